@@ -1,0 +1,3 @@
+from podsrl.cli.main import main
+
+main()

@@ -1,0 +1,53 @@
+"""`pods eval`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podsrl.cli.console import errors, output
+
+
+def evaluate(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="A run's folder (its newest checkpoint), a TOML file or a recipe (its base model).")],
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure held-out accuracy by sampling.
+
+    [bold]Examples[/]
+
+      pods eval runs/mine
+
+      pods eval pods --task.digits=3              the base model on a harder task
+
+      pods eval runs/mine --eval.num_samples=8 --eval.temperature=0.6
+    """
+    from podsrl.config.load import load_config
+
+    folder = Path(target)
+    is_run = (folder / "config.toml").is_file()
+    config = load_config(folder / "config.toml" if is_run else target, context.args)
+
+    from podsrl.errors import UsageError
+    from podsrl.run.checkpoint import load_newest
+    from podsrl.run.evaluate import evaluate as measure
+    from podsrl.run.trainer import Trainer
+
+    if is_run:
+        checkpoint = load_newest(folder / "checkpoints")
+        if checkpoint is None:
+            raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
+        config = config.model_copy(update={"model": config.model.model_copy(update={"path": str(checkpoint.model)})})
+        errors.print(f"evaluating {checkpoint.path}", soft_wrap=True)
+    with errors.status("sampling answers"):
+        result = measure(Trainer(config))
+    if json:
+        output.print_json(data=result.to_json())
+    else:
+        output.print(
+            f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {config.task.num_eval} held-out questions "
+            f"(mean reward {result.reward:.3f}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
+        )

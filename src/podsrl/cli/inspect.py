@@ -1,0 +1,73 @@
+"""`pods report`, `pods bench` and `pods doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podsrl.cli.console import errors, output
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of one comparison.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; default: report.html in the first folder.")] = None,
+) -> None:
+    """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
+
+    [bold]Examples[/]
+
+      pods report runs/mine
+
+      pods report runs/a runs/b --out both.html
+    """
+    from podsrl.report.html import write_report
+
+    output.print(str(write_report(runs, out or runs[0] / "report.html")), soft_wrap=True)
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="Which benchmark; `pods bench list` names them.")],
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    quick: Annotated[bool, typer.Option(help="A smaller size, to see that it works.")] = False,
+) -> None:
+    """Measure a part against a named peer, in one process, and print the ratio with its spread.
+
+    [bold]Examples[/]
+
+      pods bench list
+
+      pods bench select --json
+    """
+    from podsrl.bench import BENCHES, load_bench
+    from podsrl.errors import UsageError, nearest
+
+    if name == "list":
+        for known in BENCHES:
+            output.print(f"{known:10} {load_bench(known).HELP}", highlight=False, soft_wrap=True)
+        return
+    if name not in BENCHES:
+        raise UsageError(f"bench {name!r}: no such benchmark.{nearest(name, BENCHES)}")
+    module = load_bench(name)
+    with errors.status(f"measuring {name}"):
+        result = module.run(quick=quick)
+    if json:
+        output.print_json(data=result)
+    else:
+        output.print(module.table(result))
+
+
+def doctor() -> None:
+    """Say what this machine offers and what podsrl would use."""
+    from importlib.metadata import version
+
+    from podsrl.bench.hardware import hardware_line
+    from podsrl.config.load import recipe_names
+    from podsrl.run.threads import configure_threads
+
+    output.print(f"podsrl {version('podsrl')}, transformers {version('transformers')}", highlight=False)
+    small = configure_threads(0, 0)
+    output.print(f"a small model trains on {small}", highlight=False, soft_wrap=True)
+    output.print(hardware_line(), highlight=False, soft_wrap=True)
+    output.print(f"recipes: {', '.join(recipe_names())}", highlight=False)

@@ -1,0 +1,93 @@
+"""What a person sees while something runs: a bar with time left, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from podsrl.cli.console import errors
+
+PLAIN_SECONDS = 5.0
+"""Without a terminal, a line at most this often."""
+
+
+def new_progress() -> Progress:
+    """A bar, its share, time passed and left, and a text that the caller sets."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+        console=errors,
+    )
+
+
+@contextmanager
+def bar(description: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar driven by (done, total, text)."""
+    with new_progress() as progress:
+        task = progress.add_task(description, total=None, text="")
+        yield lambda done, total, text: progress.update(task, completed=done, total=total, text=text)
+
+
+class TrainDisplay:
+    """Shows a training run from the lines it records.
+
+    Args:
+        steps, seconds: when the run stops; 0 means not by that.
+        is_plain: lines instead of a live bar.
+    """
+
+    def __init__(self, steps: int, seconds: float, is_plain: bool) -> None:
+        self._steps, self._seconds = steps, seconds
+        self._progress = None if is_plain or not errors.is_terminal else new_progress()
+        self._task = self._progress.add_task("training", total=1.0, text="loading") if self._progress else None
+        self._accuracy = "–"
+        self._last_line = 0.0
+
+    def __enter__(self) -> TrainDisplay:
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Print one line above the bar."""
+        (self._progress.console if self._progress else errors).print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, record: dict[str, Any]) -> None:
+        """Take over a line of `metrics.jsonl`."""
+        if "eval/accuracy" in record:
+            self._accuracy = f"{record['eval/accuracy']:.1%}"
+            self._print(record, f"step {record['step']}: held-out accuracy {self._accuracy}", is_important=True)
+            return
+        rollouts = record["tokens/generated"] / max(record["length/all"], 1e-9) / record["seconds/total"]
+        reward = record["reward/all"]
+        text = (
+            f"step {record['step']}  accuracy {self._accuracy}  reward {reward if reward is None else round(reward, 3)}  "
+            f"{rollouts:,.0f} rollouts/s"
+        )
+        self._print(record, text, is_important=False)
+
+    def _print(self, record: dict[str, Any], text: str, is_important: bool) -> None:
+        if self._progress and self._task is not None:
+            self._progress.update(self._task, completed=self._share(record), text=text)
+        elif is_important or time.monotonic() - self._last_line > PLAIN_SECONDS:
+            self._last_line = time.monotonic()
+            errors.print(f"{self._share(record):4.0%}  {text}", highlight=False, soft_wrap=True)
+
+    def _share(self, record: dict[str, Any]) -> float:
+        by_steps = record["step"] / self._steps if self._steps else 0.0
+        by_time = record["seconds/train_elapsed"] / self._seconds if self._seconds else 0.0
+        return min(1.0, max(by_steps, by_time))

@@ -1,0 +1,88 @@
+"""`pods train` and `pods pretrain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from podsrl.cli.console import errors, new_folder, output
+from podsrl.errors import UsageError
+
+
+def train(
+    context: typer.Context,
+    config: Annotated[str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
+    plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
+) -> None:
+    """Train a model.
+
+    Any value of the config can be set as --section.key=value.
+
+    [bold]Examples[/]
+
+      pods train pods                                      the demo's PODS arm
+
+      pods train pods --select.num_kept=8 --stop.steps=50  with other values
+
+      pods train my.toml --out runs/mine                   your own config
+
+      pods train --resume runs/mine --stop.steps=200       go on, longer
+    """
+    from podsrl.cli.progress import TrainDisplay
+    from podsrl.config.load import load_config
+
+    if (config is None) == (resume is None):
+        raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
+    if resume is not None and out is not None:
+        raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    loaded = load_config(config, context.args) if config is not None else None
+    folder = resume or out or new_folder(Path(str(config)).stem)
+
+    from podsrl.run.session import read_resumed_config
+    from podsrl.run.session import resume as resume_run
+    from podsrl.run.session import start as start_run
+
+    shown = loaded or read_resumed_config(folder, context.args)
+    with TrainDisplay(shown.stop.steps, shown.stop.seconds, plain) as display:
+        if loaded is not None:
+            outcome = start_run(loaded, folder, on_record=display.show, say=display.say)
+        else:
+            outcome = resume_run(folder, context.args, on_record=display.show, say=display.say)
+    if outcome == "interrupted":
+        errors.print(f"interrupted; go on with: pods train --resume {folder}")
+        raise typer.Exit(130)
+    output.print(f"done: {folder}   look at it: pods report {folder}")
+
+
+def pretrain(
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
+    config: Annotated[str | None, typer.Option(help="TOML file with a PretrainConfig; default: its defaults.")] = None,
+) -> None:
+    """Make a small base model from nothing, reproducibly from a seed.
+
+    [bold]Examples[/]
+
+      pods pretrain my-base                              the model that this package ships (some minutes)
+
+      pods pretrain rarer --careful=0.01                 right answers rarer
+
+      pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
+    """
+    from podsrl.cli.progress import bar
+    from podsrl.config.load import apply_overrides, build, read_tree
+    from podsrl.config.schema import PretrainConfig
+
+    tree: dict[str, Any] = read_tree(config) if config else {}
+    options = build(PretrainConfig, apply_overrides(tree, context.args), config or "of pretrain")
+    if out.exists():
+        raise UsageError(f"{out}: exists already; choose a new folder")
+    from podsrl.run.pretrain import pretrain as run
+
+    with bar("pretraining") as update:
+        run(options, out, lambda step, total, loss: update(step, total, f"loss {loss:.3f}"))
+    output.print(f"done: {out}   train it: pods train pods --model.path={out}")

@@ -1,0 +1,169 @@
+"""TOML file(s) and `--section.key=value` flags -> one checked config; and back to TOML, for the run's own record.
+
+Order: defaults, then files, then flags. An unknown key stops everything and names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError, nearest
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+Tree = dict[str, Any]
+
+
+def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a training config.
+
+    Args:
+        source: a TOML file, the name of a recipe of this package (`recipe_names()`), or None for the defaults.
+        overrides: "section.key=value" texts, with or without leading dashes; values in TOML notation, bare words allowed.
+
+    Raises:
+        UsageError: a missing file, bad TOML, an unknown key (with the nearest known one), a value out of range.
+
+    Example:
+        >>> load_config(None, ["--select.num_kept=8"]).select.num_kept
+        8
+    """
+    tree = read_tree(source) if source is not None else {}
+    return build(RunConfig, apply_overrides(tree, overrides), str(source or "defaults"))
+
+
+def recipe_names() -> list[str]:
+    """Names of the configs that come with this package."""
+    folder = resources.files("podsrl.config") / "recipes"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def read_tree(source: str | Path) -> Tree:
+    """A TOML file, or a recipe by its name, as nested dicts."""
+    path = Path(source)
+    if not path.exists() and str(source) in recipe_names():
+        text = (resources.files("podsrl.config") / "recipes" / f"{source}.toml").read_text()
+    elif not path.is_file():
+        raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
+    else:
+        text = path.read_text()
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"config {source!s}: not valid TOML: {error}") from None
+
+
+def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
+    """A copy of the tree with each "a.b=value" set. The same key twice is an error."""
+    result, seen = _copy(tree), set[str]()
+    for text in overrides:
+        key, sign, value = text.removeprefix("--").partition("=")
+        if not sign or not key:
+            raise UsageError(f"override {text!r}: wanted --section.key=value, e.g. --select.num_kept=8")
+        if key in seen:
+            raise UsageError(f"override --{key} is given twice: keep one")
+        seen.add(key)
+        _set(result, key.split("."), _parse_value(value), text)
+    return result
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
+    """Nested dicts, the second over the first."""
+    result = _copy(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT:
+    """Check a tree against its model.
+
+    Raises:
+        UsageError: one line for all that is wrong.
+    """
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        problems = [_explain(model, problem) for problem in error.errors()]
+        raise UsageError(f"config {source}: " + "; ".join(problems)) from None
+
+
+def dump(config: BaseModel) -> str:
+    """The resolved config as TOML; reading it back gives an equal config."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys whose values differ, as "key (old -> new)"."""
+    lines: list[str] = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            lines += changed_keys(a, b, f"{prefix}{key}.")
+        elif a != b:
+            lines.append(f"{prefix}{key} ({a} -> {b})")
+    return lines
+
+
+def _explain(model: type[BaseModel], problem: Any) -> str:
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}.{_nearest_key(model, location)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{key} = {problem['input']!r}: {message}" if key else message
+
+
+def _nearest_key(model: type[BaseModel], location: list[str]) -> str:
+    """Look in the same section first, then for the same name in another one."""
+    section: Any = model
+    for part in location[:-1]:
+        section = section.model_fields[part].annotation
+    hint = nearest(location[-1], section.model_fields)
+    if "Did you mean" in hint:
+        prefix = "".join(f"{part}." for part in location[:-1])
+        return hint.replace("mean '", f"mean '{prefix}")
+    everywhere = all_keys(model)
+    same_name = [key for key in everywhere if key.rsplit(".", 1)[-1] == location[-1]]
+    return f" Did you mean '{same_name[0]}'?" if same_name else hint
+
+
+def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every dotted key of a config model."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            keys += all_keys(kind, f"{prefix}{name}.")
+        else:
+            keys.append(f"{prefix}{name}")
+    return keys
+
+
+def _parse_value(text: str) -> Any:
+    """TOML notation; what is no TOML value is a plain string, so that quotes are not needed on a command line."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(tree: Tree, keys: list[str], value: Any, text: str) -> None:
+    for key in keys[:-1]:
+        child = tree.setdefault(key, {})
+        if not isinstance(child, dict):
+            raise UsageError(f"override {text!r}: {key!r} is a value, not a section")
+        tree = child
+    tree[keys[-1]] = value
+
+
+def _copy(tree: Mapping[str, Any]) -> Tree:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}

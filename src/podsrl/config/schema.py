@@ -1,0 +1,264 @@
+"""The one typed tree of user options. A default stands once, here, with its meaning, unit and range in the line below.
+
+Goes in: nothing. Comes out: pydantic models that check themselves at construction and are frozen afterwards.
+Reading TOML and flags is `config/load.py`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(gt=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Section(BaseModel):
+    """Base of every part of the tree: unknown keys are errors, values never change after checking."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    """Which weights are trained."""
+
+    path: str = "builtin:arithmetic"
+    """Folder in Hugging Face layout, a hub name, or "builtin:arithmetic" (the small base model inside this package)."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of weights and activations."""
+    device: str = "auto"
+    """"auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1" …"""
+
+
+class TaskConfig(Section):
+    """Where questions come from."""
+
+    name: str = "arithmetic"
+    """A known task set (`podsrl.tasks.TASKS`), or "jsonl" with `path`."""
+    path: str | None = None
+    """For "jsonl": file with one object a line."""
+    prompt_column: str = "question"
+    """For "jsonl": the column that holds the prompt."""
+    answer_column: str = "answer"
+    """For "jsonl": the column that holds the reference answer."""
+    digits: Annotated[int, Field(ge=1, le=3)] = 2
+    """For "arithmetic": digits of each addend."""
+    rewards: dict[str, float] = {"correct": 1.0, "format": 0.1}
+    """Reward function -> weight. A known name (`podsrl.score.REWARDS`) or "module:function"; the reward is the weighted sum."""
+    correct: str = "correct"
+    """Which reward function says whether the answer is right (right: value >= 1); accuracy counts it. Known name or "module:function"."""
+    num_eval: Count = 256
+    """Held-out questions for evaluation, never trained on."""
+
+
+class RolloutConfig(Section):
+    """How many completions are generated, and how they are sampled."""
+
+    num_prompts: Count = 8
+    """Questions (groups) a step."""
+    num_rollouts: Annotated[int, Field(ge=2)] = 64
+    """Completions generated a question: the paper's n."""
+    temperature: Positive = 1.0
+    """Softmax temperature while training."""
+    top_p: Probability = 1.0
+    """Nucleus sampling: smallest set of tokens with at least this probability; 1 keeps all."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Sample from the k likeliest tokens only; 0 keeps all."""
+    min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Drop tokens under this fraction of the likeliest one's probability; 0 keeps all."""
+    max_new_tokens: Count = 64
+    """Token limit of a completion."""
+    max_prompt_tokens: Count = 512
+    """A longer prompt is an error at start, never a silent truncation."""
+
+
+class SelectConfig(Section):
+    """Which rollouts of a group are worth an update."""
+
+    rule: str = "max_variance"
+    """A known rule (`podsrl.select.RULES`) or "module:function"."""
+    num_kept: Annotated[int, Field(ge=2)] = 16
+    """Rollouts trained on a question: the paper's m, at most `rollouts.num_rollouts`."""
+
+
+class LossConfig(Section):
+    """The policy loss: a named point, and any of its coordinates changed."""
+
+    name: str = "grpo"
+    """A known point (`podsrl.update.loss.NAMED_LOSSES`); the fields below override it where set."""
+    advantage: str | None = None
+    """How rewards of the kept subset become advantages (`podsrl.update.advantage.NORMALIZERS`)."""
+    ratio: Literal["token", "sequence"] | None = None
+    """Importance ratio a token or a sequence."""
+    clip: Literal["ppo", "cispo", "none"] | None = None
+    """How the ratio is bounded."""
+    clip_low: NonNegative | None = None
+    """Lower bound of the ratio is 1 - clip_low."""
+    clip_high: NonNegative | None = None
+    """Upper bound of the ratio is 1 + clip_high."""
+    aggregate: Literal["sequence_mean", "token_mean", "constant"] | None = None
+    """Mean over a sequence's tokens then sequences; mean over all tokens; or token sum over (rows × rollouts.max_new_tokens)."""
+    kl_beta: NonNegative = 0.0
+    """Weight of the k3 KL penalty to the frozen starting model; 0 loads no reference."""
+
+
+class OptimConfig(Section):
+    """The optimizer step (AdamW)."""
+
+    lr: Positive = 3e-4
+    """Learning rate."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
+    """Decay of the first and second moment."""
+    eps: Positive = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: NonNegative = 0.0
+    """Decoupled weight decay."""
+    max_grad_norm: Positive = 1.0
+    """Gradients with a larger global norm are scaled down to it."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Linear warm-up from 0, then constant."""
+    num_epochs: Count = 1
+    """Optimizer steps on the same batch (GRPO's mu)."""
+    micro_batch_tokens: Count = 8192
+    """Padded tokens (rows × longest row) a forward-backward holds at once; gradients do not depend on it."""
+    logprob_chunk_tokens: Count = 2048
+    """Rows of [tokens, vocabulary] logits that exist at once."""
+
+
+class EvalConfig(Section):
+    """Held-out accuracy by sampling. Its time does not count as training time."""
+
+    every_seconds: NonNegative = 0.0
+    """Evaluate each time this many training seconds have passed; 0: not by time."""
+    every_steps: Annotated[int, Field(ge=0)] = 0
+    """Evaluate each time this many steps are done; 0: not by steps."""
+    num_samples: Count = 1
+    """Completions a question; accuracy is the mean over all."""
+    temperature: Positive = 1.0
+    """Softmax temperature while evaluating."""
+    top_p: Probability = 1.0
+    """Nucleus sampling while evaluating."""
+
+
+class StopConfig(Section):
+    """When the run is done: whichever comes first."""
+
+    steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps; 0: not by steps."""
+    seconds: NonNegative = 0.0
+    """Training seconds, evaluation excluded; 0: not by time."""
+
+
+class CheckpointConfig(Section):
+    """What a killed run goes on from."""
+
+    every_steps: Annotated[int, Field(ge=0)] = 0
+    """Save each time this many steps are done; 0: not by steps."""
+    every_seconds: NonNegative = 60.0
+    """Save each time this many wall-clock seconds have passed; 0: not by time. The end of a run and Ctrl-C always save."""
+    keep: Annotated[int, Field(ge=2)] = 2
+    """Newest checkpoints kept; at least two, so that a damaged one leaves another."""
+
+
+class RecordConfig(Section):
+    """What is written besides metrics."""
+
+    groups_every_steps: Annotated[int, Field(ge=0)] = 10
+    """Write whole groups (texts, rewards, advantages, kept or dropped) each time this many steps are done; 0: never."""
+    num_groups: Count = 2
+    """How many of a step's groups are then written."""
+
+
+class RunConfig(Section):
+    """Everything that decides a training run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Of every random stream: data order, sampling, selection, evaluation, dropout."""
+    threads: Annotated[int, Field(ge=0)] = 0
+    """CPU threads for torch; 0 chooses (one for models under ten million parameters, else one a core) and prints the choice."""
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = TaskConfig()
+    rollouts: RolloutConfig = RolloutConfig()
+    select: SelectConfig = SelectConfig()
+    loss: LossConfig = LossConfig()
+    optim: OptimConfig = OptimConfig()
+    eval: EvalConfig = EvalConfig()
+    stop: StopConfig = StopConfig(steps=100)
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    record: RecordConfig = RecordConfig()
+
+    @model_validator(mode="after")
+    def _check_between_sections(self) -> Self:
+        n, m = self.rollouts.num_rollouts, self.select.num_kept
+        if m > n:
+            raise ValueError(
+                f"select.num_kept = {m} is more than rollouts.num_rollouts = {n}; "
+                f"keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"
+            )
+        if self.stop.steps == 0 and self.stop.seconds == 0:
+            raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
+        return self
+
+
+
+class CompareConfig(Section):
+    """Arms against each other: each arm is `base` with its own changes, run on the same seeds for the same training time."""
+
+    baseline: str
+    """Name of the arm that the others are measured against."""
+    fraction: Probability = 0.99
+    """Speed-up is the time to this fraction of the baseline's own best mean accuracy (the paper: 0.99)."""
+    num_seeds: Count = 5
+    """Paired runs an arm: seed s of every arm sees the same questions in the same order."""
+    first_seed: Annotated[int, Field(ge=0)] = 0
+    """Seeds are first_seed, first_seed + 1, …"""
+    jobs: Count = 1
+    """Runs at the same time, each in its own process; more than the cores make every run slower."""
+    base: dict[str, Any] = {}
+    """What all arms share: a training config."""
+    arms: dict[str, dict[str, Any]]
+    """Arm name -> its changes to `base`."""
+
+    @model_validator(mode="after")
+    def _check_arms(self) -> Self:
+        if len(self.arms) < 2:
+            raise ValueError(f"arms = {sorted(self.arms)}: wanted at least two to compare")
+        if self.baseline not in self.arms:
+            raise ValueError(f"baseline = {self.baseline!r} is none of the arms {sorted(self.arms)}")
+        return self
+
+
+class PretrainConfig(Section):
+    """How a small base model is made from nothing: a mixture of solution strategies for additions (`run/pretrain.py`)."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Of the initial weights and of every training text."""
+    threads: Annotated[int, Field(ge=0)] = 1
+    """CPU threads for torch; weights are reproducible for one number of threads."""
+    careful: Annotated[float, Field(ge=0.0, le=1.0)] = 0.03
+    """Share of solutions, at the end, that go digit by digit and are right; the others guess a wrong answer at once."""
+    digits: dict[int, Positive] = {2: 0.7, 3: 0.3}
+    """Digits of the addends -> share of the texts."""
+    start: str | None = None
+    """Model folder (or "builtin:NAME") to go on from instead of random weights; the sizes below are then its own."""
+    hidden_size: Count = 64
+    """Width."""
+    num_layers: Count = 3
+    """Transformer blocks."""
+    num_heads: Count = 4
+    """Attention heads."""
+    num_kv_heads: Count = 2
+    """Key-value heads."""
+    intermediate_size: Count = 160
+    """Width of the feed-forward part."""
+    batch_size: Count = 128
+    """Texts a step."""
+    skill_steps: Annotated[int, Field(ge=0)] = 1800
+    """First phase: steps with as many careful as careless solutions, in which the circuits for carrying form."""
+    mixture_steps: Count = 300
+    """Second phase: steps with the share `careful`, in which careful work becomes rare."""
+    lr: Positive = 3e-3
+    """Peak learning rate of the first phase (linear warm-up, cosine decay); the second phase uses a tenth."""

@@ -1,0 +1,89 @@
+"""What is asked of a generator: a prompt, how many completions, and how to sample them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.types import Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. Filters apply in the order temperature, top-k, top-p, min-p, as in Hugging Face `generate`.
+
+    Raises:
+        UsageError: a value outside its range.
+
+    Example:
+        >>> Sampling(temperature=0.7, max_new_tokens=8).top_p
+        1.0
+    """
+
+    temperature: float = 1.0
+    """Softmax temperature, above 0."""
+    top_p: float = 1.0
+    """Nucleus: smallest set of tokens with at least this probability, in (0, 1]; 1 keeps all."""
+    top_k: int = 0
+    """The k likeliest tokens; 0 keeps all."""
+    min_p: float = 0.0
+    """Tokens with at least this fraction of the likeliest one's probability, in [0, 1); 0 keeps all."""
+    max_new_tokens: int = 64
+    """Token limit, at least 1."""
+    stop_token_ids: tuple[int, ...] = ()
+    """A completion ends with, and includes, the first of these."""
+
+    def __post_init__(self) -> None:
+        _require(math.isfinite(self.temperature) and self.temperature > 0, "temperature", self.temperature, "a number above 0")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
+        _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
+        _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and the completions wanted for it.
+
+    Raises:
+        UsageError: no prompt tokens, or fewer than one rollout.
+    """
+
+    id: str
+    """Unique among the requests alive; with the engine's seed it decides the random numbers, so reuse it to repeat a draw."""
+    prompt_ids: tuple[int, ...]
+    num_rollouts: int = 1
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompt_ids", tuple(self.prompt_ids))
+        _require(len(self.prompt_ids) > 0, f"prompt_ids of request {self.id!r}", "no tokens", "at least one token")
+        _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
+
+
+class Generator(Protocol):
+    """The seam: whatever turns requests into completions. It never needs to know what a reward is."""
+
+    version: int
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Yield every completion as it finishes, in any order."""
+        ...
+
+    def abort(self, ids: Iterable[str]) -> None:
+        """End these requests' unfinished completions with finish reason "aborted"."""
+        ...
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Sample from these weights from now on, and stamp completions with `version`."""
+        ...
+
+
+def _require(is_ok: bool, option: str, got: object, wanted: str) -> None:
+    if not is_ok:
+        raise UsageError(f"{option} = {got}: wanted {wanted}")

@@ -1,0 +1,147 @@
+"""Accuracy against training time, by arm: mean and band over seeds, the target, and when each arm reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from podsrl.report import theme
+from podsrl.run.speedup import Curve, SpeedupInterval, curves_on_grid, time_to_accuracy
+
+Array = npt.NDArray[np.float64]
+
+# 97.5 % points of Student's t for 1, 2, ... degrees of freedom; beyond the table the normal's 1.96 is close enough.
+_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+
+_FAR_RIGHT = 0.88
+"""From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyData:
+    """What an accuracy panel shows."""
+
+    curves: Mapping[str, Sequence[Curve]]
+    """By arm, one curve a seed: (training seconds, accuracies between 0 and 1)."""
+    grid: Array
+    """[G] common training seconds, strictly increasing."""
+    baseline: str
+    """The arm whose best mean accuracy sets the target."""
+    fraction: float
+    """Of that accuracy: the target."""
+    speedups: Mapping[str, SpeedupInterval]
+    """By arm; an arm without one gets no number."""
+
+
+def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
+    """Draw the whole panel into axes, which are styled too."""
+    grid, after_start, longest = data.grid, data.grid > 0, float(data.grid[-1])
+    colors = theme.arm_colors(list(data.curves), data.baseline)
+    means = {arm: _draw_arm(axes, curves_on_grid(runs, grid), grid, colors[arm]) for arm, runs in data.curves.items()}
+    target = data.fraction * float(means[data.baseline][after_start].max())
+    theme.style(axes, "Held-out accuracy", x_label="training time, evaluation excluded", subtitle=_subtitle(data))
+    theme.percent_axis(axes)
+    theme.time_axis(axes, longest)
+    axes.set_xlim(0, longest)
+    _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
+    crossings = {arm: time_to_accuracy(grid[after_start], mean[after_start], target) for arm, mean in means.items()}
+    _mark_crossings(axes, crossings, target, colors, longest)
+    labels = [
+        theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
+        for arm, mean in means.items()
+    ]
+    theme.label_ends(axes, labels, gap=0.12)
+
+
+def band_half_width(accuracies: Array) -> Array:
+    """Return half the width of the mean's 95 % interval over seeds (Student's t).
+
+    Args:
+        accuracies: [S, G], one row a seed.
+
+    Returns:
+        [G]; zero for one seed.
+
+    Example:
+        >>> band_half_width(np.array([[0.4], [0.5], [0.6]])).round(3).tolist()
+        [0.248]
+    """
+    num_seeds = accuracies.shape[0]
+    if num_seeds == 1:
+        return np.zeros(accuracies.shape[1])
+    quantile = _T_95[num_seeds - 2] if num_seeds - 2 < len(_T_95) else 1.96
+    half: Array = quantile * accuracies.std(axis=0, ddof=1) / np.sqrt(num_seeds)
+    return half
+
+
+def _draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+    mean: Array = accuracies.mean(axis=0)
+    if accuracies.shape[0] > 1:
+        half = band_half_width(accuracies)
+        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.16, linewidth=0)
+    # Steps, because an accuracy is known from its evaluation until the next one and never before.
+    axes.plot(grid, mean, color=color, linewidth=2.2, drawstyle="steps-post", solid_joinstyle="round")
+    return mean
+
+
+def _draw_target(axes: Axes, target: float, text: str) -> None:
+    axes.axhline(target, color=theme.INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.annotate(
+        theme.plain(text),
+        (0, target),
+        (6, 4),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        fontsize=8.5,
+        color=theme.INK,
+    )
+
+
+def _mark_crossings(
+    axes: Axes, crossings: Mapping[str, float | None], target: float, colors: Mapping[str, str], longest: float
+) -> None:
+    reached = sorted((time, arm) for arm, time in crossings.items() if time is not None)
+    places = theme.spread([time / longest for time, _ in reached], 0.11)
+    bottom = axes.get_ylim()[0]
+    for (time, arm), place in zip(reached, places, strict=True):
+        axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
+        axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
+        axes.annotate(
+            theme.duration(time, longest=longest),
+            (place, 0),
+            (4, 4) if place < _FAR_RIGHT else (-4, 4),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="left" if place < _FAR_RIGHT else "right",
+            fontsize=9,
+            color=colors[arm],
+            weight="bold",
+        )
+    axes.set_ylim(bottom=bottom)
+
+
+def _subtitle(data: AccuracyData) -> str:
+    counts = sorted({len(runs) for runs in data.curves.values()})
+    if counts[-1] == 1:
+        return "one seed an arm"
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    lines = [f"mean of {count} seeds an arm; band: 95 % interval of the mean"]
+    if data.speedups:
+        lines.append("beside a name: speed-up and its 95 % bootstrap interval over seeds")
+    return "\n".join(lines)
+
+
+def _speedup_note(data: AccuracyData, arm: str) -> str:
+    if arm == data.baseline:
+        return "baseline"
+    found = data.speedups.get(arm)
+    if found is None:
+        return ""
+    if found.point is None:
+        return "target not reached"
+    return f"{found.point:.2f}× ({found.low:.2f}–{found.high:.2f})"

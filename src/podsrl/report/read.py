@@ -1,0 +1,261 @@
+"""Run and compare folders as typed records.
+
+In: a folder that `pods train` or `pods compare` wrote. Out: `Run`, `Comparison`. A line that a kill tore is skipped and
+counted, and a resumed run's second copy of a step replaces the first. Left out on purpose: checking the config again; a
+report must also read what an older version wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podsrl.errors import UsageError
+from podsrl.report.groups import RecordedGroup, parse_group
+from podsrl.run.speedup import SpeedupInterval
+
+Array = npt.NDArray[np.float64]
+Line = Mapping[str, float]
+"""One line of metrics.jsonl; what is null there is NaN here."""
+
+STAGES = ("generate", "score", "select", "update", "sync")
+"""Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything a run folder tells."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """config.toml as nested tables."""
+    steps: tuple[Line, ...]
+    """One line an optimizer step, steps ascending."""
+    evaluations: tuple[Line, ...]
+    """One line an evaluation, steps ascending; the first is of the untrained model."""
+    groups: tuple[RecordedGroup, ...]
+    num_damaged_lines: int
+    """Lines of metrics.jsonl and groups.jsonl that could not be read."""
+
+    def option(self, key: str) -> Any:
+        """Return the config's value at a dotted key such as "select.num_kept", or None where it has none."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def series(self, name: str) -> Array:
+        """Return a metric of every step, [steps] float64, NaN where a step has none."""
+        return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
+
+    def accuracy_curve(self) -> tuple[Array, Array]:
+        """Return training seconds and held-out accuracy of every evaluation, [evaluations] float64 each."""
+        names = ("seconds/train_elapsed", "eval/accuracy")
+        points = np.array([[line.get(name, np.nan) for name in names] for line in self.evaluations]).reshape(-1, 2)
+        points = points[np.isfinite(points).all(axis=1)]
+        return points[:, 0], points[:, 1]
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Return mean seconds a step by stage; "other" is what the total has above the named stages (recording too)."""
+        seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in STAGES}
+        return seconds | {"other": max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
+
+    def tokens(self) -> dict[str, int]:
+        """Return the run's token ledger: what was generated, and what became of it."""
+        names = ("prompt", "generated", "trained", "discarded", "skipped")
+        return {name: int(np.nansum(self.series(f"tokens/{name}"))) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything a compare folder tells."""
+
+    path: Path
+    baseline: str
+    fraction: float
+    """Of the baseline's best mean accuracy: the target."""
+    grid_seconds: Array
+    seeds: Mapping[str, tuple[int, ...]]
+    runs: Mapping[str, tuple[Run, ...]]
+    """By arm, in the order of its seeds."""
+    speedups: Mapping[str, SpeedupInterval]
+    hardware: str
+
+
+def read_run(path: Path | str) -> Run:
+    """Read one run folder.
+
+    Args:
+        path: folder with `config.toml` and `metrics.jsonl`; `groups.jsonl` may be missing (a run may record no groups).
+
+    Returns:
+        The run as one record.
+
+    Raises:
+        UsageError: not a folder, a missing file, or a config.toml that is not TOML; the message names it.
+
+    Example:
+        >>> read_run("no-such-run")
+        Traceback (most recent call last):
+        podsrl.errors.UsageError: no-such-run is not a folder; give the folder of a run ...
+    """
+    folder = _existing_folder(Path(path))
+    config = _read_toml(_existing_file(folder, "config.toml"))
+    lines, num_torn_metrics = _read_json_lines(_existing_file(folder, "metrics.jsonl"))
+    steps, evaluations, num_bad_metrics = _metrics(lines)
+    groups, num_bad_groups = _groups(folder / "groups.jsonl")
+    return Run(
+        path=folder,
+        config=config,
+        steps=steps,
+        evaluations=evaluations,
+        groups=groups,
+        num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
+    )
+
+
+def is_comparison(path: Path | str) -> bool:
+    """Say whether a folder was written by `pods compare`."""
+    return (Path(path) / "compare.json").is_file()
+
+
+def read_comparison(path: Path | str) -> Comparison:
+    """Read one compare folder and the runs below it.
+
+    Args:
+        path: folder with `compare.json`.
+
+    Returns:
+        The comparison as one record.
+
+    Raises:
+        UsageError: not a folder, no or a malformed compare.json, a missing run folder; the message names it.
+    """
+    folder = _existing_folder(Path(path))
+    file = _existing_file(folder, "compare.json")
+    try:
+        return _comparison(folder, json.loads(file.read_bytes()))
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} is not a comparison ({error!r}); write it again with `pods compare`") from error
+
+
+def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
+    arms = data["arms"]
+    if data["baseline"] not in arms:
+        raise UsageError(f"{folder / 'compare.json'} names the baseline {data['baseline']!r} but no such arm")
+    return Comparison(
+        path=folder,
+        baseline=str(data["baseline"]),
+        fraction=float(data["fraction"]),
+        grid_seconds=np.array(data["grid_seconds"], dtype=np.float64),
+        seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
+        runs={arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()},
+        speedups={arm: _interval(entry) for arm, entry in data["speedup"].items()},
+        hardware=str(data.get("hardware", "")),
+    )
+
+
+def _interval(entry: Mapping[str, Any]) -> SpeedupInterval:
+    point = entry["point"]
+    return SpeedupInterval(
+        point=None if point is None else float(point),
+        low=float(entry["low"]),
+        high=float(entry["high"]),
+        share_unreached=float(entry["share_unreached"]),
+    )
+
+
+def _existing_folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a folder; give the folder of a run (`pods train`) or of `pods compare`")
+    return path
+
+
+def _existing_file(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        raise UsageError(f"{folder} has no {name}; give the folder of a run (`pods train`) or of `pods compare`")
+    return folder / name
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not TOML ({error}); restore the file that the run wrote") from error
+
+
+def _read_json_lines(file: Path) -> tuple[list[Mapping[str, Any]], int]:
+    """Objects of a .jsonl file, and how many of its lines are none."""
+    lines: list[Mapping[str, Any]] = []
+    num_torn = 0
+    # Split at "\n" alone: str.splitlines would also cut at U+2028, which JSON allows inside a string.
+    for text in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+        if not text.strip():
+            continue
+        try:
+            value = json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            lines.append(value)
+        else:
+            num_torn += 1
+    return lines, num_torn
+
+
+def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tuple[Line, ...], int]:
+    """Step lines, evaluation lines, and the number of lines without a step."""
+    steps: list[Line] = []
+    evaluations: list[Line] = []
+    num_bad = 0
+    for line in lines:
+        numbers = dict(_numbers(line))
+        if not np.isfinite(numbers.get("step", np.nan)):
+            num_bad += 1
+            continue
+        own, other = (evaluations, steps) if "eval/accuracy" in numbers else (steps, evaluations)
+        # A resumed run writes again from its checkpoint's step on: what an earlier attempt wrote past it is void.
+        while own and own[-1]["step"] >= numbers["step"]:
+            own.pop()
+        while other and other[-1]["step"] > numbers["step"]:
+            other.pop()
+        own.append(numbers)
+    return tuple(steps), tuple(evaluations), num_bad
+
+
+def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in line.items():
+        if value is None:
+            yield name, np.nan
+        elif isinstance(value, (int, float)):
+            yield name, float(value)
+
+
+def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:
+    """Recorded groups with steps ascending, and the number of lines that are none."""
+    if not file.is_file():
+        return (), 0
+    lines, num_bad = _read_json_lines(file)
+    groups: dict[tuple[int, str], RecordedGroup] = {}
+    for line in lines:
+        try:
+            group = parse_group(line)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            num_bad += 1
+            continue
+        while groups and next(reversed(groups))[0] > group.step:
+            groups.popitem()
+        groups[group.step, group.group] = group
+    return tuple(groups.values()), num_bad
+
+
+def _mean(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else 0.0

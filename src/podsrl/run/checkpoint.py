@@ -1,0 +1,144 @@
+"""Checkpoints: complete or not there.
+
+    step-00000012/
+      model/                  weights, config and tokenizer in Hugging Face layout
+      optimizer.safetensors   moments by parameter name
+      state.json              step, version, data position, seconds, sizes of the logs, the config
+      manifest.json           size and SHA-256 of every file above
+
+Written to a hidden folder, forced to disk, then renamed. Loading checks every file against the manifest; a damaged
+checkpoint is named and the one before is used. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from podsrl.errors import CheckpointError
+from podsrl.run.models import quiet_bars
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A verified checkpoint."""
+
+    path: Path
+    state: Mapping[str, Any]
+    damaged: tuple[str, ...] = ()
+    """One line for each newer checkpoint that was passed over."""
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    def optimizer(self) -> dict[str, Tensor]:
+        return load_file(self.path / "optimizer.safetensors")
+
+
+def save_checkpoint(
+    folder: Path, *, model: Any, tokenizer: Any, optimizer: Mapping[str, Tensor], state: Mapping[str, Any], keep: int
+) -> Path:
+    """Write `folder`/step-N for N = state["step"], then remove all but the newest `keep`."""
+    final = folder / f"step-{state['step']:08d}"
+    if final.exists():
+        if _is_sound(final):
+            return final
+        shutil.rmtree(final)
+    for abandoned in folder.glob(".step-*.tmp"):
+        shutil.rmtree(abandoned)
+    temporary = folder / f".{final.name}.tmp"
+    with quiet_bars():
+        model.save_pretrained(temporary / "model")
+    tokenizer.save_pretrained(temporary / "model")
+    save_file(dict(optimizer), temporary / "optimizer.safetensors")
+    (temporary / "state.json").write_text(json.dumps(state, indent=1))
+    (temporary / MANIFEST).write_text(json.dumps(_describe_files(temporary), indent=1))
+    for path in temporary.rglob("*"):
+        _force_to_disk(path)
+    temporary.rename(final)
+    _force_to_disk(folder)
+    for old in _newest_first(folder)[keep:]:
+        shutil.rmtree(old)
+    return final
+
+
+def load_newest(folder: Path) -> Checkpoint | None:
+    """The newest undamaged checkpoint, or None where none was ever finished.
+
+    Raises:
+        CheckpointError: there are checkpoints and all are damaged.
+    """
+    damaged: list[str] = []
+    for path in _newest_first(folder):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            damaged.append(str(error))
+            continue
+        return Checkpoint(path, json.loads((path / "state.json").read_text()), tuple(damaged))
+    if damaged:
+        raise CheckpointError("no usable checkpoint: " + "; ".join(damaged))
+    return None
+
+
+def verify(path: Path) -> None:
+    """Check every file of a checkpoint against its manifest.
+
+    Raises:
+        CheckpointError: naming the first file that is missing, truncated or altered.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{path / MANIFEST} is missing or damaged") from None
+    for name, (size, digest) in expected.items():
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing")
+        if file.stat().st_size != size:
+            raise CheckpointError(f"{file} is truncated: {file.stat().st_size} bytes, wanted {size}")
+        if _sha256(file) != digest:
+            raise CheckpointError(f"{file} is damaged: its contents differ from what was written")
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        verify(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _describe_files(folder: Path) -> dict[str, dict[str, int | str]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in files}
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _force_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,136 @@
+"""The loop: choose tasks; generate a group for each; score; select; make a batch; forward-backward and step; sync; record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from podsrl.run.clock import StageClock
+from podsrl.run.evaluate import evaluate
+from podsrl.run.folder import RunFolder
+from podsrl.run.metrics import group_record, seconds_metrics, step_metrics
+from podsrl.run.streams import seed_globals
+from podsrl.run.trainer import Trainer
+
+Json = dict[str, Any]
+Outcome = Literal["finished", "interrupted"]
+
+
+@dataclass(slots=True)
+class Schedule:
+    """When the next evaluation by time is due; saved with a checkpoint."""
+
+    last_eval_step: int = -1
+    next_eval_seconds: float = 0.0
+
+
+def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
+    """One step, whole. Returns its metrics, which it also appends to the folder's log."""
+    clock = StageClock(trainer.model.device)
+    seed_globals(trainer.config.seed, trainer.progress.step)
+    with clock.stage("generate"):
+        tasks = trainer.next_tasks()
+        completions = trainer.generate(tasks)
+    with clock.stage("score"):
+        groups = trainer.score(tasks, completions)
+    with clock.stage("select"):
+        selections = trainer.choose(groups)
+        advantages = trainer.advantages(groups, selections)
+        batch = trainer.make_batch(groups, selections, advantages)
+    with clock.stage("update"):
+        for _ in range(trainer.config.optim.num_epochs):
+            stats = trainer.forward_backward(batch)
+            grad_norm = trainer.optim_step()
+    with clock.stage("sync"):
+        trainer.sync()
+    with clock.stage("record"):
+        peak_bytes, trainer.engine.peak_kv_bytes = trainer.engine.peak_kv_bytes, 0
+        trainer.finish_step()
+        metrics = step_metrics(
+            trainer.progress,
+            groups,
+            selections,
+            stats,
+            grad_norm,
+            peak_generate_bytes=peak_bytes,
+            peak_update_bytes=trainer.updater.peak_bytes(),
+        )
+        if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
+            for i in range(min(trainer.config.record.num_groups, len(groups))):
+                folder.append("groups.jsonl", group_record(trainer.progress.step, groups[i], selections[i], advantages[i]))
+    total = clock.total()
+    trainer.add_seconds(total)
+    metrics |= seconds_metrics(clock.seconds, total, trainer.progress.train_seconds)
+    if folder is not None:
+        folder.append("metrics.jsonl", metrics)
+    return metrics
+
+
+def train(
+    trainer: Trainer,
+    folder: RunFolder,
+    schedule: Schedule,
+    *,
+    on_record: Callable[[Json], None],
+    should_stop: Callable[[], bool],
+) -> Outcome:
+    """Train until the config says stop, or until `should_stop`; then save.
+
+    Args:
+        trainer: new, or loaded from a checkpoint.
+        folder: where logs and checkpoints go.
+        schedule: new, or loaded.
+        on_record: called with every line that goes into `metrics.jsonl`.
+        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint.
+    """
+    last_save = time.monotonic()
+    while not _is_done(trainer):
+        _evaluate_if_due(trainer, folder, schedule, on_record)
+        if should_stop():
+            _save(trainer, folder, schedule)
+            return "interrupted"
+        on_record(training_step(trainer, folder))
+        options = trainer.config.checkpoint
+        by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds
+        if by_time or _is_due(options.every_steps, trainer.progress.step):
+            _save(trainer, folder, schedule)
+            last_save = time.monotonic()
+    _evaluate_if_due(trainer, folder, schedule, on_record)
+    _save(trainer, folder, schedule)
+    return "finished"
+
+
+def _evaluate_if_due(
+    trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None]
+) -> None:
+    """At the start, at the end, and each time the config's seconds or steps have passed; once a step at most."""
+    options, progress = trainer.config.eval, trainer.progress
+    by_time = options.every_seconds > 0 and progress.train_seconds >= schedule.next_eval_seconds
+    by_steps = options.every_steps > 0 and progress.step % options.every_steps == 0
+    if progress.step == schedule.last_eval_step or not (by_time or by_steps or progress.step == 0 or _is_done(trainer)):
+        return
+    record = evaluate(trainer).to_json()
+    folder.append("metrics.jsonl", record)
+    on_record(record)
+    schedule.last_eval_step = progress.step
+    if options.every_seconds > 0:
+        schedule.next_eval_seconds = (progress.train_seconds // options.every_seconds + 1) * options.every_seconds
+
+
+def _is_done(trainer: Trainer) -> bool:
+    stop, progress = trainer.config.stop, trainer.progress
+    return 0 < stop.steps <= progress.step or 0 < stop.seconds <= progress.train_seconds
+
+
+def _is_due(every: int, step: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _save(trainer: Trainer, folder: RunFolder, schedule: Schedule) -> None:
+    extra = {
+        "schedule": {"last_eval_step": schedule.last_eval_step, "next_eval_seconds": schedule.next_eval_seconds},
+        "log_bytes": folder.log_sizes(),
+    }
+    trainer.save(folder.checkpoints, extra)

@@ -1,0 +1,121 @@
+"""One step's records -> one flat object with the public metric names (docs/metrics.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from podsrl.run.trainer import Progress
+from podsrl.types import Group, Selection
+from podsrl.update import UpdateStats
+
+Json = dict[str, Any]
+
+
+def step_metrics(
+    progress: Progress,
+    groups: Sequence[Group],
+    selections: Sequence[Selection],
+    stats: UpdateStats,
+    grad_norm: float,
+    *,
+    peak_generate_bytes: int,
+    peak_update_bytes: int | None,
+) -> Json:
+    """All metrics of a step but its seconds.
+
+    Args:
+        progress: with this step counted.
+        groups: P groups of n rollouts.
+        selections: P selections, same order.
+        stats: of the update.
+        grad_norm: before clipping.
+        peak_generate_bytes: keys and values held at most.
+        peak_update_bytes: GPU memory at most during the update; None on a CPU.
+    """
+    reward_all = [np.array([r.reward for r in group.rollouts if r.is_valid]) for group in groups]
+    reward_kept = [np.array([g.rollouts[k].reward for k in s.kept]) for g, s in zip(groups, selections, strict=True)]
+    length_all = np.array([len(r.completion.token_ids) for g in groups for r in g.rollouts])
+    kept = [g.rollouts[k] for g, s in zip(groups, selections, strict=True) for k in s.kept]
+    length_kept = np.array([len(rollout.completion.token_ids) for rollout in kept])
+    return {
+        "step": progress.step,
+        "version": progress.version,
+        "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
+        "tokens/generated": int(length_all.sum()),
+        "tokens/trained": stats.num_trained_tokens,
+        "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
+        "tokens/discarded": int(length_all.sum() - length_kept.sum()),
+        "reward/all": _mean(np.concatenate(reward_all)),
+        "reward/kept": _mean(np.concatenate(reward_kept)),
+        "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
+        "reward_std/kept": _mean(np.array([_std(rewards) for rewards in reward_kept])),
+        "accuracy/all": _mean(np.array([r.is_correct for g in groups for r in g.rollouts], dtype=np.float64)),
+        "groups/zero_signal": sum(1 for rewards in reward_kept if len(rewards) == 0 or rewards.min() == rewards.max()),
+        "groups/invalid": sum(1 for selection in selections if not selection.kept),
+        "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
+        "rollouts/truncated": sum(1 for g in groups for r in g.rollouts if r.completion.finish_reason == "length"),
+        "length/all": _mean(length_all),
+        "length/kept": _mean(length_kept),
+        "loss": stats.loss,
+        "grad_norm": grad_norm,
+        "entropy": stats.entropy,
+        "kl": stats.kl,
+        "clip_fraction": stats.clip_fraction,
+        "logprob_gap": stats.logprob_gap,
+        "memory/peak_generate_bytes": peak_generate_bytes,
+        "memory/peak_update_bytes": peak_update_bytes,
+    }
+
+
+def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: float) -> Json:
+    """The clock's readings under their public names."""
+    stages = {f"seconds/{stage}": value for stage, value in seconds.items()}
+    return {**stages, "seconds/total": total, "seconds/train_elapsed": train_elapsed}
+
+
+def group_record(step: int, group: Group, selection: Selection, advantages: Tensor) -> Json:
+    """One whole group for `groups.jsonl`: what was generated, its reward, and what became of it."""
+    advantage = dict(zip(selection.kept, advantages.tolist(), strict=True))
+    return {
+        "step": step,
+        "group": group.id,
+        "task": {"id": group.task.id, "prompt": _prompt_text(group), "answer": group.task.answer},
+        "rollouts": [
+            {
+                "index": i,
+                "text": rollout.text,
+                "reward": rollout.reward if rollout.is_valid else None,
+                "parts": {name: value if math.isfinite(value) else None for name, value in rollout.parts.items()},
+                "is_correct": rollout.is_correct,
+                "invalid_reason": rollout.invalid_reason,
+                "num_tokens": len(rollout.completion.token_ids),
+                "finish_reason": rollout.completion.finish_reason,
+                "kept": i in advantage,
+                "drop_reason": selection.dropped.get(i),
+                "advantage": advantage.get(i),
+            }
+            for i, rollout in enumerate(group.rollouts)
+        ],
+    }
+
+
+def _prompt_text(group: Group) -> str:
+    prompt = group.task.prompt
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+
+
+def _mean(values: np.ndarray[Any, Any]) -> float | None:
+    """None, not NaN, where there is nothing: NaN is no JSON."""
+    return float(values.mean()) if len(values) else None
+
+
+def _std(values: np.ndarray[Any, Any]) -> float:
+    """Unbiased (ddof 1), as the advantages' own; 0 for fewer than two."""
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0

@@ -1,0 +1,139 @@
+"""Make the small base model that the demo starts from: `pods pretrain CONFIG OUT`.
+
+Reinforcement learning finds the good strategy among those that a model already has. A model whose right and wrong
+answers differ only in digits has none to find, and rewards only add noise to weak circuits. So the base model is
+taught a mixture: rarely it works digit by digit and is right, mostly it guesses at once and is wrong. Training with
+verifiable rewards then lifts the rare strategy, as it does in real models.
+
+In: a `PretrainConfig`. Out: a folder in Hugging Face layout that `AutoModelForCausalLM` and `AutoTokenizer` load.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from podsrl.config.schema import ModelConfig, PretrainConfig
+from podsrl.run.models import load_model
+from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
+
+SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
+WINDOW = 256
+"""Positions the model is configured for."""
+
+
+def character_tokenizer() -> Qwen2Tokenizer:
+    """One token a character: letters, digits, punctuation, space and newline; a byte-level BPE without merges.
+
+    Of the model's own tokenizer class, since `AutoTokenizer` chooses the class by the model's type.
+    """
+    space_and_newline = "\u0120\u010a"  # as byte-level BPE writes them
+    characters = space_and_newline + string.digits + string.ascii_letters + string.punctuation
+    return Qwen2Tokenizer(
+        vocab={token: i for i, token in enumerate((*SPECIAL_TOKENS, *characters))},
+        merges=[],
+        unk_token="<unk>",
+        eos_token="<eos>",
+        pad_token="<pad>",
+        model_max_length=WINDOW,
+    )
+
+
+def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, float], None] | None = None) -> Path:
+    """Train from random weights and save.
+
+    Args:
+        config: sizes, shares, seed.
+        out: folder to write.
+        on_step: called with (steps done, steps in all, loss).
+
+    Returns:
+        `out`.
+    """
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    tokenizer = character_tokenizer()
+    model = _new_model(config, tokenizer) if config.start is None else load_model(ModelConfig(path=config.start, device="cpu"))
+    rng = np.random.default_rng([config.seed, 0])
+    total = config.skill_steps + config.mixture_steps
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True)
+    for step in range(total):
+        in_mixture = step >= config.skill_steps
+        share = config.careful if in_mixture else max(0.5, config.careful)
+        for group in optimizer.param_groups:
+            group["lr"] = _learning_rate(config, step)
+        loss = _text_loss(model, *_batch(config, tokenizer, rng, share))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if on_step is not None:
+            on_step(step + 1, total, loss.item())
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def _new_model(config: PretrainConfig, tokenizer: Qwen2Tokenizer) -> Any:
+    torch.manual_seed(config.seed)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            max_position_embeddings=WINDOW,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+
+
+def _learning_rate(config: PretrainConfig, step: int) -> float:
+    if step >= config.skill_steps:
+        return config.lr / 10
+    warmup = 100
+    cosine = 0.5 * (1 + math.cos(math.pi * step / config.skill_steps))
+    return config.lr * min(1.0, (step + 1) / warmup) * (0.05 + 0.95 * cosine)
+
+
+def _batch(
+    config: PretrainConfig, tokenizer: Qwen2Tokenizer, rng: np.random.Generator, careful: float
+) -> tuple[Tensor, Tensor]:
+    """A batch of texts -> ids [B, T] padded on the right, and which of them are the solution's [B, T] bool."""
+    shares = np.array(list(config.digits.values()))
+    digits = rng.choice(list(config.digits), size=config.batch_size, p=shares / shares.sum())
+    texts = [_text(int(d), rng, careful) for d in digits]
+    ids = [tokenizer.encode(prompt + solution) + [tokenizer.eos_token_id] for prompt, solution in texts]
+    length = max(map(len, ids))
+    padded = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])
+    starts = torch.tensor([len(prompt) for prompt, _ in texts])[:, None]  # one token a character
+    ends = torch.tensor([len(row) for row in ids])[:, None]
+    columns = torch.arange(length)[None, :]
+    return padded, (columns >= starts) & (columns < ends)
+
+
+def _text(digits: int, rng: np.random.Generator, careful: float) -> tuple[str, str]:
+    """A random question outside the held-out set, and a solution by one of the two strategies."""
+    pairs, _ = split_pairs(digits)
+    a, b = pairs[rng.integers(len(pairs))].tolist()
+    solution = careful_solution(a, b) if rng.random() < careful else careless_solution(a, b, rng)
+    return str(addition_task(a, b).prompt), solution
+
+
+def _text_loss(model: Any, ids: Tensor, is_solution: Tensor) -> Tensor:
+    logits = model(input_ids=ids).logits[:, :-1]
+    targets = ids[:, 1:].masked_fill(~is_solution[:, 1:], -100)
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,0 +1,120 @@
+"""Start or resume a run in a folder: what `pods train` does, without a terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.run.checkpoint import load_newest
+from podsrl.run.folder import RunFolder, write_atomically
+from podsrl.run.loop import Outcome, Schedule, train
+from podsrl.run.trainer import CHANGEABLE, Trainer
+
+Json = dict[str, Any]
+Say = Callable[[str], None]
+
+
+def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], say: Say) -> Outcome:
+    """Begin a new run in `path`.
+
+    Raises:
+        UsageError: something is wrong with the config, or a run is in `path` already. Nothing was written then.
+    """
+    folder = RunFolder(path)
+    folder.check_is_free()
+    trainer = Trainer(config)
+    folder.create(dump(config))
+    return _run(trainer, folder, Schedule(), on_record, say)
+
+
+def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], None], say: Say) -> Outcome:
+    """Go on with the run in `path`, from its newest sound checkpoint, to the same numbers.
+
+    Args:
+        path: a run's folder.
+        overrides: may change `stop`, `checkpoint` and `record`, nothing else.
+
+    Raises:
+        UsageError: no run is there, or an override would change the numbers.
+        CheckpointError: there are checkpoints, and all are damaged.
+    """
+    folder = RunFolder(path)
+    config = read_resumed_config(path, overrides)
+    checkpoint = load_newest(folder.checkpoints)
+    for line in checkpoint.damaged if checkpoint else ():
+        say(f"warning: {line}; going on from the checkpoint before it")
+    trainer, schedule = Trainer(config), Schedule()
+    if checkpoint is None:
+        say("no checkpoint yet: starting over")
+        folder.rewind_logs({})
+    else:
+        trainer.load(checkpoint)
+        schedule = Schedule(**checkpoint.state["schedule"])
+        folder.rewind_logs(checkpoint.state["log_bytes"])
+        say(f"resumed {checkpoint.path.name}")
+    write_atomically(folder.config, dump(config))
+    folder.finished.unlink(missing_ok=True)
+    return _run(trainer, folder, schedule, on_record, say)
+
+
+def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
+    """The config of the run in `path` with the overrides that a resume may make.
+
+    Raises:
+        UsageError: no run is there, or an override would change its numbers.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
+    tree = read_tree(folder.config)
+    old = build(RunConfig, tree, str(folder.config))
+    new = build(RunConfig, apply_overrides(tree, overrides), "with overrides")
+    changes = changed_keys(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    forbidden = [line for line in changes if not line.startswith(CHANGEABLE)]
+    if forbidden:
+        raise UsageError(
+            f"--resume {folder.path}: these would change the run's numbers: {', '.join(forbidden)}; "
+            "drop them, or start a new run (only stop, checkpoint and record may change)"
+        )
+    return new
+
+
+def _run(
+    trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None], say: Say
+) -> Outcome:
+    say(trainer.threads)
+    for warning in trainer.warnings:
+        say(f"warning: {warning}")
+    with _stop_on_signal(say) as should_stop:
+        outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)
+    if outcome == "finished":
+        progress = trainer.progress
+        result = {"step": progress.step, "seconds/train_elapsed": progress.train_seconds}
+        write_atomically(folder.finished, json.dumps(result))
+    return outcome
+
+
+@contextmanager
+def _stop_on_signal(say: Say) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C (or SIGTERM) asks the loop to stop after this step; the second stops at once."""
+    asked: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say("stopping after this step, with a checkpoint; once more to stop at once")
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

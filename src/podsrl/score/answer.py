@@ -1,0 +1,44 @@
+"""Rewards for answers of the form `Answer: 132.` at the end of the text.
+
+Exactly one `Answer:` may stand in a text, so that a policy cannot collect the reward by listing many answers. White
+space at the end is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from podsrl.types import Task
+
+_MARK = "Answer:"
+_INTEGER_AT_END = re.compile(r"Answer: -?[0-9]+\.\s*\Z")
+
+
+def correct(task: Task, completion: str) -> float:
+    """Say whether the text's single final answer is the reference answer, character by character.
+
+    Returns:
+        1.0 where the text ends with `Answer: `, `task.answer` and a full stop, and has no other `Answer:`; else 0.0.
+
+    Example:
+        >>> task = Task(id="47+85", prompt="What is 47 + 85?", answer="132")
+        >>> correct(task, "7+5=12 4+8+1=13 Answer: 132."), correct(task, "Answer: 132. Answer: 133.")
+        (1.0, 0.0)
+    """
+    is_right = completion.rstrip().endswith(f"{_MARK} {task.answer}.") and completion.count(_MARK) == 1
+    return 1.0 if is_right else 0.0
+
+
+def format(task: Task, completion: str) -> float:
+    """Say whether the text ends with exactly one whole-number answer, right or wrong.
+
+    Returns:
+        1.0 where the text ends with `Answer: <integer>.` and has no other `Answer:`; else 0.0.
+
+    Example:
+        >>> task = Task(id="47+85", prompt="What is 47 + 85?", answer="132")
+        >>> format(task, "Answer: 117."), format(task, "It is 132.")
+        (1.0, 0.0)
+    """
+    has_form = _INTEGER_AT_END.search(completion) is not None and completion.count(_MARK) == 1
+    return 1.0 if has_form else 0.0

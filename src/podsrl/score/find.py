@@ -1,0 +1,39 @@
+"""Finds reward functions by name: a known one, or the user's own as "module:function"."""
+
+from __future__ import annotations
+
+import importlib
+from operator import attrgetter
+
+import podsrl.score  # for its table; read at call time only, because that package imports this file
+from podsrl.errors import UsageError, nearest
+from podsrl.score.base import Reward
+
+
+def find_reward(name: str, *, option: str) -> Reward:
+    """Find a reward function.
+
+    Args:
+        name: a key of `podsrl.score.REWARDS`, or "module:function"; the module must be importable.
+        option: config key the name comes from, for messages.
+
+    Raises:
+        UsageError: the name is unknown, or the import fails.
+
+    Example:
+        >>> from podsrl.types import Task
+        >>> find_reward("format", option="task.rewards")(Task(id="a", prompt="1+2=", answer="3"), "Answer: 3.")
+        1.0
+    """
+    if name in podsrl.score.REWARDS:
+        return podsrl.score.REWARDS[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        hint = nearest(name, podsrl.score.REWARDS)
+        raise UsageError(f"{option}: unknown reward '{name}'.{hint} Your own: 'module:function'")
+    try:
+        function: Reward = attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # whatever the user's module raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{option}: '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
+    return function

@@ -1,0 +1,167 @@
+"""Completions to rollouts: calls every reward function and adds up.
+
+Goes in: tasks [P], completions and their texts [P][G]. Comes out: rollouts [P][G]. All rows of a step go to a function
+of TRL's form in one call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from podsrl.errors import RewardError, UsageError
+from podsrl.score.base import Rows, Values
+from podsrl.score.find import find_reward
+from podsrl.score.forms import judge_of
+from podsrl.types import Completion, Rollout, Task
+
+_DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
+
+
+class Scorer:
+    """The reward of a run: a weighted sum of reward functions.
+
+    Args:
+        rewards: known name (`podsrl.score.REWARDS`) or "module:function" -> finite weight, not all zero.
+        correct: the function, named in the same way, that says whether an answer is right (value at least 1). It need
+            not be among `rewards`; then it does not count in the sum.
+
+    Raises:
+        UsageError: no rewards, weights that are all zero or not finite, an unknown name, a function of neither form.
+
+    Example:
+        >>> scorer = Scorer({"correct": 1.0, "format": 0.5}, correct="correct")
+        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
+        >>> done = Completion(
+        ...     request_id="s0/1+2", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=0
+        ... )
+        >>> [[rollout]] = scorer.score([task], [[done]], [["Answer: 4."]])
+        >>> rollout.reward, rollout.is_correct, rollout.parts
+        (0.5, False, {'correct': 0.0, 'format': 1.0})
+    """
+
+    def __init__(self, rewards: Mapping[str, float], correct: str) -> None:
+        _check_weights(rewards)
+        self._weights = dict(rewards)
+        self._correct = correct
+        judges = {name: judge_of(name, find_reward(name, option="task.rewards")) for name in rewards}
+        if correct not in judges:
+            judges[correct] = judge_of(correct, find_reward(correct, option="task.correct"))
+        self._judges = judges
+
+    def score(
+        self,
+        tasks_P: Sequence[Task],
+        completions_PG: Sequence[Sequence[Completion]],
+        texts_PG: Sequence[Sequence[str]],
+    ) -> list[list[Rollout]]:
+        """Judge every completion.
+
+        Args:
+            tasks_P: P tasks; groups may differ in size.
+            completions_PG: the completions of each task.
+            texts_PG: the same, decoded without special tokens.
+
+        Returns:
+            Rollouts in the same nesting. Where any function failed, the reward is NaN, `is_correct` is False and
+            `invalid_reason` says which function and why; `parts` has NaN for that function.
+
+        Raises:
+            RewardError: a function breaks its contract for a whole batch.
+            ValueError: the three arguments do not have the same nesting.
+        """
+        if len(tasks_P) != len(completions_PG) or list(map(len, completions_PG)) != list(map(len, texts_PG)):
+            shape = f"{len(tasks_P)} tasks, groups of {[*map(len, completions_PG)]}, texts of {[*map(len, texts_PG)]}"
+            raise ValueError(f"{shape}; wanted the same nesting")
+        completions = [completion for completions_G in completions_PG for completion in completions_G]
+        rows = Rows(
+            tasks=[task for task, texts_G in zip(tasks_P, texts_PG, strict=True) for _ in texts_G],
+            texts=[text for texts_G in texts_PG for text in texts_G],
+            token_ids=[completion.token_ids for completion in completions],
+        )
+        judged = {name: judge(rows) for name, judge in self._judges.items()}
+        rollouts = iter(self._rollouts(completions, rows.texts, judged))
+        return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
+
+    def _rollouts(
+        self, completions: Sequence[Completion], texts: Sequence[str], judged: Mapping[str, Values]
+    ) -> list[Rollout]:
+        names, parts = list(self._weights), [judged[name].values for name in self._weights]
+        totals = _weighted_sums(self._weights, judged)
+        reasons = _reasons(judged, totals)
+        columns = zip(completions, texts, totals, judged[self._correct].values, zip(*parts, strict=True), strict=True)
+        return [
+            Rollout(
+                completion=completion,
+                text=text,
+                reward=math.nan if row in reasons else total,
+                parts=dict(zip(names, values, strict=True)),
+                is_correct=correct >= 1 and row not in reasons,
+                invalid_reason=reasons.get(row),
+            )
+            for row, (completion, text, total, correct, values) in enumerate(columns)
+        ]
+
+    def probe(self, task: Task) -> list[str]:
+        """Try every function on two made-up completions of one task, before any model is loaded.
+
+        What cannot be the completions' fault is an error: no list, a list of the wrong length, something that is not a
+        number, a column that the task does not have. An exception, None, NaN or infinity may be due to the made-up
+        text: a warning.
+
+        Args:
+            task: any task of the run.
+
+        Returns:
+            Warnings, one sentence each; empty where all is well.
+
+        Raises:
+            RewardError: a function breaks its contract.
+
+        Example:
+            >>> Scorer({"correct": 1.0}, correct="correct").probe(Task(id="1+2", prompt="1+2=", answer="3"))
+            []
+        """
+        rows = Rows(tasks=[task, task], texts=_DUMMY_TEXTS, token_ids=((0,), (0,)))
+        warnings: dict[str, None] = {}
+        for judge in self._judges.values():
+            for fault in judge(rows).faults.values():
+                if fault.kind == "not_a_number":
+                    raise RewardError(f"{fault.reason}; wanted a number for each completion")
+                warnings.setdefault(fault.reason, None)
+        return list(warnings)
+
+
+def _check_weights(rewards: Mapping[str, float]) -> None:
+    if not rewards:
+        raise UsageError("task.rewards is empty; wanted at least one reward function with its weight")
+    for name, weight in rewards.items():
+        if not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            raise UsageError(f"task.rewards: the weight of '{name}' is {weight!r}; wanted a finite number")
+    if not any(rewards.values()):
+        raise UsageError(f"task.rewards: all weights of {list(rewards)} are 0; give at least one another weight")
+
+
+def _weighted_sums(weights: Mapping[str, float], judged: Mapping[str, Values]) -> list[float]:
+    """Add up in the functions' order, so that a row's sum does not depend on its batch; NaN where a part is NaN."""
+    num_rows = len(next(iter(judged.values())).values)
+    total = np.zeros(num_rows)
+    with np.errstate(over="ignore", invalid="ignore"):  # a sum beyond the largest float makes its row invalid
+        for name, weight in weights.items():
+            total = total + weight * np.array(judged[name].values)
+    sums: list[float] = total.tolist()
+    return sums
+
+
+def _reasons(judged: Mapping[str, Values], totals: Sequence[float]) -> dict[int, str]:
+    """Say for each invalid row why it is, naming every function that failed."""
+    reasons: dict[int, str] = {}
+    for values in judged.values():
+        for row, fault in values.faults.items():
+            reasons[row] = f"{reasons[row]}; {fault.reason}" if row in reasons else fault.reason
+    for row, total in enumerate(totals):
+        if not math.isfinite(total) and row not in reasons:
+            reasons[row] = f"the weighted sum of the rewards is {total}, not a finite number"
+    return reasons

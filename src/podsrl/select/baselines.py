@@ -1,0 +1,122 @@
+"""The rules that max-variance is compared with. All share its signature, its kinds of array and its errors.
+
+Where equal rewards must be told apart, a rule goes by the order of a stable ascending sort, as max-variance does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from podsrl.errors import UsageError
+from podsrl.select.arrays import any_array
+from podsrl.select.order import indices_of, is_among_first, ordered_rewards
+
+
+@any_array
+def max_reward(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Keep the `num_kept` highest rewards; of equal ones the latest positions.
+
+    Args:
+        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
+        num_kept: the paper's m, 1 .. n.
+        generator: not used, the rule draws nothing.
+
+    Returns:
+        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group.
+
+    Raises:
+        UsageError: as `max_variance`.
+
+    Source: PODS (arXiv 2504.13818), the baseline "max-reward".
+
+    Example:
+        >>> max_reward([0.0, 1.0, 0.2, 0.5], 2)
+        [1, 3]
+    """
+    ordered = ordered_rewards(rewards)
+    num_dropped = torch.full((len(rewards), 1), rewards.shape[-1] - num_kept, device=rewards.device)
+    return indices_of(~is_among_first(rewards, ordered, num_dropped), num_kept)
+
+
+@any_array
+def random(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Keep a uniformly random subset of `num_kept` rollouts, without replacement.
+
+    Args:
+        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; only their shape matters.
+        num_kept: the paper's m, 1 .. n. With m = n nothing is drawn.
+        generator: source of the draws, n a group in the groups' order, on its own device; None: torch's default
+            generator of the rewards' device.
+
+    Returns:
+        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group.
+
+    Raises:
+        UsageError: as `max_variance`; or `generator` is no `torch.Generator`.
+
+    Source: PODS (arXiv 2504.13818), the baseline "random".
+
+    Example:
+        >>> len(random([0.0, 1.0, 0.2, 0.5], 2, generator=torch.Generator().manual_seed(0)))
+        2
+    """
+    if not isinstance(generator, Generator | None):
+        raise UsageError(
+            f"generator is a {type(generator).__name__}; wanted torch.Generator().manual_seed(seed) or None"
+        )
+    device = rewards.device if generator is None else generator.device
+    keys = torch.rand(rewards.shape, generator=generator, device=device, dtype=torch.float64)
+    return keys.topk(num_kept, sorted=False).indices.sort(dim=-1).values.to(rewards.device)
+
+
+@any_array
+def percentile(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Keep the rollouts at the (i - ½) / m quantiles of the rewards, i = 1 .. m: an even sample of their distribution.
+
+    Args:
+        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
+        num_kept: the paper's m, 1 .. n.
+        generator: not used, the rule draws nothing.
+
+    Returns:
+        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group: those of ranks
+        ⌊(i - ½) · n / m⌋, counted from 0, in the stable ascending order; n >= m makes them distinct.
+
+    Raises:
+        UsageError: as `max_variance`.
+
+    Source: named beside PODS (arXiv 2504.13818) without a published definition; these quantiles are our reading of it.
+
+    Example:
+        >>> percentile([0.7, 0.0, 0.1, 0.6, 0.2, 0.5, 0.3, 0.4], 2)
+        [3, 4]
+    """
+    ranks = (2 * torch.arange(num_kept, device=rewards.device) + 1) * rewards.shape[-1] // (2 * num_kept)
+    return rewards.argsort(dim=-1, stable=True)[:, ranks].sort(dim=-1).values
+
+
+@any_array
+def keep_all(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Keep every rollout: plain GRPO. It asks for `num_kept` = n, so that nothing is dropped unseen.
+
+    Args:
+        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
+        num_kept: n.
+        generator: not used, the rule draws nothing.
+
+    Returns:
+        0 .. n-1 for every group, `[..., n]` int64, the same kind as `rewards`.
+
+    Raises:
+        UsageError: `num_kept` is not n; else as `max_variance`.
+
+    Example:
+        >>> keep_all([0.0, 1.0, 0.2], 3)
+        [0, 1, 2]
+    """
+    n = rewards.shape[-1]
+    raise UsageError(
+        f"the rule keep_all got num_kept = {num_kept} of {n} rollouts; wanted num_kept = {n}: "
+        f"set select.num_kept = {n}, or choose a rule that drops some, such as max_variance"
+    )

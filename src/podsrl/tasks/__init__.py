@@ -1,0 +1,106 @@
+"""Where questions come from. Goes in: the options of the config's task section. Comes out: a `TaskSet`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from podsrl.errors import UsageError, nearest
+from podsrl.tasks.arithmetic import load_arithmetic
+from podsrl.tasks.base import TaskSet, task_indices
+from podsrl.tasks.jsonl import load_jsonl
+
+__all__ = ["TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
+
+Loader = Callable[..., TaskSet]
+"""Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
+
+TASKS: dict[str, Loader] = {
+    "arithmetic": load_arithmetic,
+    "jsonl": load_jsonl,
+}
+
+
+def load_tasks(
+    name: str,
+    *,
+    path: str | None = None,
+    prompt_column: str = "question",
+    answer_column: str = "answer",
+    digits: int = 2,
+    num_eval: int = 256,
+    seed: int = 0,
+) -> TaskSet:
+    """Load a task set by name.
+
+    A loader reads the options that its signature names. An option it does not name may not be changed from its default;
+    only `seed` may, because it belongs to the whole run.
+
+    Args:
+        name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
+            `def load(*, path: str, num_eval: int, seed: int) -> TaskSet`.
+        path, prompt_column, answer_column: see `load_jsonl`.
+        digits: see `load_arithmetic`.
+        num_eval: held-out questions, at least 1.
+        seed: of the run, at least 0.
+
+    Raises:
+        UsageError: unknown name, an option that the set does not read, a missing `path`, or what the loader finds.
+
+    Example:
+        >>> load_tasks("arithmetic", digits=1, num_eval=4).train[0].prompt
+        'What is 1 + 1?\\n'
+    """
+    options = {
+        "path": path,
+        "prompt_column": prompt_column,
+        "answer_column": answer_column,
+        "digits": digits,
+        "num_eval": num_eval,
+        "seed": seed,
+    }
+    loader = TASKS[name] if name in TASKS else _import_loader(name)
+    tasks = loader(**_options_read(name, loader, options))
+    if not isinstance(tasks, TaskSet):
+        raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
+    return tasks
+
+
+def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(loader).parameters
+    except ValueError as error:  # some functions written in C
+        raise UsageError(f"task.name = '{name}': {error}; wanted a Python function that returns a TaskSet") from error
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(options)
+    if strange := [key for key, parameter in parameters.items() if key not in options and _is_required(parameter)]:
+        raise UsageError(f"task.name = '{name}' wants {strange}; a loader can be given {list(options)}")
+    defaults = inspect.signature(load_tasks).parameters
+    for key, value in options.items():
+        if key not in parameters and key != "seed" and value != defaults[key].default:
+            raise UsageError(f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out")
+    if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
+        raise UsageError(f"task.path is not set, but task set '{name}' reads it: set task.path to a file")
+    return {key: value for key, value in options.items() if key in parameters}
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    has_many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not has_many
+
+
+def _import_loader(name: str) -> Loader:
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UsageError(f"task.name = '{name}' is unknown.{nearest(name, TASKS)} Your own loader: 'module:function'")
+    try:
+        loader = attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # whatever the user's module raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"task.name = '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
+    if not callable(loader):
+        raise UsageError(f"task.name = '{name}' is a {type(loader).__name__}; wanted a function that returns a TaskSet")
+    return loader  # type: ignore[no-any-return]  # that it returns a TaskSet is checked after the call

@@ -1,0 +1,184 @@
+"""Two-number addition: a task set that needs no download, and the two ways of answering that the base model is taught.
+
+Goes in: how many digits, how many held-out questions. Comes out: a `TaskSet` whose training tasks are made on demand
+(three digits have 810,000 pairs), and solution texts for pretraining.
+
+Why two kinds of solution: reinforcement learning with verifiable rewards mostly raises the probability of what the base
+model can already do. A base model pretrained on a mixture of careful solutions (column addition, right) and careless
+ones (a guess, wrong) samples both strategies: it starts at an accuracy near the careful share, nearly every group of
+rollouts has right and wrong answers, and training can show in minutes how it moves from one strategy to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podsrl.errors import UsageError
+from podsrl.tasks.base import TaskSet
+from podsrl.types import Task
+
+_EVAL_SEED = 20_240_817
+"""Fixed: runs with different seeds are evaluated on the same questions."""
+
+
+def addition_task(a: int, b: int) -> Task:
+    """Make the question for one pair.
+
+    Example:
+        >>> addition_task(47, 85)
+        Task(id='47+85', prompt='What is 47 + 85?\\n', answer='132', columns=mappingproxy({}))
+    """
+    return Task(id=f"{a}+{b}", prompt=f"What is {a} + {b}?\n", answer=str(a + b))
+
+
+def load_arithmetic(*, digits: int, num_eval: int) -> TaskSet:
+    """Load all sums of two numbers of `digits` digits.
+
+    Args:
+        digits: of each addend, 1 .. 3; one digit means 1 .. 9.
+        num_eval: held-out questions, 1 .. 9, 1,020 or 101,520 for 1, 2 or 3 digits. They do not depend on a run's
+            seed, and a smaller number is a prefix of a larger one.
+
+    Returns:
+        The set. A pair and its mirror image (47+85 and 85+47) are always on the same side.
+
+    Raises:
+        UsageError: `digits` or `num_eval` is out of range.
+
+    Example:
+        >>> tasks = load_arithmetic(digits=2, num_eval=256)
+        >>> len(tasks.train), len(tasks.eval)
+        (7080, 256)
+    """
+    train, held_out = split_pairs(digits)
+    if not 1 <= num_eval <= len(held_out):
+        raise UsageError(
+            f"task.num_eval = {num_eval}; sums of {digits}-digit numbers have {len(held_out)} held-out questions: "
+            f"choose 1 .. {len(held_out)}" + (", or raise task.digits" if digits < 3 else "")
+        )
+    drawn = np.random.Generator(np.random.PCG64(_EVAL_SEED)).permutation(len(held_out))[:num_eval]
+    return TaskSet(
+        name=f"arithmetic, digits = {digits}",
+        train=_AdditionTasks(train),
+        eval=tuple(addition_task(a, b) for a, b in held_out[drawn].tolist()),
+    )
+
+
+@lru_cache(maxsize=3)
+def split_pairs(digits: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Split all ordered pairs of addends of `digits` digits (1 .. 3) into those for training and those held out.
+
+    Returns:
+        Two read-only arrays [N, 2], int32, ascending: pairs for training, and held out about one pair in eight.
+
+    Raises:
+        UsageError: `digits` is not 1, 2 or 3.
+
+    Example:
+        >>> [len(pairs) for pairs in split_pairs(1)]
+        [72, 9]
+    """
+    if digits not in (1, 2, 3):
+        raise UsageError(f"task.digits = {digits}; wanted 1, 2 or 3")
+    addends = np.arange(10 ** (digits - 1), 10**digits, dtype=np.int32)
+    pairs = np.stack(np.meshgrid(addends, addends, indexing="ij"), axis=-1).reshape(-1, 2)
+    held_out = _is_held_out(pairs)
+    split = pairs[~held_out], pairs[held_out]
+    for side in split:
+        side.flags.writeable = False
+    return split
+
+
+def _is_held_out(pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Hash each unordered pair with SplitMix64 (Steele, Lea, Flood 2014) and hold out the hashes divisible by eight.
+
+    A hash of the numbers themselves keeps the split the same on every machine, Python and numpy version.
+    """
+    state = (pairs.min(axis=1).astype(np.uint64) * np.uint64(1000)) + pairs.max(axis=1).astype(np.uint64)
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    held_out: NDArray[np.bool_] = (state ^ (state >> np.uint64(31))) % np.uint64(8) == 0
+    return held_out
+
+
+class _AdditionTasks(Sequence[Task]):
+    """Tasks made on demand from an array of pairs [N, 2]: eight bytes a question instead of about a thousand."""
+
+    def __init__(self, pairs: NDArray[np.int32]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return _AdditionTasks(self._pairs[index])
+        a, b = self._pairs[index].tolist()
+        return addition_task(a, b)
+
+
+def careful_solution(a: int, b: int) -> str:
+    """Add two numbers in writing: digit by digit from the units, each carry as "+1", then the answer.
+
+    Args:
+        a, b: at least 1, with equally many digits.
+
+    Returns:
+        One step a digit and the answer, separated by spaces. The last carry is no step of its own.
+
+    Raises:
+        UsageError: a number is under 1, or they differ in their number of digits.
+
+    Example:
+        >>> careful_solution(47, 85)
+        '7+5=12 4+8+1=13 Answer: 132.'
+    """
+    _check_addends(a, b)
+    steps, carry = [], 0
+    for x, y in zip(reversed(str(a)), reversed(str(b)), strict=True):
+        total = int(x) + int(y) + carry
+        steps.append(f"{x}+{y}{'+1' if carry else ''}={total}")
+        carry = total // 10
+    return f"{' '.join(steps)} Answer: {a + b}."
+
+
+def careless_solution(a: int, b: int, rng: np.random.Generator) -> str:
+    """Guess: a wrong answer at once, uniformly drawn from the plausible ones.
+
+    Plausible are the sums that two numbers of as many digits can have, with as many digits as the true sum: for 47 + 85
+    one of 100 .. 198 but not 132. The guess therefore looks like an answer and says nothing about the right one.
+
+    Args:
+        a, b: at least 1, with equally many digits.
+        rng: is advanced by one draw.
+
+    Returns:
+        The answer's text, never the right one.
+
+    Raises:
+        UsageError: a number is under 1, or they differ in their number of digits.
+
+    Example:
+        >>> careless_solution(47, 85, np.random.default_rng(0))
+        'Answer: 184.'
+    """
+    _check_addends(a, b)
+    total, ten = a + b, 10 ** len(str(a))  # the first number with one digit more
+    low, high = (ten // 5, ten - 1) if total < ten else (ten, 2 * ten - 2)
+    guess = int(rng.integers(low, high))  # one fewer than low .. high: the true sum is stepped over
+    return f"Answer: {guess + (guess >= total)}."
+
+
+def _check_addends(a: int, b: int) -> None:
+    if min(a, b) < 1 or len(str(a)) != len(str(b)):
+        raise UsageError(f"addends {a} and {b}; wanted two numbers from 1 up with equally many digits")

@@ -1,0 +1,108 @@
+"""The records that flow through the stages, in the order of the data's life.
+
+    Task -> Completion -> Rollout -> Group -> Selection -> (update.batch.Batch)
+
+Every record is frozen: a stage returns a new one and never writes into its input. Nothing here imports torch.
+
+Shape letters used everywhere: P prompts (groups) a step, n rollouts a group, m kept rollouts a group,
+B rows of a batch, T tokens of a row, V vocabulary. Suffixes on nested lists: `_P`, `_G` (rollout), `_K` (kept), `_T`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "aborted", "invalid"]
+"""stop: a stop token was sampled (it is the last token); length: the token limit; aborted: from outside; invalid: see `Rollout`."""
+
+DropReason = Literal["not_selected", "invalid", "group_too_small"]
+"""not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts in the group."""
+
+_NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One question, with what is needed to judge an answer.
+
+    Example:
+        >>> Task(id="7+5", prompt="What is 7 + 5?", answer="12").answer
+        '12'
+    """
+
+    id: str
+    """Unique in its set; the group that answers it is named by it, never by the prompt's text."""
+    prompt: str | tuple[Mapping[str, str], ...]
+    """Plain text, or chat messages `{"role": ..., "content": ...}` for the tokenizer's chat template."""
+    answer: str
+    """The reference answer."""
+    columns: Mapping[str, Any] = field(default_factory=lambda: _NO_COLUMNS)
+    """Further columns of the data set, handed to rewards of TRL's form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The generated tokens of one answer."""
+
+    request_id: str
+    """Of the request that asked for it."""
+    index: int
+    """Which of the request's rollouts, 0 .. n-1."""
+    token_ids: tuple[int, ...]
+    """T tokens; a sampled stop token is included."""
+    logprobs: tuple[float, ...]
+    """T natural logs: the behaviour policy's probability of each token under the distribution it was sampled from
+    (after temperature, top-k, top-p, min-p)."""
+    finish_reason: FinishReason
+    version: int
+    """How many weight updates the policy that made it had seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A completion with its reward."""
+
+    completion: Completion
+    text: str
+    """The completion decoded without special tokens."""
+    reward: float
+    """Weighted sum of the parts; NaN where invalid."""
+    parts: Mapping[str, float]
+    """Each reward function's own value, before its weight."""
+    is_correct: bool
+    """Whether the answer is right: what accuracy counts, whatever the reward's shape."""
+    invalid_reason: str | None = None
+    """Why there is no usable reward (the function raised, returned None or NaN …); such a rollout is never trained on."""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.invalid_reason is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """All rollouts of one task in one step."""
+
+    id: str
+    """Unique over the run, e.g. "s12/7+5"; the generator's request id."""
+    task: Task
+    prompt_ids: tuple[int, ...]
+    rollouts: tuple[Rollout, ...]
+    """n rollouts, in the order of their index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rollouts of one group go to the update, and why the others do not.
+
+    Example: of rewards (0, 1, 0, 0) with num_kept = 2, max-variance keeps (0, 1) and drops {2: "not_selected", 3: "not_selected"}.
+    """
+
+    group_id: str
+    kept: tuple[int, ...]
+    """m ascending indices into `Group.rollouts`."""
+    dropped: Mapping[int, DropReason]
+    """Every other index, with its reason: kept and dropped partition 0 .. n-1."""

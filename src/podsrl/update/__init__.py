@@ -1,0 +1,27 @@
+"""Kept rollouts become one optimizer step: advantages, a batch, log-probabilities, the loss, the update."""
+
+from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
+from podsrl.update.batch import Batch, make_batch, micro_batches
+from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
+from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
+from podsrl.update.optimizer import Optimizer
+from podsrl.update.step import Updater, UpdateStats
+
+__all__ = [
+    "NAMED_ADVANTAGES",
+    "NAMED_LOSSES",
+    "NORMALIZERS",
+    "Batch",
+    "HeadPath",
+    "Optimizer",
+    "UpdateStats",
+    "Updater",
+    "batch_advantages",
+    "group_advantages",
+    "head_path",
+    "make_batch",
+    "micro_batches",
+    "policy_loss",
+    "resolve_loss",
+    "token_logprobs",
+]

@@ -1,0 +1,170 @@
+"""Kept rollouts become tensors: one row a rollout, prompt and completion together, padded on the right.
+
+Goes in: token ids and advantages. Comes out: a `Batch`, and its cut into micro-batches by a token budget.
+B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podsrl.errors import UsageError
+from podsrl.types import Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows to train on.
+
+    Example: the prompt (5, 6) with the completion (7,), beside the prompt (8,) with (9, 2, 3):
+
+        input_ids    5 6 7 ·    8 9 2 3
+        target_mask  0 0 1 0    0 1 1 1
+    """
+
+    input_ids: Tensor
+    """[B, T] int64: prompt, completion, padding."""
+    attention_mask: Tensor
+    """[B, T] bool: prompt and completion."""
+    target_mask: Tensor
+    """[B, T] bool: completion."""
+    behaviour_logprobs: Tensor
+    """[B, T] float32, natural logs under the policy that sampled the tokens; 0 outside the completion."""
+    advantages: Tensor
+    """[B] float32."""
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Completion tokens."""
+        return int(self.target_mask.sum())
+
+    def rows(self, index: Tensor) -> Batch:
+        """The rows [K] int64 or [B] bool in their order, without the columns that only the others need."""
+        lengths = self.attention_mask[index].sum(-1)
+        width = int(lengths.max()) if len(lengths) else 0
+        return Batch(
+            input_ids=self.input_ids[index, :width],
+            attention_mask=self.attention_mask[index, :width],
+            target_mask=self.target_mask[index, :width],
+            behaviour_logprobs=self.behaviour_logprobs[index, :width],
+            advantages=self.advantages[index],
+        )
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(**{field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)})
+
+
+def make_batch(
+    prompt_ids: Sequence[Sequence[int]], completions: Sequence[Completion], advantages: Tensor, *, pad_token_id: int
+) -> Batch:
+    """Lay out B rollouts as tensors on the CPU.
+
+    Args:
+        prompt_ids: B prompts, each of at least one token.
+        completions: B completions; one without tokens gives a row without targets.
+        advantages: [B].
+        pad_token_id: fills the rows' ends; masks say what is real, so any valid id will do.
+
+    Returns:
+        The batch, rows in the order given.
+
+    Raises:
+        UsageError: lengths that differ, an empty prompt, log-probs that are missing or not finite.
+
+    Example:
+        >>> done = Completion(
+        ...     request_id="a", index=0, token_ids=(7,), logprobs=(-0.5,), finish_reason="stop", version=0
+        ... )
+        >>> batch = make_batch([(5, 6)], [done], torch.tensor([1.0]), pad_token_id=0)
+        >>> batch.input_ids.tolist(), batch.target_mask.tolist(), batch.behaviour_logprobs.tolist()
+        ([[5, 6, 7]], [[False, False, True]], [[0.0, 0.0, -0.5]])
+    """
+    if not len(prompt_ids) == len(completions) == len(advantages):
+        raise UsageError(
+            f"a batch has {len(prompt_ids)} prompts, {len(completions)} completions and {len(advantages)} advantages; "
+            f"want one of each a row"
+        )
+    prompt_lengths = _lengths(prompt_ids)
+    lengths = prompt_lengths + _lengths([done.token_ids for done in completions])
+    if (prompt_lengths == 0).any():
+        raise UsageError(
+            f"the prompt of row {int(prompt_lengths.argmin())} is empty; the first token needs something to follow"
+        )
+    tokens = chain.from_iterable(
+        (*prompt, *done.token_ids) for prompt, done in zip(prompt_ids, completions, strict=True)
+    )
+    column = torch.arange(int(lengths.max()) if len(lengths) else 0)
+    attention_mask = column < lengths[:, None]
+    target_mask = attention_mask & (column >= prompt_lengths[:, None])
+    return Batch(
+        input_ids=_fill(attention_mask, _flat(tokens, np.int64), pad_token_id),
+        attention_mask=attention_mask,
+        target_mask=target_mask,
+        behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
+        advantages=advantages.to(torch.float32),
+    )
+
+
+def micro_batches(batch: Batch, max_tokens: int) -> list[Batch]:
+    """Cut a batch into pieces of at most `max_tokens` padded tokens (rows × longest row).
+
+    Rows are sorted by length, the longest first: padding is least, and what does not fit in memory fails at once.
+
+    Args:
+        batch: what to cut.
+        max_tokens: ≥ 1; a longer row goes alone.
+
+    Returns:
+        Pieces that hold every row once, each without the columns it does not need.
+
+    Raises:
+        UsageError: max_tokens < 1.
+
+    Example: rows of 5, 2 and 3 tokens with max_tokens = 6 become [5] and [3, 2].
+    """
+    if max_tokens < 1:
+        raise UsageError(f"micro_batch_tokens = {max_tokens}; want at least 1")
+    lengths = batch.attention_mask.sum(-1)
+    order = lengths.argsort(descending=True, stable=True)
+    longest_first: list[int] = lengths[order].tolist()
+    pieces, start = [], 0
+    while start < len(longest_first):
+        count = max(1, max_tokens // max(1, longest_first[start]))
+        pieces.append(batch.rows(order[start : start + count]))
+        start += count
+    return pieces
+
+
+def _lengths(rows: Sequence[Sequence[Any]]) -> Tensor:
+    return torch.tensor([len(row) for row in rows], dtype=torch.int64)
+
+
+def _flat(values: Iterable[float], dtype: type[np.generic]) -> Tensor:
+    return torch.from_numpy(np.fromiter(values, dtype=dtype))
+
+
+def _flat_logprobs(completions: Sequence[Completion]) -> Tensor:
+    if any(len(done.logprobs) != len(done.token_ids) for done in completions):
+        raise UsageError("a completion has not one log-prob a token; the generator must return the behaviour policy's")
+    flat = _flat(chain.from_iterable(done.logprobs for done in completions), np.float32)
+    if not torch.isfinite(flat).all():
+        raise UsageError(
+            "a completion has a log-prob that is NaN or infinite; mark such a rollout invalid before selection"
+        )
+    return flat
+
+
+def _fill(mask: Tensor, values: Tensor, padding: float) -> Tensor:
+    """`values` laid along the true places of `mask`, row after row; `padding` elsewhere."""
+    return torch.full(mask.shape, padding, dtype=values.dtype).masked_scatter_(mask, values)

@@ -1,0 +1,211 @@
+"""Log-probabilities of chosen tokens without ever holding a [B, T, V] tensor of logits.
+
+Goes in: a Hugging Face decoder-only model and right-padded rows. Comes out: log p(token | tokens before it) and the
+entropy of that distribution, at the target positions only. The decoder runs once; the output head then runs over
+`chunk_tokens` positions at a time, and again in the backward pass, so one chunk of logits exists at once (2,048 rows of
+Qwen's 151,936 words are 1.2 GB in float32).
+
+Padding stands to the right of every real token, so causal attention alone keeps it out: no attention mask is handed to
+the model, which lets attention take its fastest kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from podsrl.errors import UsageError
+
+
+def token_logprobs(
+    model: nn.Module,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    target_mask: Tensor,
+    *,
+    temperature: float = 1.0,
+    chunk_tokens: int = 2048,
+) -> tuple[Tensor, Tensor]:
+    """Natural log-probabilities and entropies of the target tokens.
+
+    Args:
+        model: a causal language model of transformers, or a wrapper whose forward returns `.logits`.
+        input_ids: [B, T] int64, each row padded on the right.
+        attention_mask: [B, T] bool, true for real tokens; only checked, see the module's docstring.
+        target_mask: [B, T] bool, the tokens wanted; never in column 0, which has nothing before it.
+        temperature: > 0; the logits are divided by it before the softmax.
+        chunk_tokens: target positions whose logits exist at once, ≥ 1.
+
+    Returns:
+        logprobs [B, T] with gradient, and entropy [B, T] in nats without; 0 outside the targets; float32, or float64
+        for a float64 model.
+
+    Raises:
+        UsageError: padding that is not on the right, a target in column 0 or on padding, an option out of range.
+
+    Example:
+        >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        >>> config = Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes)
+        >>> ids = torch.tensor([[1, 2, 3]])
+        >>> logprobs, entropy = token_logprobs(Qwen2ForCausalLM(config), ids, ids > 0, ids == 3)
+        >>> logprobs.shape, bool(logprobs[0, 2] < 0), entropy[0, 1].item()
+        (torch.Size([1, 3]), True, 0.0)
+    """
+    _check(input_ids, attention_mask, target_mask, temperature, chunk_tokens)
+    path = head_path(model)
+    targets = target_mask.flatten().nonzero().squeeze(-1)  # [N] positions in the flattened [B * T]
+    if len(targets) == 0:
+        empty = torch.zeros(
+            input_ids.shape, dtype=_exact_dtype(next(model.parameters()).dtype), device=input_ids.device
+        )
+        return empty, empty.clone()
+    states, head = path.run(model, input_ids)
+    states = states.flatten(0, 1).index_select(0, targets - 1)  # the state before a token predicts it
+    tokens = input_ids.flatten()[targets]
+    score = partial(_score, head, temperature=temperature)
+    chosen, entropies = _by_chunks(score, states, tokens, chunk_tokens)
+    zeros = chosen.new_zeros(input_ids.numel())
+    logprobs, entropy = zeros.index_copy(0, targets, chosen), zeros.index_copy(0, targets, entropies)
+    return logprobs.view(input_ids.shape), entropy.view(input_ids.shape)
+
+
+def _by_chunks(
+    score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], states: Tensor, tokens: Tensor, chunk_tokens: int
+) -> tuple[Tensor, Tensor]:
+    """[N, H] states, [N] tokens -> [N] log-probs, [N] entropies; the backward pass makes each chunk's logits again."""
+    if len(tokens) <= chunk_tokens:
+        return score(states, tokens)
+    pairs = zip(torch.split(states, chunk_tokens), torch.split(tokens, chunk_tokens), strict=True)
+    chunks = [checkpoint(score, chunk, wanted, use_reentrant=False) for chunk, wanted in pairs]
+    logprobs, entropies = zip(*chunks, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _score(
+    head: Callable[[Tensor], Tensor], states: Tensor, tokens: Tensor, *, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits = head(states)
+    logits = logits.to(_exact_dtype(logits.dtype))
+    table = torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+    with torch.no_grad():  # the clamp keeps 0 * -inf of an excluded word from being NaN
+        entropy = -(table.exp() * table.clamp_min(-1e30)).sum(-1)
+    return table.gather(-1, tokens[:, None]).squeeze(-1), entropy
+
+
+def _exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadPath:
+    """How a model's logits are made."""
+
+    name: Literal["chunked", "full"]
+    """chunked: decoder, then output head chunk by chunk. full: the model's own forward, logits [B, T, V] at once."""
+    reason: str
+    """What the probe saw."""
+
+    def run(self, model: Any, input_ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """States [B, T, ·] and the function that turns some of them into logits."""
+        if self.name == "chunked":
+            return model.get_decoder()(
+                input_ids=input_ids, use_cache=False
+            ).last_hidden_state, model.get_output_embeddings()
+        return model(input_ids=input_ids, use_cache=False).logits, _as_they_are
+
+
+def _as_they_are(logits: Tensor) -> Tensor:
+    return logits
+
+
+_PATHS: WeakKeyDictionary[nn.Module, HeadPath] = WeakKeyDictionary()
+
+
+def head_path(model: nn.Module) -> HeadPath:
+    """Which way `token_logprobs` goes for this model, found once a model by a forward pass over four tokens.
+
+    Some models do more than `head(decoder(ids))`: they cap or scale the logits, or scale the states. Those take their
+    own full forward, with a warning, because their numbers would be wrong without it.
+    """
+    if model not in _PATHS:
+        path = _probe(model)
+        _PATHS[model] = path
+        if path.name == "full":
+            warnings.warn(f"{type(model).__name__}: all logits are held at once, because {path.reason}", stacklevel=3)
+    return _PATHS[model]
+
+
+def _probe(model: Any) -> HeadPath:
+    """Put known, large numbers in the place of the head's output and see whether the model hands them on as they are.
+
+    Comparing logits alone would not do: a cap at ±30 hardly bends the small logits of an untrained model.
+    """
+    decoder, head = (getattr(model, getter, lambda: None)() for getter in ("get_decoder", "get_output_embeddings"))
+    if decoder is None or decoder is model or not isinstance(head, nn.Module):
+        return HeadPath(name="full", reason="it names no decoder and output head")
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def swap(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        known = torch.linspace(-1000, 1000, output.shape[-1], device=output.device).to(output.dtype).expand_as(output)
+        seen.append((inputs[0], known))
+        return known
+
+    ids = torch.arange(4, device=next(model.parameters()).device)[None] % model.get_input_embeddings().num_embeddings
+    with _evaluating(model), torch.no_grad():
+        states = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        handle = head.register_forward_hook(swap)
+        try:
+            logits = model(input_ids=ids, use_cache=False).logits
+        finally:
+            handle.remove()
+    return _judge(states, seen, logits)
+
+
+def _judge(states: Tensor, seen: list[tuple[Tensor, Tensor]], logits: Tensor) -> HeadPath:
+    if len(seen) != 1 or seen[0][0].shape != states.shape:
+        return HeadPath(name="full", reason="its forward does not call the output head once on the decoder's states")
+    given, known = seen[0]
+    if given.dtype != states.dtype or (given - states).abs().max() > 1e-3 * states.abs().max():
+        return HeadPath(name="full", reason="its forward changes the decoder's states before the output head")
+    if not torch.equal(known.to(logits.dtype), logits):
+        return HeadPath(name="full", reason="its forward changes the logits after the output head (a cap or a scale)")
+    return HeadPath(name="chunked", reason="its logits are the output head of the decoder's states")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _check(
+    input_ids: Tensor, attention_mask: Tensor, target_mask: Tensor, temperature: float, chunk_tokens: int
+) -> None:
+    if not temperature > 0:
+        raise UsageError(f"temperature = {temperature}; want a number > 0")
+    if chunk_tokens < 1:
+        raise UsageError(f"logprob_chunk_tokens = {chunk_tokens}; want at least 1")
+    for name, mask in (("attention_mask", attention_mask), ("target_mask", target_mask)):
+        if mask.shape != input_ids.shape or mask.dtype != torch.bool:
+            raise UsageError(f"{name} is {mask.dtype} {tuple(mask.shape)}; want torch.bool {tuple(input_ids.shape)}")
+    before, after = attention_mask[:, :-1], attention_mask[:, 1:]
+    misplaced = (after & ~before).any() | (target_mask & ~attention_mask).any() | target_mask[:, :1].any()
+    if misplaced:
+        raise UsageError(
+            "rows must be padded on the right, and targets be real tokens after the first; found otherwise"
+        )

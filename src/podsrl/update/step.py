@@ -1,0 +1,257 @@
+"""The trainer's verbs: forward and backward over a batch, then one optimizer step.
+
+Goes in: a `Batch`. Comes out: changed weights, and what there is to know about the update. The gradient does not depend
+on how the batch is cut into micro-batches, because every piece divides by the rows and tokens of the whole step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from podsrl.errors import UsageError
+from podsrl.update.batch import Batch, micro_batches
+from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
+from podsrl.update.loss import LossStats, dry_run, policy_loss
+from podsrl.update.optimizer import Optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStats:
+    """One `forward_backward`. Means are over the tokens that went through the model; 0 where there was none."""
+
+    loss: float
+    """Of the whole step."""
+    entropy: float
+    """Nats a token."""
+    kl: float | None
+    """k3 estimate of KL(policy || reference), nats a token; None without a reference."""
+    clip_fraction: float
+    """Share of tokens where the bound acts."""
+    logprob_gap: float
+    """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator disagree."""
+    ratio_max: float
+    """Largest importance ratio."""
+    num_sequences: int
+    """Rows of the batch."""
+    num_tokens: int
+    """Completion tokens of the batch."""
+    num_trained_rows: int
+    """Rows that went through the model."""
+    num_trained_tokens: int
+    """Completion tokens that went through the model."""
+    num_micro_batches: int
+
+    @property
+    def num_skipped_rows(self) -> int:
+        """Rows left out because they have no gradient."""
+        return self.num_sequences - self.num_trained_rows
+
+    @property
+    def num_skipped_tokens(self) -> int:
+        return self.num_tokens - self.num_trained_tokens
+
+
+class Updater:
+    """Turns batches into weight updates.
+
+    Args:
+        model: trained in place; its device and dtype are kept.
+        lr, betas, eps, weight_decay, max_grad_norm, warmup_steps: see `Optimizer`.
+        loss: keyword arguments of `policy_loss`, such as `NAMED_LOSSES["grpo"]`.
+        kl_beta: weight of the KL penalty to the reference, ≥ 0.
+        reference: the frozen model of the penalty; by default a copy of `model` as it is now. On resuming, pass the
+            starting model: a copy would be of the trained one.
+        temperature: softmax temperature, the one the rollouts were sampled with.
+        max_length: token limit of a completion; needed by a loss with aggregate = "constant".
+        micro_batch_tokens: padded tokens (rows × longest row) in one forward and backward, ≥ 1.
+        chunk_tokens: target positions whose logits exist at once, ≥ 1.
+        skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
+            Rows without a completion token are always left out. Both still count as rows and tokens of the step.
+
+    Raises:
+        UsageError: a loss that `policy_loss` would refuse, or a reference without kl_beta.
+
+    Example:
+        >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> from podsrl.types import Completion
+        >>> from podsrl.update import NAMED_LOSSES, make_batch
+        >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        >>> model = Qwen2ForCausalLM(Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes))
+        >>> updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+        >>> done = Completion(
+        ...     request_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
+        ... )
+        >>> stats = updater.forward_backward(make_batch([(1, 2)], [done], torch.tensor([1.0]), pad_token_id=0))
+        >>> stats.num_trained_tokens, updater.optim_step() > 0
+        (2, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        lr: float,
+        loss: Mapping[str, Any],
+        betas: tuple[float, float] = (0.9, 0.99),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float = 1.0,
+        warmup_steps: int = 0,
+        kl_beta: float = 0.0,
+        reference: nn.Module | None = None,
+        temperature: float = 1.0,
+        max_length: int | None = None,
+        micro_batch_tokens: int = 8192,
+        chunk_tokens: int = 2048,
+        skip_zero_signal: bool = True,
+    ) -> None:
+        dry_run(**loss, kl_beta=kl_beta, max_length=max_length)
+        self.model = model
+        self._reference = _frozen_reference(model, reference, kl_beta)
+        self._loss = {**loss, "kl_beta": kl_beta, "max_length": max_length}
+        self._temperature, self._chunk_tokens = temperature, chunk_tokens
+        self._micro_batch_tokens = micro_batch_tokens
+        self._skips_rows = skip_zero_signal
+        self._device = next(model.parameters()).device
+        self.optimizer = Optimizer(
+            model,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            warmup_steps=warmup_steps,
+        )
+
+    @property
+    def head_path(self) -> HeadPath:
+        """How this model's logits are made, and why."""
+        return head_path(self.model)
+
+    def forward_backward(
+        self, batch: Batch, *, num_sequences: float | None = None, num_tokens: float | None = None
+    ) -> UpdateStats:
+        """Add the gradient of the loss over `batch` to the model's gradients.
+
+        Dropout is active during this call only, and draws from torch's global generator.
+
+        Args:
+            batch: on any device.
+            num_sequences: rows of the whole optimizer step, where several calls or processes share it (default: those
+                of `batch`).
+            num_tokens: its completion tokens, likewise.
+
+        Returns:
+            What happened. Where no row has a gradient, nothing ran and `num_trained_rows` is 0.
+        """
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        pieces = micro_batches(self._with_gradient(batch), self._micro_batch_tokens)
+        rows = batch.num_sequences if num_sequences is None else num_sequences
+        tokens = batch.num_tokens if num_tokens is None else num_tokens
+        with _training(self.model):
+            parts = [self._micro_step(piece.to(self._device), rows, tokens) for piece in pieces]
+        return _summary(batch, pieces, parts, self._reference is not None)
+
+    def optim_step(self) -> float:
+        """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing."""
+        return self.optimizer.step()
+
+    def peak_bytes(self) -> int | None:
+        """Most GPU memory in use since the last `forward_backward` began; None on a CPU."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
+        """The optimizer's tensors and counts; neither the weights nor the reference."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
+        """Go on from `state_dict`, bit for bit once the weights are loaded too."""
+        self.optimizer.load_state_dict(tensors, numbers)
+
+    def _with_gradient(self, batch: Batch) -> Batch:
+        has_gradient = batch.target_mask.any(-1)
+        if self._skips_rows and self._reference is None:
+            has_gradient &= batch.advantages != 0
+        return batch if has_gradient.all() else batch.rows(has_gradient)
+
+    def _micro_step(self, piece: Batch, rows: float, tokens: float) -> tuple[Tensor, Tensor, LossStats]:
+        logprobs, entropy = self._token_logprobs(self.model, piece)
+        reference = None
+        if self._reference is not None:
+            with torch.no_grad():
+                reference, _ = self._token_logprobs(self._reference, piece)
+        loss, stats = policy_loss(
+            logprobs,
+            piece.behaviour_logprobs,
+            piece.advantages,
+            piece.target_mask,
+            reference_logprobs=reference,
+            num_sequences=rows,
+            num_tokens=tokens,
+            **self._loss,
+        )
+        torch.autograd.backward(loss)
+        return loss.detach(), entropy.sum(), stats
+
+    def _token_logprobs(self, model: nn.Module, piece: Batch) -> tuple[Tensor, Tensor]:
+        return token_logprobs(
+            model,
+            piece.input_ids,
+            piece.attention_mask,
+            piece.target_mask,
+            temperature=self._temperature,
+            chunk_tokens=self._chunk_tokens,
+        )
+
+
+def _summary(
+    batch: Batch, pieces: list[Batch], parts: list[tuple[Tensor, Tensor, LossStats]], has_reference: bool
+) -> UpdateStats:
+    trained_tokens = sum(int(stats["num_tokens"]) for *_, stats in parts)
+
+    def mean(values: list[Tensor]) -> float:
+        return float(sum(values)) / max(trained_tokens, 1)
+
+    return UpdateStats(
+        loss=float(sum(loss for loss, *_ in parts)),
+        entropy=mean([entropy for _, entropy, _ in parts]),
+        kl=mean([stats["kl"] for *_, stats in parts]) if has_reference else None,
+        clip_fraction=mean([stats["clipped"] for *_, stats in parts]),
+        logprob_gap=mean([stats["logprob_gap"] for *_, stats in parts]),
+        ratio_max=max((float(stats["ratio_max"]) for *_, stats in parts), default=0.0),
+        num_sequences=batch.num_sequences,
+        num_tokens=batch.num_tokens,
+        num_trained_rows=sum(piece.num_sequences for piece in pieces),
+        num_trained_tokens=trained_tokens,
+        num_micro_batches=len(pieces),
+    )
+
+
+def _frozen_reference(model: nn.Module, reference: nn.Module | None, kl_beta: float) -> nn.Module | None:
+    if reference is model:
+        raise UsageError(
+            "the reference is the trained model itself; pass a second copy, or leave it out to have one made"
+        )
+    if kl_beta == 0:
+        if reference is not None:
+            raise UsageError("a reference model has no effect with kl_beta = 0; leave it out, or set kl_beta > 0")
+        return None
+    return (copy.deepcopy(model) if reference is None else reference).eval().requires_grad_(False)
+
+
+@contextmanager
+def _training(model: nn.Module) -> Iterator[None]:
+    """Dropout on, and off again: the same weights generate the next rollouts."""
+    model.train()
+    try:
+        yield
+    finally:
+        model.eval()

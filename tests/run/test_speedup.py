@@ -1,0 +1,223 @@
+"""Time to accuracy, the paper's speed-up, mean curves and the bootstrap, against numbers by hand and a slow twin."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.run.speedup import bootstrap_speedup, curves_on_grid, mean_curve, speedup, time_to_accuracy
+
+HALF_HOURS = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]
+GRPO_16 = [0.7911, 0.7945, 0.7978, 0.8065, 0.8072, 0.8127, 0.8119, 0.8164, 0.8144, 0.8132, 0.8128, 0.8076]
+PODS_64_16 = [0.791, 0.8057, 0.8098, 0.8127, 0.8172, 0.8175, 0.8246, 0.8246, 0.8244, 0.8245, 0.8263, 0.826]
+PODS_64_2 = [0.7644, 0.7751, 0.791, 0.8004, 0.8039, 0.8049, 0.8074, 0.8023, 0.811, 0.8116, 0.8162, 0.813]
+RANDOM_64_16 = [0.7538, 0.7853, 0.788, 0.7997, 0.8005, 0.8066, 0.8082, 0.8108, 0.812, 0.8149, 0.8099, 0.8162]
+MAX_REWARD_64_16 = [0.5956, 0.6278, 0.6439, 0.6565, 0.6567, 0.6615, 0.6516, 0.6717, 0.6499, 0.6453, 0.6632, 0.6728]
+MATH_GRPO_8 = [0.4157, 0.4393, 0.4606, 0.4663, 0.4677, 0.4753, 0.471, 0.4791, 0.483, 0.4864, 0.4815, 0.489]
+MATH_PODS_32_8 = [0.429, 0.4456, 0.4621, 0.4777, 0.4892, 0.4916, 0.4938, 0.4966, 0.4973, 0.4985, 0.5035, 0.5017]
+
+
+def test_the_first_evaluation_at_the_target_counts_even_when_accuracy_falls_again() -> None:
+    assert time_to_accuracy([10, 20, 30, 40], [0.1, 0.5, 0.4, 0.9], 0.5) == 20.0
+
+
+def test_nothing_is_interpolated_between_two_evaluations() -> None:
+    assert time_to_accuracy([0, 100], [0.0, 1.0], 0.01) == 100.0
+
+
+def test_a_target_that_is_never_reached_has_no_time() -> None:
+    assert time_to_accuracy([10, 20], [0.1, 0.2], 0.3) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "expected"),
+    [
+        (GRPO_16, PODS_64_16, 3.0 / 1.5),
+        (GRPO_16, PODS_64_2, 3.0 / 4.5),
+        (GRPO_16, RANDOM_64_16, 3.0 / 4.0),
+        (GRPO_16, MAX_REWARD_64_16, None),
+        (MATH_GRPO_8, MATH_PODS_32_8, 5.0 / 2.5),
+        (GRPO_16, GRPO_16, 1.0),
+    ],
+)
+def test_speedup_is_the_published_one_on_published_curves(
+    base: list[float], other: list[float], expected: float | None
+) -> None:
+    assert speedup(HALF_HOURS, base, HALF_HOURS, other) == expected
+
+
+def test_every_published_row_of_the_single_gpu_settings_is_reproduced() -> None:
+    data = os.environ.get("PODS_DATA")
+    if data is None:
+        pytest.skip("PODS_DATA is not set; the paper's curves lie beside that folder, in paper/curves.json")
+    rows = json.loads((Path(data).parent / "paper" / "curves.json").read_text())["rows"]
+    rows = [row for row in rows if row["setting"] in ("a", "b", "c")]
+    baselines = {row["setting"]: row for row in rows if row["arm"] == "GRPO"}
+    assert len(rows) == 14
+    for row in rows:
+        base = baselines[row["setting"]]
+        ratio = speedup(base["hours"], base["accuracy"], row["hours"], row["accuracy"])
+        published = row["speedup_99"]
+        assert (ratio is None) == (published is None)
+        if ratio is not None:
+            # The published ratio has three decimals, and the hours of setting c (ten-minute checkpoints) too.
+            assert math.isclose(ratio, published, abs_tol=2e-3)
+
+
+def test_fraction_one_asks_for_the_baselines_best_itself() -> None:
+    assert speedup([1, 2, 3], [0.5, 0.98, 1.0], [1, 2, 3], [0.995, 0.995, 1.0], fraction=0.99) == 3.0
+    assert speedup([1, 2, 3], [0.5, 0.98, 1.0], [1, 2, 3], [0.995, 0.995, 1.0], fraction=1.0) == 1.0
+
+
+def test_each_curve_keeps_its_own_checkpoints() -> None:
+    assert speedup([10, 20, 30], [0.1, 0.2, 0.8], [7, 9, 50], [0.3, 0.79, 0.79], fraction=0.9) == 30 / 9
+
+
+def test_the_untrained_model_at_time_zero_neither_sets_nor_reaches_the_target() -> None:
+    assert speedup([0, 10, 20], [0.9, 0.5, 0.6], [0, 10, 20], [0.9, 0.6, 0.6]) == 2.0
+
+
+def test_a_baseline_that_is_never_right_sets_no_target() -> None:
+    assert speedup([1, 2], [0.0, 0.0], [1, 2], [0.4, 0.5]) is None
+
+
+def test_a_mean_curve_gives_no_credit_before_an_accuracy_was_measured() -> None:
+    early, late = ([0, 10, 20], [0.0, 0.6, 0.8]), ([0, 15], [0.2, 0.4])
+    grid = [0, 9.9, 10, 14, 15, 20, 99]
+    assert curves_on_grid([early, late], grid).tolist() == [
+        [0.0, 0.0, 0.6, 0.6, 0.6, 0.8, 0.8],
+        [0.2, 0.2, 0.2, 0.2, 0.4, 0.4, 0.4],
+    ]
+    np.testing.assert_allclose(mean_curve([early, late], grid), [0.1, 0.1, 0.4, 0.4, 0.5, 0.6, 0.6], atol=1e-15)
+
+
+def test_a_run_not_yet_evaluated_at_the_first_grid_time_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"curves\[1\] was first evaluated at 5"):
+        mean_curve([([0], [0.1]), ([5], [0.1])], [0, 5])
+
+
+def _random_runs(seed: int, num_seeds: int, gain: float) -> list[tuple[list[float], list[float]]]:
+    rng = np.random.default_rng(seed)
+    runs = []
+    for _ in range(num_seeds):
+        times = [0.0, *np.cumsum(rng.uniform(5, 15, size=8)).tolist()]
+        accuracies = [0.1 + gain * i + float(rng.normal(0, 0.04)) + 0.05 for i in range(9)]
+        runs.append((times, [max(accuracy, 0.0) for accuracy in accuracies]))
+    return runs
+
+
+def _slow_mean(runs: list[tuple[list[float], list[float]]], grid: list[float]) -> list[float]:
+    means = []
+    for t in grid:
+        total = 0.0
+        for times, accuracies in runs:
+            total += [a for s, a in zip(times, accuracies, strict=True) if s <= t][-1]
+        means.append(total / len(runs))
+    return means
+
+
+def _slow_ratio(base: list[float], other: list[float], grid: list[float], fraction: float) -> float:
+    target = fraction * max(base[1:])
+    base_time = next(t for t, a in zip(grid[1:], base[1:], strict=True) if a >= target)
+    other_time = next((t for t, a in zip(grid[1:], other[1:], strict=True) if a >= target), None)
+    return 0.0 if other_time is None else base_time / other_time
+
+
+@pytest.mark.parametrize("gain", [0.03, 0.06, 0.08])
+def test_the_bootstrap_equals_a_slow_twin_that_loops_over_resamples(gain: float) -> None:
+    base, other = _random_runs(1, 4, 0.06), _random_runs(2, 4, gain)
+    grid = [0.0, *np.linspace(5, 70, 23).tolist()]
+    fast = bootstrap_speedup(base, other, grid=grid, fraction=0.95, num_resamples=300, seed=7)
+    ratios = []
+    for draw in np.random.default_rng(7).integers(0, 4, size=(300, 4)):
+        drawn_base, drawn_other = [base[i] for i in draw], [other[i] for i in draw]
+        ratios.append(_slow_ratio(_slow_mean(drawn_base, grid), _slow_mean(drawn_other, grid), grid, 0.95))
+    assert fast.point == pytest.approx(_slow_ratio(_slow_mean(base, grid), _slow_mean(other, grid), grid, 0.95) or None)
+    assert fast.low == pytest.approx(float(np.percentile(ratios, 2.5)))
+    assert fast.high == pytest.approx(float(np.percentile(ratios, 97.5)))
+    assert fast.share_unreached == ratios.count(0.0) / 300
+
+
+def test_seeds_are_paired_so_a_shared_lucky_seed_leaves_the_ratio_alone() -> None:
+    slow, quick = ([0, 10, 20], [0.1, 0.2, 0.4]), ([0, 10, 20], [0.1, 0.4, 0.4])
+    lucky_slow, lucky_quick = ([0, 10, 20], [0.1, 0.4, 0.8]), ([0, 10, 20], [0.1, 0.8, 0.8])
+    result = bootstrap_speedup([slow, lucky_slow], [quick, lucky_quick], grid=[0, 10, 20])
+    assert (result.point, result.low, result.high, result.share_unreached) == (2.0, 2.0, 2.0, 0.0)
+
+
+def test_a_resample_that_never_reaches_the_target_counts_as_zero() -> None:
+    base = ([0, 10, 20], [0.1, 0.4, 0.8])
+    good, bad = ([0, 10, 20], [0.1, 0.9, 0.9]), ([0, 10, 20], [0.1, 0.1, 0.1])
+    result = bootstrap_speedup([base, base], [good, bad], grid=[0, 10, 20], num_resamples=4000)
+    # Only (good, good) reaches 0.792; one of four draws has it, and the mean curve over both seeds stays at 0.5.
+    assert result.point is None
+    assert (result.low, result.high) == (0.0, 2.0)
+    assert result.share_unreached == pytest.approx(0.75, abs=0.03)
+
+
+def test_the_same_seed_draws_the_same_interval() -> None:
+    base, other = _random_runs(3, 5, 0.06), _random_runs(4, 5, 0.07)
+    grid = np.linspace(0, 70, 30)
+    first = bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=1)
+    assert first == bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=1)
+    assert first.low < first.high
+    assert first != bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("times", "accuracies", "message"),
+    [
+        ([], [], r"times has shape \(0,\)"),
+        ([1, 2], [0.1], r"times has 2 values and .*accuracies has 1"),
+        ([1, 1], [0.1, 0.2], "times must increase strictly, but value 1 is 1 after 1"),
+        ([2, 1], [0.1, 0.2], "times must increase strictly"),
+        ([1, 2], [0.1, float("nan")], "accuracies must be finite and at least 0, but value 1 is nan"),
+        ([1, float("inf")], [0.1, 0.2], "times must be finite"),
+        ([-1, 2], [0.1, 0.2], "times must be finite and at least 0"),
+        ([[1, 2]], [[0.1, 0.2]], "flat list"),
+        (["one"], [0.1], "times is not a list of numbers"),
+    ],
+)
+def test_a_malformed_curve_is_refused_with_its_place(times: list[float], accuracies: list[float], message: str) -> None:
+    good = ([1, 2], [0.1, 0.2])
+    for call in (
+        lambda: time_to_accuracy(times, accuracies, 0.5),
+        lambda: speedup(times, accuracies, *good),
+        lambda: speedup(*good, times, accuracies),
+        lambda: mean_curve([(times, accuracies)], [1, 2]),
+        lambda: bootstrap_speedup([good], [(times, accuracies)], grid=[1, 2]),
+    ):
+        with pytest.raises(UsageError, match=message):
+            call()
+
+
+def test_numbers_out_of_range_are_refused_with_the_cure() -> None:
+    good = ([1, 2], [0.1, 0.2])
+    with pytest.raises(UsageError, match=r"fraction = 1\.5"):
+        speedup(*good, *good, fraction=1.5)
+    with pytest.raises(UsageError, match="fraction = 0"):
+        bootstrap_speedup([good], [good], grid=[1, 2], fraction=0)
+    with pytest.raises(UsageError, match="num_resamples = 0"):
+        bootstrap_speedup([good], [good], grid=[1, 2], num_resamples=0)
+    with pytest.raises(UsageError, match="base_curves has 1 runs and curves has 2"):
+        bootstrap_speedup([good], [good, good], grid=[1, 2])
+    with pytest.raises(UsageError, match="curves is empty"):
+        bootstrap_speedup([], [], grid=[1, 2])
+    with pytest.raises(UsageError, match="target is nan"):
+        time_to_accuracy(*good, float("nan"))
+    with pytest.raises(UsageError, match="only evaluation is at time 0"):
+        speedup([0], [0.5], *good)
+
+
+def test_inputs_are_left_as_they_were() -> None:
+    times, accuracies = np.array([0.0, 1.0, 2.0]), np.array([0.1, 0.2, 0.3])
+    speedup(times, accuracies, times, accuracies)
+    mean_curve([(times, accuracies)], times)
+    assert times.tolist() == [0.0, 1.0, 2.0]
+    assert accuracies.tolist() == [0.1, 0.2, 0.3]

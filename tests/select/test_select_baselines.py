@@ -1,0 +1,79 @@
+"""The rules beside max-variance, by hand and against plain Python twins."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.select import max_reward, percentile, random
+
+
+def test_max_reward_keeps_the_highest_and_the_latest_of_equal_ones() -> None:
+    assert max_reward([0.1, 0.9, 0.5, 0.7], 2) == [1, 3]
+    assert max_reward([1.0, 0.0, 1.0, 1.0, 0.0], 2) == [2, 3]
+    assert max_reward([0.0, 0.0, 1.0, 0.0], 3) == [1, 2, 3]
+
+
+def test_max_reward_meets_a_stable_sort() -> None:
+    rewards = torch.randint(0, 6, (300, 11), generator=torch.Generator().manual_seed(1))
+    for m in (1, 4, 10):
+        wanted = [sorted(sorted(range(11), key=lambda i, g=group: g[i])[11 - m :]) for group in rewards.tolist()]
+        assert max_reward(rewards, m).tolist() == wanted
+
+
+def test_percentile_takes_the_middle_of_each_of_m_equal_parts() -> None:
+    rewards = [float(i) for i in range(16)]
+    assert percentile(rewards, 4) == [2, 6, 10, 14]
+    assert percentile(rewards, 1) == [8]
+    assert percentile(rewards, 3) == [2, 8, 13]  # 16/6 = 2.67, 8, 13.33
+    assert percentile(rewards[::-1], 4) == [1, 5, 9, 13]
+
+
+def test_percentile_ranks_are_distinct_and_as_defined_for_every_n_and_m() -> None:
+    for n in range(1, 40):
+        for m in range(1, n + 1):
+            kept = percentile([float(i) for i in range(n)], m)
+            assert kept == [int((i - 0.5) * n / m + 1e-9) for i in range(1, m + 1)]
+            assert len(set(kept)) == m
+
+
+def test_percentile_takes_the_earliest_position_first_among_equal_rewards() -> None:
+    assert percentile([1.0, 0.0, 0.0, 1.0, 0.0], 2) == [0, 2]  # the order is 1, 2, 4, 0, 3; of it ranks 1 and 3
+
+
+def test_random_keeps_every_subset_equally_often() -> None:
+    kept = random(torch.zeros(12000, 5), 2, generator=torch.Generator().manual_seed(0))
+    counts = Counter(map(tuple, kept.tolist()))
+    assert set(counts) == set(itertools.combinations(range(5), 2))
+    assert all(abs(count - 1200) < 5 * (12000 * 0.1 * 0.9) ** 0.5 for count in counts.values())
+
+
+def test_random_follows_its_generator_and_nothing_else() -> None:
+    rewards = torch.rand(6, 20)
+    first = random(rewards, 7, generator=torch.Generator().manual_seed(3))
+    torch.rand(100)
+    again = random(-rewards, 7, generator=torch.Generator().manual_seed(3))
+    other = random(rewards, 7, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert (first.diff(dim=-1) > 0).all()
+
+
+def test_random_draws_a_batch_as_it_draws_its_groups_one_by_one() -> None:
+    draw = torch.Generator().manual_seed(5)
+    one_by_one = [random(torch.zeros(9), 4, generator=draw).tolist() for _ in range(6)]
+    assert random(torch.zeros(6, 9), 4, generator=torch.Generator().manual_seed(5)).tolist() == one_by_one
+
+
+def test_random_refuses_a_generator_of_another_library() -> None:
+    with pytest.raises(UsageError, match=r"generator is a int; wanted torch\.Generator"):
+        random([0.0, 1.0], 1, generator=7)  # type: ignore[call-overload]
+
+
+def test_random_without_a_generator_follows_torch_s_seed() -> None:
+    torch.manual_seed(11)
+    first = random([0.0] * 30, 10)
+    torch.manual_seed(11)
+    assert random([0.0] * 30, 10) == first

@@ -1,0 +1,157 @@
+"""Records in, selections out: who is kept, and why the others are not."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.select import SelectionRule, keep_all, max_reward, max_variance, random
+from podsrl.select.groups import select_groups
+from podsrl.types import Completion, Group, Rollout, Task
+
+
+def group_of(name: str, *rewards: float | None) -> Group:
+    """A group with these rewards; None is an invalid rollout."""
+    rollouts = tuple(rollout_of(name, i, reward) for i, reward in enumerate(rewards))
+    return Group(id=name, task=Task(id=name, prompt="?", answer="!"), prompt_ids=(1,), rollouts=rollouts)
+
+
+def rollout_of(name: str, index: int, reward: float | None) -> Rollout:
+    completion = Completion(
+        request_id=name, index=index, token_ids=(2,), logprobs=(-1.0,), finish_reason="stop", version=0
+    )
+    return Rollout(
+        completion=completion,
+        text="",
+        reward=math.nan if reward is None else reward,
+        parts={},
+        is_correct=False,
+        invalid_reason="the reward function returned None" if reward is None else None,
+    )
+
+
+class Recorder:
+    """max_variance that remembers the shapes it was called with."""
+
+    def __init__(self) -> None:
+        self.shapes: list[list[int]] = []
+
+    def __call__(
+        self, rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        self.shapes.append(list(rewards.shape))
+        return max_variance(rewards, num_kept)
+
+
+def test_a_group_keeps_its_extremes_and_says_why_the_others_go() -> None:
+    (selection,) = select_groups([group_of("a", 0.0, 1.0, 0.5, 0.25)], max_variance, 2)
+    assert selection.group_id == "a"
+    assert selection.kept == (0, 1)
+    assert selection.dropped == {2: "not_selected", 3: "not_selected"}
+
+
+def test_invalid_rollouts_are_dropped_and_indices_still_point_into_the_group() -> None:
+    (selection,) = select_groups([group_of("a", None, 0.0, 0.4, None, 0.6, 1.0)], max_variance, 2)
+    assert selection.kept == (1, 5)
+    assert selection.dropped == {0: "invalid", 2: "not_selected", 3: "invalid", 4: "not_selected"}
+
+
+def test_a_group_with_no_more_valid_rollouts_than_asked_for_keeps_them_all() -> None:
+    short, exact = select_groups([group_of("a", 1.0, None, 1.0, None), group_of("b", 0, 1, 2, None)], max_reward, 3)
+    assert (short.kept, short.dropped) == ((0, 2), {1: "invalid", 3: "invalid"})
+    assert (exact.kept, exact.dropped) == ((0, 1, 2), {3: "invalid"})
+
+
+def test_a_group_with_under_two_valid_rollouts_keeps_none() -> None:
+    one, none, empty = select_groups(
+        [group_of("a", None, 1.0, None), group_of("b", None, None), group_of("c")], max_variance, 2
+    )
+    assert (one.kept, one.dropped) == ((), {0: "invalid", 1: "group_too_small", 2: "invalid"})
+    assert (none.kept, none.dropped) == ((), {0: "invalid", 1: "invalid"})
+    assert (empty.kept, empty.dropped) == ((), {})
+
+
+def test_keep_all_lets_a_group_with_invalid_rollouts_pass() -> None:
+    whole, broken = select_groups([group_of("a", 0, 1, 2), group_of("b", None, 1, 2)], keep_all, 3)
+    assert whole.kept == (0, 1, 2)
+    assert broken.kept == (1, 2)
+
+
+def test_groups_of_one_size_go_through_the_rule_in_one_call_and_come_back_in_order() -> None:
+    rule = Recorder()
+    groups = [group_of("a", 1, 2, 3, 4, 9, 0), group_of("b", 0, 5, 6, 9), group_of("c", 0, None, 6, 9, 5)]
+    groups += [group_of("d", 9, 1, 2, 0), group_of("e", 1, 2), group_of("f", None)]
+    selections = select_groups(groups, rule, 2)
+    assert rule.shapes == [[3, 4], [1, 6]]
+    assert [s.group_id for s in selections] == list("abcdef")
+    assert [s.kept for s in selections] == [(4, 5), (0, 3), (0, 3), (0, 3), (0, 1), ()]
+
+
+def test_kept_and_dropped_partition_every_group() -> None:
+    draw = np.random.default_rng(0)
+    groups = [
+        group_of(str(p), *(None if draw.random() < 0.2 else float(draw.integers(3)) for _ in range(draw.integers(9))))
+        for p in range(200)
+    ]
+    for rule in (max_variance, random):
+        for group, selection in zip(groups, select_groups(groups, rule, 3), strict=True):
+            assert sorted([*selection.kept, *selection.dropped]) == list(range(len(group.rollouts)))
+            assert list(selection.kept) == sorted(selection.kept)
+            num_valid = sum(rollout.is_valid for rollout in group.rollouts)
+            assert len(selection.kept) == (min(3, num_valid) if num_valid >= 2 else 0)
+            assert all(group.rollouts[i].is_valid for i in selection.kept)
+
+
+def test_random_selection_repeats_with_its_seed() -> None:
+    groups = [group_of(str(p), *([None] * (p % 3)), *range(8)) for p in range(12)]
+    first = select_groups(groups, random, 4, generator=torch.Generator().manual_seed(0))
+    again = select_groups(groups, random, 4, generator=torch.Generator().manual_seed(0))
+    other = select_groups(groups, random, 4, generator=torch.Generator().manual_seed(1))
+    assert first == again
+    assert first != other
+
+
+def test_no_groups_give_no_selections() -> None:
+    assert select_groups([], max_variance, 4) == []
+
+
+def test_a_valid_rollout_without_a_finite_reward_is_named() -> None:
+    with pytest.raises(UsageError, match="group 'b', rollout 1: the reward is inf"):
+        select_groups([group_of("a", 0, 1, 2), group_of("b", 0, math.inf, 2)], max_variance, 2)
+
+
+def test_num_kept_below_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="num_kept = 0; wanted at least 1"):
+        select_groups([], max_variance, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([[0, 1, 2]], r"'of_my_own' returned the shape \[1, 3\]; wanted \[1, 2\] int64"),
+        ([0, 1], r"the shape \[2\]"),
+        ([[1, 1]], r"returned \[1, 1\] for one group; wanted .* distinct"),
+        ([[0, 3]], r"returned \[0, 3\] for one group; wanted .* 0 .. 2"),
+        ([[-1, 0]], r"returned \[-1, 0\]"),
+        ([[0.0, 1.0]], "torch.float32; wanted"),
+        ([[True, False]], "torch.bool; wanted"),
+        (None, "returned a NoneType; wanted"),
+        ("01", "returned a str; wanted"),
+    ],
+)
+def test_a_rule_with_a_bad_answer_is_named(answer: object, message: str) -> None:
+    def of_my_own(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> object:
+        return answer
+
+    rule: SelectionRule = of_my_own  # type: ignore[assignment]  # a wrong answer is what is tested
+    with pytest.raises(UsageError, match=message):
+        select_groups([group_of("a", 0, 1, 2)], rule, 2)
+
+
+def test_the_answer_of_a_rule_is_put_in_ascending_order() -> None:
+    def backwards(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+        return torch.tensor([[2, 0]])
+
+    assert select_groups([group_of("a", 0, 1, 2)], backwards, 2)[0].kept == (0, 2)

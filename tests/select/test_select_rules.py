@@ -1,0 +1,58 @@
+"""The table of rules, and how a name becomes a function."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+import podsrl.select
+from podsrl.errors import UsageError
+from podsrl.select import RULES, max_variance, resolve_rule
+
+
+def test_every_known_name_gives_its_function() -> None:
+    assert {name: resolve_rule(name) for name in RULES} == RULES
+    assert set(RULES) == {"max_variance", "max_reward", "random", "percentile", "keep_all"}
+    assert all(getattr(rule, "__name__", None) == name for name, rule in RULES.items())
+
+
+def test_a_function_of_ones_own_is_found_by_module_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_rules.py").write_text(
+        "def first(rewards, num_kept, *, generator=None):\n"
+        "    return rewards.new_tensor(range(num_kept)).long().expand(len(rewards), -1)\n"
+        "best = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve_rule("my_rules:first")(torch.zeros(2, 4), 2).tolist() == [[0, 1], [0, 1]]
+    with pytest.raises(UsageError, match=r"no 'frist' in 'my_rules'. Did you mean 'first'\?"):
+        resolve_rule("my_rules:frist")
+    with pytest.raises(UsageError, match="'my_rules:best' is a int; wanted a function"):
+        resolve_rule("my_rules:best")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("max_varience", r"Did you mean 'max_variance'\?"),
+        ("zzz", "Known: keep_all, max_reward, max_variance, percentile, random."),
+        ("no_such_module_here:rule", "module 'no_such_module_here' cannot be imported"),
+        (":rule", "module '' cannot be imported"),
+        ("math:", "no '' in 'math'"),
+    ],
+)
+def test_an_unknown_name_says_what_was_meant(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve_rule(name)
+
+
+def test_a_rule_still_says_what_it_is_through_its_array_edge() -> None:
+    assert "largest variance" in (max_variance.__doc__ or "")
+
+
+@pytest.mark.parametrize("module", ["", ".variance", ".baselines", ".groups"])
+def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(podsrl.select.__name__ + module))
+    assert result.attempted > 0
+    assert result.failed == 0
