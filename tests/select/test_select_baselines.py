@@ -19,7 +19,7 @@ def test_max_reward_keeps_the_highest_and_the_latest_of_equal_ones() -> None:
 def test_max_reward_meets_a_stable_sort() -> None:
     rewards = torch.randint(0, 6, (300, 11), generator=torch.Generator().manual_seed(1))
     for m in (1, 4, 10):
-        wanted = [sorted(sorted(range(11), key=lambda i, g=group: g[i])[11 - m :]) for group in rewards.tolist()]
+        wanted = [sorted(sorted(range(11), key=group.__getitem__)[11 - m :]) for group in rewards.tolist()]
         assert max_reward(rewards, m).tolist() == wanted
 
 
@@ -69,7 +69,7 @@ def test_random_draws_a_batch_as_it_draws_its_groups_one_by_one() -> None:
 
 def test_random_refuses_a_generator_of_another_library() -> None:
     with pytest.raises(UsageError, match=r"generator is a int; wanted torch\.Generator"):
-        random([0.0, 1.0], 1, generator=7)  # type: ignore[call-overload]
+        random([0.0, 1.0], 1, generator=7)  # type: ignore[call-overload]  # a wrong type is what is tested
 
 
 def test_random_without_a_generator_follows_torch_s_seed() -> None:

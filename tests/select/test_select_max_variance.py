@@ -39,7 +39,7 @@ def integer_groups(n: int, num_groups: int, seed: int) -> np.ndarray:
     top = draw.choice([1, 2, 12, 100], size=(num_groups, 1))
     groups = draw.integers(0, top + 1, size=(num_groups, n)) - draw.choice([0, 7], size=(num_groups, 1))
     groups[0] = 3
-    return groups
+    return np.asarray(groups)
 
 
 @pytest.mark.parametrize(("n", "m"), SIZES)

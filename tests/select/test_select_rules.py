@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,14 @@ def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
     result = doctest.testmod(importlib.import_module(podsrl.select.__name__ + module))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_examples_in_the_documentation_are_true() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "selection.md").read_text()
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(block, names)
+    (call, answer) = re.findall(r"^(max_variance\(.*\)) +# (\[.*?\])", text, flags=re.MULTILINE)[0]
+    assert eval(call, names) == eval(answer)
+    group = torch.tensor([[3.0, 1.0, 2.0]])
+    assert eval("lowest", names)(group, 2).tolist() == [[1, 2]]

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -38,6 +39,7 @@ app.command()(inspect.doctor)
 def main() -> None:
     """Run the command line; errors made on purpose are one line on stderr."""
     set_waiting_policy()
+    sys.path.insert(0, os.getcwd())  # so that "module:function" finds a file beside the user, as `python -m` would
     try:
         app()
     except UsageError as error:

@@ -26,7 +26,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
 
     Args:
         source: a TOML file, the name of a recipe of this package (`recipe_names()`), or None for the defaults.
-        overrides: "section.key=value" texts, with or without leading dashes; values in TOML notation, bare words allowed.
+        overrides: "section.key=value" texts, with or without leading dashes; values in TOML notation, or bare words.
 
     Raises:
         UsageError: a missing file, bad TOML, an unknown key (with the nearest known one), a value out of range.
@@ -48,20 +48,20 @@ def recipe_names() -> list[str]:
 def read_tree(source: str | Path) -> Tree:
     """A TOML file, or a recipe by its name, as nested dicts."""
     path = Path(source)
-    if not path.exists() and str(source) in recipe_names():
-        text = (resources.files("podsrl.config") / "recipes" / f"{source}.toml").read_text()
-    elif not path.is_file():
-        raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
+    if path.is_file():
+        content = path.read_bytes()
+    elif str(source) in recipe_names():
+        content = (resources.files("podsrl.config") / "recipes" / f"{source}.toml").read_bytes()
     else:
-        text = path.read_text()
+        raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"config {source!s}: not valid TOML: {error}") from None
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
-    """A copy of the tree with each "a.b=value" set. The same key twice is an error."""
+    """A copy of the tree with each "a.b=value" set. The same key twice, or a section and a key in it, is an error."""
     result, seen = _copy(tree), set[str]()
     for text in overrides:
         key, sign, value = text.removeprefix("--").partition("=")
@@ -69,6 +69,9 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
             raise UsageError(f"override {text!r}: wanted --section.key=value, e.g. --select.num_kept=8")
         if key in seen:
             raise UsageError(f"override --{key} is given twice: keep one")
+        for other in seen:
+            if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
+                raise UsageError(f"overrides --{other} and --{key} set the same values: keep one")
         seen.add(key)
         _set(result, key.split("."), _parse_value(value), text)
     return result
@@ -123,17 +126,15 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
 
 
 def _nearest_key(model: type[BaseModel], location: list[str]) -> str:
-    """Look in the same section first, then for the same name in another one."""
+    """Look for the same name in another section first, then for a similar one in the same section."""
+    same_name = [key for key in all_keys(model) if key.rsplit(".", 1)[-1] == location[-1]]
+    if same_name:
+        return f" Did you mean '{same_name[0]}'?"
     section: Any = model
     for part in location[:-1]:
         section = section.model_fields[part].annotation
-    hint = nearest(location[-1], section.model_fields)
-    if "Did you mean" in hint:
-        prefix = "".join(f"{part}." for part in location[:-1])
-        return hint.replace("mean '", f"mean '{prefix}")
-    everywhere = all_keys(model)
-    same_name = [key for key in everywhere if key.rsplit(".", 1)[-1] == location[-1]]
-    return f" Did you mean '{same_name[0]}'?" if same_name else hint
+    prefix = "".join(f"{part}." for part in location[:-1])
+    return nearest(location[-1], section.model_fields).replace("mean '", f"mean '{prefix}")
 
 
 def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -47,9 +47,9 @@ class TaskConfig(Section):
     digits: Annotated[int, Field(ge=1, le=3)] = 2
     """For "arithmetic": digits of each addend."""
     rewards: dict[str, float] = {"correct": 1.0, "format": 0.1}
-    """Reward function -> weight. A known name (`podsrl.score.REWARDS`) or "module:function"; the reward is the weighted sum."""
+    """Reward function (`podsrl.score.REWARDS`, or "module:function") -> weight; the reward is the weighted sum."""
     correct: str = "correct"
-    """Which reward function says whether the answer is right (right: value >= 1); accuracy counts it. Known name or "module:function"."""
+    """Which reward function says whether the answer is right (value >= 1), for accuracy; named as in `rewards`."""
     num_eval: Count = 256
     """Held-out questions for evaluation, never trained on."""
 
@@ -100,7 +100,7 @@ class LossConfig(Section):
     clip_high: NonNegative | None = None
     """Upper bound of the ratio is 1 + clip_high."""
     aggregate: Literal["sequence_mean", "token_mean", "constant"] | None = None
-    """Mean over a sequence's tokens then sequences; mean over all tokens; or token sum over (rows × rollouts.max_new_tokens)."""
+    """Mean over a sequence's tokens, then sequences; mean over all tokens; sum / (rows × rollouts.max_new_tokens)."""
     kl_beta: NonNegative = 0.0
     """Weight of the k3 KL penalty to the frozen starting model; 0 loads no reference."""
 
@@ -158,7 +158,7 @@ class CheckpointConfig(Section):
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Save each time this many steps are done; 0: not by steps."""
     every_seconds: NonNegative = 60.0
-    """Save each time this many wall-clock seconds have passed; 0: not by time. The end of a run and Ctrl-C always save."""
+    """Save each time this many wall-clock seconds have passed; 0: not by time. A run's end and Ctrl-C always save."""
     keep: Annotated[int, Field(ge=2)] = 2
     """Newest checkpoints kept; at least two, so that a damaged one leaves another."""
 
@@ -178,7 +178,7 @@ class RunConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of every random stream: data order, sampling, selection, evaluation, dropout."""
     threads: Annotated[int, Field(ge=0)] = 0
-    """CPU threads for torch; 0 chooses (one for models under ten million parameters, else one a core) and prints the choice."""
+    """CPU threads for torch; 0 chooses (one under ten million parameters, else one a core) and prints the choice."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
@@ -203,9 +203,8 @@ class RunConfig(Section):
         return self
 
 
-
 class CompareConfig(Section):
-    """Arms against each other: each arm is `base` with its own changes, run on the same seeds for the same training time."""
+    """Arms against each other: each is `base` with its own changes, run on the same seeds for equal training time."""
 
     baseline: str
     """Name of the arm that the others are measured against."""
@@ -219,8 +218,8 @@ class CompareConfig(Section):
     """Runs at the same time, each in its own process; more than the cores make every run slower."""
     base: dict[str, Any] = {}
     """What all arms share: a training config."""
-    arms: dict[str, dict[str, Any]]
-    """Arm name -> its changes to `base`."""
+    arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]
+    """Arm name -> its changes to `base`. A name is part of a folder's: letters, digits and _.@+- only."""
 
     @model_validator(mode="after")
     def _check_arms(self) -> Self:
@@ -232,7 +231,7 @@ class CompareConfig(Section):
 
 
 class PretrainConfig(Section):
-    """How a small base model is made from nothing: a mixture of solution strategies for additions (`run/pretrain.py`)."""
+    """How a small base model is made from nothing: a mixture of ways to solve additions (`run/pretrain.py`)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of the initial weights and of every training text."""

@@ -53,7 +53,8 @@ class Engine:
         """Yield every completion as it finishes.
 
         Raises:
-            UsageError: before anything is generated: a repeated id, or a prompt that with its limit exceeds the model's window.
+            UsageError: before anything is generated: a repeated id, or a prompt that with its limit exceeds the model's
+                window.
         """
         wanted = list(requests)
         self._check(wanted)

@@ -39,7 +39,8 @@ class Sampling:
     """A completion ends with, and includes, the first of these."""
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.temperature) and self.temperature > 0, "temperature", self.temperature, "a number above 0")
+        is_positive = math.isfinite(self.temperature) and self.temperature > 0
+        _require(is_positive, "temperature", self.temperature, "a number above 0")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
         _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
@@ -55,7 +56,7 @@ class Request:
     """
 
     id: str
-    """Unique among the requests alive; with the engine's seed it decides the random numbers, so reuse it to repeat a draw."""
+    """Unique among the requests alive. With the engine's seed it decides the random numbers; reuse repeats a draw."""
     prompt_ids: tuple[int, ...]
     num_rollouts: int = 1
     sampling: Sampling = field(default_factory=Sampling)

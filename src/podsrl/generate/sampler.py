@@ -9,6 +9,8 @@ from podsrl.generate.request import Sampling
 
 _CHUNK_ELEMENTS = 1 << 24
 """Rows are taken in chunks of about this many logits, so that float64 sums of a large vocabulary stay small."""
+_ROUNDING = 1e-6
+"""Relative error of a float32 probability: without this slack, a nucleus of half of ten equal tokens would have six."""
 
 
 def sample(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -30,7 +32,8 @@ def sample(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor,
     rows = max(1, _CHUNK_ELEMENTS // logits.shape[1])
     if logits.shape[0] <= rows:
         return _sample_chunk(logits, uniform, sampling)
-    chunks = [_sample_chunk(x, u, sampling) for x, u in zip(logits.split(rows), uniform.split(rows), strict=True)]
+    starts = range(0, logits.shape[0], rows)
+    chunks = [_sample_chunk(logits[i : i + rows], uniform[i : i + rows], sampling) for i in starts]
     return torch.cat([tokens for tokens, _ in chunks]), torch.cat([logprobs for _, logprobs in chunks])
 
 
@@ -63,7 +66,7 @@ def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:
     """The likeliest tokens up to and including the one that reaches top_p; ties go by token id."""
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     before = ordered.exp().cumsum(dim=-1, dtype=torch.float64) - ordered.exp()
-    return torch.zeros_like(logprobs, dtype=torch.bool).scatter_(-1, order, before < top_p)
+    return torch.zeros_like(logprobs, dtype=torch.bool).scatter_(-1, order, before < top_p * (1 - _ROUNDING))
 
 
 def _keep(logprobs: Tensor, mask: Tensor) -> Tensor:

@@ -77,15 +77,28 @@ class Wave:
         with torch.inference_mode():
             cache = new_prompt_cache(self._model, total)
             mask = positions >= 0 if any(pads) else None
-            self._logits = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions.clamp(min=0), past_key_values=cache, logits_to_keep=1
-            ).logits[:, -1].index_select(0, prompt_of_row)  # [L, V]
+            output = self._model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions.clamp(min=0),
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+            self._logits = output.logits[:, -1].index_select(0, prompt_of_row)  # [L, V]
             self._cache = rows_from_prompts(cache, prompt_of_row, total)
             self._last = torch.zeros(len(self.rows), dtype=torch.int64, device=device)  # [L] newest tokens
-            # [L, 1] position of the newest token; [L, 1, 1, total] True where a key is no padding, None where none is.
-            self._positions = (length - 1 - pad).index_select(0, prompt_of_row)
-            columns = torch.arange(total, device=device)
-            self._mask = (columns[None, :] >= pad)[prompt_of_row][:, None, None, :] if any(pads) else None
+            self._positions = (length - 1 - pad).index_select(0, prompt_of_row)  # [L, 1] of the newest token
+            self._mask = self._key_mask(pad[prompt_of_row], total) if any(pads) else None
+
+    def _key_mask(self, pad: Tensor, total: int) -> Tensor:
+        """True where a key is no padding: [L, 1, 1, total] for sdpa, [L, total] for any other attention.
+
+        A mask of four dimensions goes to the attention as it is, which saves laying one out every step, but only sdpa
+        reads booleans: eager attention would add them to the scores.
+        """
+        mask = torch.arange(total, device=pad.device)[None, :] >= pad
+        is_sdpa = self._model.config.get_text_config()._attn_implementation == "sdpa"
+        return mask[:, None, None, :] if is_sdpa else mask
 
     def _sample_step(self, aborted: set[str]) -> tuple[Tensor, Tensor]:
         """Sample and store a token a live row -> done [L] bool, reasons [L] (index into `_REASONS`)."""
@@ -136,9 +149,13 @@ class Wave:
         length = self._cache.get_seq_length() + 1
         self._positions = self._positions + 1
         mask = None if self._mask is None else self._mask[..., :length]
-        self._logits = self._model(
-            input_ids=self._last[:, None], attention_mask=mask, position_ids=self._positions, past_key_values=self._cache
-        ).logits[:, -1]
+        output = self._model(
+            input_ids=self._last[:, None],
+            attention_mask=mask,
+            position_ids=self._positions,
+            past_key_values=self._cache,
+        )
+        self._logits = output.logits[:, -1]
 
 
 _STOP, _LENGTH, _INVALID, _ABORTED = 1, 2, 3, 4

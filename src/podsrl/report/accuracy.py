@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
+from podsrl.errors import UsageError
 from podsrl.report import theme
 from podsrl.run.speedup import Curve, SpeedupInterval, curves_on_grid, time_to_accuracy
 
 Array = npt.NDArray[np.float64]
 
-# 97.5 % points of Student's t for 1, 2, ... degrees of freedom; beyond the table the normal's 1.96 is close enough.
-_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5 % points of Student's t for 1, 2, ... degrees of freedom."""
 
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
@@ -40,6 +41,8 @@ class AccuracyData:
 def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
     """Draw the whole panel into axes, which are styled too."""
     grid, after_start, longest = data.grid, data.grid > 0, float(data.grid[-1])
+    if not after_start.any():
+        raise UsageError("grid has no time above 0; give training seconds after the start too")
     colors = theme.arm_colors(list(data.curves), data.baseline)
     means = {arm: _draw_arm(axes, curves_on_grid(runs, grid), grid, colors[arm]) for arm, runs in data.curves.items()}
     target = data.fraction * float(means[data.baseline][after_start].max())
@@ -49,6 +52,8 @@ def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
     axes.set_xlim(0, longest)
     _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
     crossings = {arm: time_to_accuracy(grid[after_start], mean[after_start], target) for arm, mean in means.items()}
+    if target == 0:  # a baseline that is never right sets no target
+        crossings = {}
     _mark_crossings(axes, crossings, target, colors, longest)
     labels = [
         theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
@@ -73,7 +78,9 @@ def band_half_width(accuracies: Array) -> Array:
     num_seeds = accuracies.shape[0]
     if num_seeds == 1:
         return np.zeros(accuracies.shape[1])
-    quantile = _T_95[num_seeds - 2] if num_seeds - 2 < len(_T_95) else 1.96
+    degrees = num_seeds - 1
+    # Beyond the table, the first term of t's expansion in 1 / degrees is right to 0.03.
+    quantile = _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96 + 2.372 / degrees
     half: Array = quantile * accuracies.std(axis=0, ddof=1) / np.sqrt(num_seeds)
     return half
 
@@ -99,6 +106,9 @@ def _draw_target(axes: Axes, target: float, text: str) -> None:
         textcoords="offset points",
         fontsize=8.5,
         color=theme.INK,
+        # Over the grid, under the curves.
+        zorder=1.5,
+        bbox={"facecolor": theme.PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1},
     )
 
 
@@ -127,13 +137,11 @@ def _mark_crossings(
 
 def _subtitle(data: AccuracyData) -> str:
     counts = sorted({len(runs) for runs in data.curves.values()})
-    if counts[-1] == 1:
-        return "one seed an arm"
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    lines = [f"mean of {count} seeds an arm; band: 95 % interval of the mean"]
-    if data.speedups:
-        lines.append("beside a name: speed-up and its 95 % bootstrap interval over seeds")
-    return "\n".join(lines)
+    has_band = counts[-1] > 1
+    first = f"mean of {count} seeds an arm; band: 95 % interval of the mean" if has_band else "one seed an arm"
+    second = "beside a name: speed-up" + (" and its 95 % bootstrap interval over seeds" if has_band else "")
+    return f"{first}\n{second}" if data.speedups else first
 
 
 def _speedup_note(data: AccuracyData, arm: str) -> str:
@@ -144,4 +152,5 @@ def _speedup_note(data: AccuracyData, arm: str) -> str:
         return ""
     if found.point is None:
         return "target not reached"
-    return f"{found.point:.2f}× ({found.low:.2f}–{found.high:.2f})"
+    interval = f" ({found.low:.2f}–{found.high:.2f})" if len(data.curves[arm]) > 1 else ""
+    return f"{found.point:.2f}×{interval}"

@@ -89,7 +89,7 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapp
     for row, total in enumerate(lefts):
         text = f"{theme.compact(total)} {unit}".rstrip()
         axes.annotate(text, (total, row), (6, 0), textcoords="offset points", va="center", fontsize=9, color=theme.INK)
-    axes.set_yticks(range(len(rows)), [theme.plain(row) for row in rows])
+    axes.set_yticks(range(len(rows)), [theme.plain(theme.short(row)) for row in rows])
     axes.set_xlim(0, longest * 1.2)
     axes.set_ylim(len(rows) - 0.5, -0.5)
 

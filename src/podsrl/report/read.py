@@ -142,7 +142,9 @@ def read_comparison(path: Path | str) -> Comparison:
     file = _existing_file(folder, "compare.json")
     try:
         return _comparison(folder, json.loads(file.read_bytes()))
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{file} is not a comparison ({error!r}); write it again with `pods compare`") from error
 
 
@@ -150,6 +152,9 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
     arms = data["arms"]
     if data["baseline"] not in arms:
         raise UsageError(f"{folder / 'compare.json'} names the baseline {data['baseline']!r} but no such arm")
+    for arm, entry in arms.items():
+        if len(entry["seeds"]) != len(entry["runs"]) or not entry["runs"]:
+            raise UsageError(f"{folder / 'compare.json'}: arm {arm!r} wants one run a seed, and at least one")
     return Comparison(
         path=folder,
         baseline=str(data["baseline"]),

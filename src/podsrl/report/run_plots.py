@@ -14,35 +14,41 @@ from podsrl.report.read import Array, Run
 
 _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward": ("Mean reward", ("reward/all", "reward/kept")),
-    "reward_std": ("Reward spread in a group (standard deviation)", ("reward_std/all", "reward_std/kept")),
+    "reward_std": ("Reward spread in a group (std)", ("reward_std/all", "reward_std/kept")),
     "train_accuracy": ("Right answers among all generated", ("accuracy/all",)),
     "length": ("Answer length, tokens", ("length/all", "length/kept")),
     "entropy": ("Policy entropy, nats a token", ("entropy",)),
     "grad_norm": ("Gradient norm before clipping", ("grad_norm",)),
+    "zero_signal": ("Groups without signal", ("groups/zero_signal",)),
+    "logprob_gap": ("Log-prob gap, generator to trainer", ("logprob_gap",)),
 }
+_FROM_ZERO = ("grad_norm", "groups/zero_signal", "logprob_gap")
 _SOLID = (0, ())
 _DASHED = (0, (2.5, 1.5))
 
 
-def run_figures(runs: Mapping[str, Sequence[Run]], *, baseline: str | None = None) -> dict[str, Figure]:
+def run_figures(
+    runs: Mapping[str, Sequence[Run]], *, baseline: str | None = None, has_names: bool = True
+) -> dict[str, Figure]:
     """Draw accuracy, rewards, lengths, entropy, gradient norm, time split and token ledger.
 
     Args:
         runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour a label.
         baseline: the label drawn in grey.
+        has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
 
     Returns:
         Figures by name, in reading order: accuracy, reward, reward_std, train_accuracy, length, entropy, grad_norm,
-        seconds, tokens. One for which no run has a number is left out.
+        zero_signal, logprob_gap, seconds, tokens. One for which no run has a number is left out.
     """
     colors = theme.arm_colors(list(runs), baseline)
     figures: dict[str, Figure] = {}
     if any(run.accuracy_curve()[0].size for group in runs.values() for run in group):
-        figures["accuracy"] = _evaluation_figure(runs, colors)
+        figures["accuracy"] = _evaluation_figure(runs, colors, has_names)
     for name, (title, metrics) in _METRICS.items():
         shown = [metric for metric in metrics if _is_known(metric, runs)]
         if shown:
-            figures[name] = _metric_figure(runs, colors, title, shown)
+            figures[name] = _metric_figure(runs, colors, has_names, title, shown)
     if _is_known("seconds/total", runs):
         figures["seconds"] = stage_figure({label: mean_stages(group) for label, group in runs.items()})
     if _is_known("tokens/generated", runs):
@@ -78,8 +84,8 @@ def _is_known(metric: str, runs: Mapping[str, Sequence[Run]]) -> bool:
     return any(np.isfinite(run.series(metric)).any() for group in runs.values() for run in group)
 
 
-def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str]) -> Figure:
-    figure = theme.new_figure(5.6, 3.2)
+def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], has_names: bool) -> Figure:
+    figure = theme.new_figure(4.2, 2.7)
     axes = figure.subplots()
     ends: dict[str, list[float]] = {}
     longest = 1.0
@@ -91,14 +97,15 @@ def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, s
     theme.style(axes, "Held-out accuracy", x_label="training time, evaluation excluded")
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
-    _label_runs(axes, ends, colors)
+    if has_names:
+        _label_runs(axes, ends, colors)
     return figure
 
 
 def _metric_figure(
-    runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], title: str, metrics: Sequence[str]
+    runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], has_names: bool, title: str, metrics: Sequence[str]
 ) -> Figure:
-    figure = theme.new_figure(5.6, 3.2)
+    figure = theme.new_figure(4.2, 2.7)
     axes = figure.subplots()
     is_single = len(runs) == 1 and len(next(iter(runs.values()))) == 1
     ends: dict[str, list[float]] = {}
@@ -107,10 +114,13 @@ def _metric_figure(
             for metric in metrics:
                 end = _draw_metric(axes, run, metric, colors[label], is_single)
                 ends.setdefault(_kind(metric) if is_single else label, []).append(end)
-    theme.style(axes, title + ("" if is_single or len(metrics) == 1 else ": kept, and dashed all"), x_label="step")
+    theme.style(axes, title, x_label="step", subtitle="" if is_single or len(metrics) == 1 else "kept, and dashed all")
     if metrics[0] == "accuracy/all":
         theme.percent_axis(axes)
-    _label_runs(axes, ends, colors)
+    else:
+        theme.number_axis(axes, from_zero=metrics[0] in _FROM_ZERO)
+    if has_names or is_single:
+        _label_runs(axes, ends, colors)
     return figure
 
 
@@ -138,4 +148,4 @@ def _label_runs(axes: Axes, ends: Mapping[str, Sequence[float]], colors: Mapping
         labels = [
             theme.EndLabel(y=y, text=label, color=colors.get(label, theme.SERIES[0])) for label, y in known.items()
         ]
-        theme.label_ends(axes, labels, gap=0.09)
+        theme.label_ends(axes, labels, gap=0.11)

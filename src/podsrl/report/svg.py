@@ -7,12 +7,12 @@ import io
 import re
 
 import matplotlib
-from matplotlib.figure import Figure
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from podsrl.report import theme
 
-_VARIABLES = {
+COLOR_VARIABLES = {
     theme.INK: "--ink",
     theme.MUTED: "--muted",
     theme.GRID: "--line",
@@ -45,11 +45,11 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
         figure.savefig(buffer, format="svg", facecolor="none", metadata=_NO_METADATA)
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    drawing = re.sub(r"<style.*?</style>", "", drawing, count=1, flags=re.DOTALL)
+    drawing = re.sub(r"<style.*?</style>|<!--.*?-->|font-family: [^;\"]*; ", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r"<svg[^>]*(viewBox=\"[^\"]*\")[^>]*>", rf"<svg {_attributes(description)} \1>", drawing, count=1)
     drawing = drawing.replace("xlink:href=", "href=")
     drawing = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
-    for color, variable in _VARIABLES.items():
+    for color, variable in COLOR_VARIABLES.items():
         drawing = drawing.replace(color, f"var({variable})")
     return Markup(drawing)
 

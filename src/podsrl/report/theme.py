@@ -58,6 +58,19 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def short(name: str, limit: int = 26) -> str:
+    """Return a name cut in its middle to at most `limit` characters.
+
+    Example:
+        >>> short("a-very-long-name-of-a-run", 11)
+        'a-ver…a-run'
+    """
+    if len(name) <= limit:
+        return name
+    half = (limit - 1) // 2
+    return f"{name[:half]}…{name[len(name) - half :]}"
+
+
 def arm_colors(arms: Sequence[str], baseline: str | None = None) -> dict[str, str]:
     """Give every arm its colour: the baseline grey, the others in a fixed order."""
     others = [arm for arm in arms if arm != baseline]
@@ -111,9 +124,16 @@ def percent_axis(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
 
 
+def number_axis(axes: Axes, *, from_zero: bool) -> None:
+    """Write each number of the y axis whole, without a common factor or offset; `from_zero` starts it at 0."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    if from_zero:
+        axes.set_ylim(bottom=0, top=1.08 * axes.get_ylim()[1] or 1)
+
+
 def time_axis(axes: Axes, longest: float) -> None:
     """Write seconds on the x axis in the unit that suits the longest, with whole-numbered ticks."""
-    step = next((tick for tick in _TICK_SECONDS if longest / tick <= 7), 86400 * max(1, round(longest / 86400 / 6)))
+    step = next((tick for tick in _TICK_SECONDS if longest / tick <= 6.1), 86400 * max(1, round(longest / 86400 / 6)))
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds, longest=longest)))
 
@@ -173,7 +193,7 @@ def _gap_missing(lower: Sequence[float], upper: Sequence[float], gap: float) -> 
 
 
 def _write_beside(axes: Axes, label: EndLabel, height: float) -> None:
-    lines = [(label.text, 5 if label.note else 0, 10.0, label.color, "bold")]
+    lines = [(short(label.text), 5 if label.note else 0, 10.0, label.color, "bold")]
     if label.note:
         lines.append((label.note, -8, 8.5, MUTED, "normal"))
     for text, shift, size, color, weight in lines:

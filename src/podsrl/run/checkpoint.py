@@ -50,7 +50,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, *, model: Any, tokenizer: Any, optimizer: Mapping[str, Tensor], state: Mapping[str, Any], keep: int
 ) -> Path:
-    """Write `folder`/step-N for N = state["step"], then remove all but the newest `keep`."""
+    """Write `folder`/step-N for N = state["step"], then remove all but it and the `keep` - 1 before it."""
     final = folder / f"step-{state['step']:08d}"
     if final.exists():
         if _is_sound(final):
@@ -65,11 +65,13 @@ def save_checkpoint(
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
     (temporary / "state.json").write_text(json.dumps(state, indent=1))
     (temporary / MANIFEST).write_text(json.dumps(_describe_files(temporary), indent=1))
-    for path in temporary.rglob("*"):
+    for path in (temporary, *temporary.rglob("*")):
         _force_to_disk(path)
     temporary.rename(final)
     _force_to_disk(folder)
-    for old in _newest_first(folder)[keep:]:
+    # Newer ones than this are damaged (else the run had gone on from them) and must not crowd out the sound ones.
+    older = [path for path in _newest_first(folder) if path.name < final.name]
+    for old in older[keep - 1 :]:
         shutil.rmtree(old)
     return final
 
@@ -104,6 +106,8 @@ def verify(path: Path) -> None:
         expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointError(f"{path / MANIFEST} is missing or damaged") from None
+    if "state.json" not in expected:
+        raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list state.json")
     for name, (size, digest) in expected.items():
         file = path / name
         if not file.is_file():
@@ -128,7 +132,8 @@ def _describe_files(folder: Path) -> dict[str, dict[str, int | str]]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)
+    """Only names of our own making: what a user put beside them ("step-00000012-best") is neither read nor removed."""
+    return sorted(folder.glob("step-" + "[0-9]" * 8), reverse=True)
 
 
 def _sha256(path: Path) -> str:

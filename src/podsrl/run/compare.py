@@ -35,7 +35,7 @@ GRID_POINTS = 240
 """Mean curves are read at this many equal steps of the training time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Member:
     """One run of a comparison."""
 
@@ -43,6 +43,11 @@ class Member:
     seed: int
     config: RunConfig
     path: Path
+
+    @property
+    def log(self) -> Path:
+        """What its process printed."""
+        return self.path.with_name(f"{self.path.name}.log")
 
     @property
     def is_finished(self) -> bool:
@@ -177,18 +182,18 @@ def _spawn(member: Member) -> subprocess.Popen[bytes]:
     if (member.path / "config.toml").exists():
         command += ["--resume", str(member.path)]
     else:
-        file = member.path.with_suffix(".toml")
+        file = member.path.with_name(f"{member.path.name}.toml")
         write_atomically(file, dump(member.config))
         command += [str(file), "--out", str(member.path)]
-    with member.path.with_suffix(".log").open("ab") as log:
+    with member.log.open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=os.environ)
 
 
 def _check(member: Member, code: int) -> None:
     if code != 0 or not member.is_finished:
-        log = member.path.with_suffix(".log")
-        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-        raise RunFailed(f"run {member.path.name} ended with exit code {code}: {''.join(last) or 'no output'} (see {log})")
+        last = [line for line in member.log.read_text(errors="replace").splitlines() if line.strip()][-1:]
+        reason = "".join(last) or "no output"
+        raise RunFailed(f"run {member.path.name} ended with exit code {code}: {reason} (see {member.log})")
 
 
 def _curve(log: Sequence[Json]) -> tuple[list[float], list[float]]:

@@ -5,6 +5,8 @@
     groups.jsonl     whole groups of some steps, for the report
     checkpoints/     step-00000012/ …  (run/checkpoint.py)
     finished.json    how it ended; absent while there is more to do
+
+The two logs are only ever appended to, or cut back to where a checkpoint was.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ class RunFolder:
         self.finished = path / "finished.json"
 
     def check_is_free(self) -> None:
-        """Raise UsageError where a run is here already, or the path is a file."""
+        """Raise UsageError where a run is here already, or the path leads to or through a file."""
         if self.config.exists():
-            raise UsageError(f"{self.path}: holds a run already; go on with --resume {self.path}, or choose another --out")
-        if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"--out {self.path}: is a file, wanted a folder")
+            cure = f"go on with --resume {self.path}, or choose another --out"
+            raise UsageError(f"{self.path}: holds a run already; {cure}")
+        for part in (self.path, *self.path.parents):
+            if part.is_file():
+                raise UsageError(f"--out {self.path}: {part} is a file, wanted a folder")
 
     def create(self, config_text: str) -> None:
         """Start a new run here."""

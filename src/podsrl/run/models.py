@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -44,10 +45,10 @@ def load_tokenizer(config: ModelConfig) -> Any:
         with quiet_bars():
             AutoConfig.from_pretrained(path)
             tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file makes the libraries raise KeyError, RuntimeError and types of their own
         raise UsageError(f"model.path = {config.path!r}: cannot be read: {_first_line(error)}") from None
     if tokenizer.eos_token_id is None:
-        raise UsageError(f"model.path = {config.path!r}: its tokenizer names no end token (eos_token), so no answer would end")
+        raise UsageError(f"model.path = {config.path!r}: its tokenizer names no eos_token, so no answer would end")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -57,14 +58,22 @@ def load_model(config: ModelConfig) -> Any:
     """The causal language model, on its device.
 
     Raises:
-        UsageError: the weights cannot be read, or the device is not there.
+        UsageError: the weights cannot be read or are not all there, or the device is not there.
     """
-    device = _device(config.device)
+    device, dtype = _device(config.device), getattr(torch, config.dtype)
     try:
         with quiet_bars():
-            model = AutoModelForCausalLM.from_pretrained(model_folder(config.path), dtype=getattr(torch, config.dtype))
-    except (OSError, ValueError) as error:
+            model, info = AutoModelForCausalLM.from_pretrained(
+                model_folder(config.path), dtype=dtype, output_loading_info=True
+            )
+    except Exception as error:  # as above
         raise UsageError(f"model.path = {config.path!r}: weights cannot be read: {_first_line(error)}") from None
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise UsageError(
+            f"model.path = {config.path!r}: lacks {len(missing)} of its weights ({missing[0]} …), which would be "
+            "random; use complete weights, and the config.json that was saved with them"
+        )
     return model.to(device)
 
 
@@ -72,10 +81,15 @@ def prompt_ids(tokenizer: Any, task: Task, max_tokens: int) -> tuple[int, ...]:
     """A task's prompt as tokens: plain text as it is, chat messages through the tokenizer's template.
 
     Raises:
-        UsageError: it is empty or longer than `max_tokens`.
+        UsageError: it is empty or longer than `max_tokens`, or it is chat messages and the tokenizer has no template.
     """
     if isinstance(task.prompt, str):
         ids = tokenizer.encode(task.prompt)
+    elif tokenizer.chat_template is None:
+        raise UsageError(
+            f"task {task.id!r} is asked in chat messages, but the model's tokenizer has no chat template: "
+            "use a model that has one, or plain text prompts"
+        )
     else:
         messages = [dict(message) for message in task.prompt]
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -90,11 +104,13 @@ def prompt_ids(tokenizer: Any, task: Task, max_tokens: int) -> tuple[int, ...]:
 @contextlib.contextmanager
 def quiet_bars() -> Iterator[None]:
     """Silence transformers' loading bars; its warnings and errors stay."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        transformers_logging.enable_progress_bar()
+        if was_enabled:
+            transformers_logging.enable_progress_bar()
 
 
 def _check_folder(path: str, given: str) -> None:
@@ -104,7 +120,7 @@ def _check_folder(path: str, given: str) -> None:
             raise UsageError(f"model.path = {given!r}: no such folder")
         return  # a hub name
     if not (folder / "config.json").exists():
-        raise UsageError(f"model.path = {given!r}: no config.json in it, so it is not a model folder in Hugging Face layout")
+        raise UsageError(f"model.path = {given!r}: no config.json in it, wanted a model folder in Hugging Face layout")
     if not any((folder / name).exists() for name in _TOKENIZER_FILES):
         raise UsageError(
             f"model.path = {given!r}: a model without a tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
@@ -117,14 +133,15 @@ def _check_folder(path: str, given: str) -> None:
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"model.device = {name!r}: wanted auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"model.device = {name!r}: torch sees no CUDA device here; use auto or cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UsageError(f"model.device = {name!r}: wanted auto, cpu, cuda or cuda:N")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"model.device = {name!r}: torch sees {torch.cuda.device_count()} CUDA devices here; use auto or cpu"
+        )
     return device
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from podsrl.config.schema import ModelConfig, PretrainConfig
-from podsrl.run.models import load_model
+from podsrl.run.models import load_model, quiet_bars
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
@@ -77,7 +77,8 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
         optimizer.step()
         if on_step is not None:
             on_step(step + 1, total, loss.item())
-    model.save_pretrained(out)
+    with quiet_bars():
+        model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return out
 

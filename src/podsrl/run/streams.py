@@ -3,7 +3,9 @@
     data        which questions, in which order (tasks.base.task_indices keeps only a position)
     sampling    the engine's seed; with request id, rollout index and position it gives every number of generation
     selection   the random rule's draws
-    update      dropout, and whatever a user's own reward or rule draws from Python's, numpy's or torch's global generator
+    update      dropout, and whatever a user's own reward or rule draws from a global generator (Python, numpy, torch)
+
+The same seed, name and step give the same numbers on every machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many CPU threads torch uses. Chosen on purpose: torch's own default can be ten times slower beside a busy process.
+"""How many CPU threads torch uses. Chosen on purpose: torch's own default can be ten times slower on a busy machine.
 
 OpenMP's threads spin while they wait, and two spinning threads on a core that another process needs stall each other.
 `set_waiting_policy` must run before torch is imported; the command line does it first of all.

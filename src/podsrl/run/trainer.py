@@ -38,6 +38,9 @@ from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
 from podsrl.update import Batch, Updater, UpdateStats, batch_advantages, make_batch, resolve_loss
 
+SPLIT_SEED = 0
+"""Which rows are held out does not depend on a run's seed: runs are judged on the same questions, and none trains on them."""
+
 CHANGEABLE = ("stop.", "checkpoint.", "record.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
 
@@ -95,7 +98,7 @@ class Trainer:
             answer_column=task.answer_column,
             digits=task.digits,
             num_eval=task.num_eval,
-            seed=config.seed,
+            seed=SPLIT_SEED,
         )
         self.warnings = list(self.scorer.probe(self.tasks.train[0]))
         self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)

@@ -48,8 +48,8 @@ def judge_of(name: str, function: Reward) -> Judge:
 
 def _signature_of(name: str, function: Reward) -> inspect.Signature:
     if not callable(function) or isinstance(function, type):
-        kind = "a class" if isinstance(function, type) else f"a {type(function).__name__}"
-        raise UsageError(f"reward '{name}' is {kind}, not a function; {_WANTED}")
+        kind = "is a class" if isinstance(function, type) else f"has the type {type(function).__name__}"
+        raise UsageError(f"reward '{name}' {kind}, not a function; {_WANTED}")
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         raise UsageError(f"reward '{name}' is asynchronous (async def), which is not supported; {_WANTED}")
     try:

@@ -1,4 +1,4 @@
-"""Sync within one process: the generator takes the trainer's tensors; where they are its own already, nothing is copied."""
+"""Sync within one process: the generator takes the trainer's tensors; where it has them already, nothing is copied."""
 
 from __future__ import annotations
 

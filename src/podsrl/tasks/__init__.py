@@ -102,5 +102,7 @@ def _import_loader(name: str) -> Loader:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"task.name = '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
     if not callable(loader):
-        raise UsageError(f"task.name = '{name}' is a {type(loader).__name__}; wanted a function that returns a TaskSet")
+        raise UsageError(
+            f"task.name = '{name}' has the type {type(loader).__name__}; wanted a function that returns a TaskSet"
+        )
     return loader  # type: ignore[no-any-return]  # that it returns a TaskSet is checked after the call

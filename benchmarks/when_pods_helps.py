@@ -1,0 +1,177 @@
+"""Where does PODS help, on a CPU? Start accuracy × n, the rules against each other, and GRPO with gradient accumulation.
+
+    python benchmarks/when_pods_helps.py bases     base models that start at about 1 %, 20 % and 60 % (4 % is built in)
+    python benchmarks/when_pods_helps.py tune      each arm's own best learning rate, on seeds that are not used again
+    python benchmarks/when_pods_helps.py map       speed-up over GRPO (n = m = 16) for every start and n
+    python benchmarks/when_pods_helps.py versus    PODS 64 -> 16 against GRPO-GA (64 -> 64) and GRPO (16 -> 16)
+    python benchmarks/when_pods_helps.py rules     the selection rules at 64 -> 16
+    python benchmarks/when_pods_helps.py harder    three-digit sums, on which nothing was tuned
+    python benchmarks/when_pods_helps.py publish   tables and pictures -> benchmarks/results, docs/images
+
+Everything goes through `pods compare`, so a stopped part goes on where it was. Arms of a part run at the same time in
+turn on the same machine; a run uses one thread, and two runs share the two cores throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+ROOT = Path(__file__).parent.parent
+WORK = ROOT / "runs" / "when-pods-helps"
+RESULTS = ROOT / "benchmarks" / "results"
+STARTS = {"1%": 0.004, "4%": None, "20%": 0.2, "60%": 0.6}
+"""Start accuracy -> share of careful answers in pretraining; None: the built-in model."""
+ROLLOUTS = (32, 64, 128)
+RATES = (1.5e-4, 3e-4, 6e-4, 1e-3)
+TUNE_SEEDS = {"first_seed": 100, "num_seeds": 2}
+SEEDS = {"first_seed": 0, "num_seeds": 5}
+SECONDS, RARE_SECONDS, TUNE_SECONDS = 30.0, 60.0, 25.0
+
+
+def arm(num_rollouts: int, num_kept: int, rate: float, rule: str = "max_variance") -> dict[str, Any]:
+    """Changes to the shared config that make one arm."""
+    return {
+        "rollouts": {"num_rollouts": num_rollouts},
+        "select": {"rule": "keep_all" if num_rollouts == num_kept else rule, "num_kept": num_kept},
+        "optim": {"lr": rate},
+    }
+
+
+def compare(name: str, arms: dict[str, Any], baseline: str, start: str = "4%", seconds: float = SECONDS, **more: Any) -> dict[str, Any]:
+    """Run one comparison (or go on with it) and return its `compare.json`."""
+    digits = more.pop("digits", 2)
+    config = {
+        "baseline": baseline,
+        "jobs": 2,
+        **(more or SEEDS),
+        "base": {
+            "threads": 1,
+            "model": {"path": "builtin:arithmetic" if STARTS[start] is None else str(WORK / "bases" / start)},
+            "task": {"name": "arithmetic", "digits": digits, "num_eval": 256},
+            "rollouts": {"num_prompts": 8, "max_new_tokens": 24 + 8 * digits},
+            "eval": {"every_seconds": 1.0},
+            "stop": {"steps": 0, "seconds": seconds},
+            "checkpoint": {"every_seconds": 0},
+            "record": {"groups_every_steps": 0},
+        },
+        "arms": arms,
+    }
+    WORK.mkdir(parents=True, exist_ok=True)
+    file = WORK / f"{name}.toml"
+    file.write_text(tomli_w.dumps(config))
+    command = [sys.executable, "-m", "podsrl.cli", "compare", str(file), "--out", str(WORK / name)]
+    subprocess.run(command, check=True)
+    result: dict[str, Any] = json.loads((WORK / name / "compare.json").read_text())
+    return result
+
+
+def bases() -> None:
+    """Go on from the built-in model with other shares of careful answers."""
+    for start, careful in STARTS.items():
+        folder = WORK / "bases" / start
+        if careful is not None and not folder.exists():
+            options = ["--start=builtin:arithmetic", "--skill_steps=0", f"--careful={careful}", "--mixture_steps=400"]
+            subprocess.run([sys.executable, "-m", "podsrl.cli", "pretrain", str(folder), *options], check=True)
+
+
+def tune() -> None:
+    """The rate with the highest mean accuracy over the time of a run, mean of the tuning seeds; PODS is tuned at n = 64."""
+    sizes = {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
+    best: dict[str, Any] = {}
+    for name, (n, m) in sizes.items():
+        arms = {f"{name}@{rate:g}": arm(n, m, rate) for rate in RATES}
+        result = compare(f"tune-{name}", arms, f"{name}@{RATES[0]:g}", seconds=TUNE_SECONDS, **TUNE_SEEDS)
+        scores = {rate: float(np.mean(result["mean_accuracy"][f"{name}@{rate:g}"])) for rate in RATES}
+        best[name] = {"lr": max(scores, key=lambda rate: scores[rate]), "mean_accuracy_over_time": {f"{r:g}": s for r, s in scores.items()}}
+        (WORK / "rates.json").write_text(json.dumps(best, indent=1))
+        print(name, best[name])
+
+
+def rate(name: str) -> float:
+    """An arm's own best learning rate, from `tune`."""
+    value: float = json.loads((WORK / "rates.json").read_text())[name]["lr"]
+    return value
+
+
+def speedup_map() -> None:
+    """GRPO (16 -> 16) is the baseline of every row; n = 16 is that baseline itself."""
+    for start in STARTS:
+        arms = {"grpo": arm(16, 16, rate("grpo")), **{f"pods{n}": arm(n, 16, rate("pods")) for n in ROLLOUTS}}
+        compare(f"map-{start}", arms, "grpo", start, seconds=RARE_SECONDS if start == "1%" else SECONDS)
+
+
+def versus() -> None:
+    """The paper's comparison at equal seconds: all 64 trained, or the 16 that vary most."""
+    arms = {"grpo_ga": arm(64, 64, rate("grpo_ga")), "grpo": arm(16, 16, rate("grpo")), "pods": arm(64, 16, rate("pods"))}
+    compare("versus", arms, "grpo_ga", seconds=60.0)
+
+
+def rules() -> None:
+    """All at 64 -> 16 with the rate that was best for max_variance; the built-in model."""
+    names = ("max_variance", "random", "percentile", "max_reward")
+    compare("rules", {name: arm(64, 16, rate("pods"), name) for name in names}, "random")
+
+
+def harder() -> None:
+    """Three-digit sums with the rates of the two-digit task."""
+    arms = {"grpo_ga": arm(64, 64, rate("grpo_ga")), "grpo": arm(16, 16, rate("grpo")), "pods": arm(64, 16, rate("pods"))}
+    compare("harder", arms, "grpo_ga", seconds=60.0, digits=3, first_seed=0, num_seeds=3)
+
+
+def publish() -> None:
+    """The figures that the docs show, and the pictures, from the finished parts."""
+    from podsrl.report.plots import comparison_figure, save_png, speedup_heatmap
+    from podsrl.report.read import read_comparison
+
+    maps = {start: load(f"map-{start}") for start in STARTS}
+    cells = {start: {f"pods{n}": maps[start]["speedup"][f"pods{n}"] for n in ROLLOUTS} for start in STARTS}
+    keep = ("baseline", "seconds", "speedup", "steps", "stage_seconds", "arms")
+    parts = {**{f"map-{start}": maps[start] for start in STARTS}, **{name: load(name) for name in ("versus", "rules", "harder")}}
+    summary = {
+        "hardware": maps["4%"]["hardware"],
+        "rates": json.loads((WORK / "rates.json").read_text()),
+        "start_accuracy": {start: maps[start]["mean_accuracy"]["grpo"][0] for start in STARTS},
+        **{name: {**{key: part[key] for key in keep}, "final_accuracy": final(part)} for name, part in parts.items()},
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
+    images = ROOT / "docs" / "images"
+    figure = speedup_heatmap(
+        [[1.0, *(cells[start][f"pods{n}"]["point"] or np.nan for n in ROLLOUTS)] for start in STARTS],
+        [f"start at {summary['start_accuracy'][start]:.1%}" for start in STARTS],
+        ["n = 16 (GRPO)", *(f"n = {n}" for n in ROLLOUTS)],
+        [[None, *((cells[start][f"pods{n}"]["low"], cells[start][f"pods{n}"]["high"]) for n in ROLLOUTS)] for start in STARTS],
+        title="Speed-up of PODS (n → 16) over GRPO (16 → 16)",
+    )
+    save_png(figure, images / "when-pods-helps.png")
+    for name in ("versus", "rules", "harder"):
+        save_png(comparison_figure(read_comparison(WORK / name)), images / f"{name}.png")
+    print(json.dumps({name: part["speedup"] for name, part in parts.items()}, indent=1))
+
+
+def load(name: str) -> dict[str, Any]:
+    """A finished part's `compare.json`."""
+    result: dict[str, Any] = json.loads((WORK / name / "compare.json").read_text())
+    return result
+
+
+def final(part: dict[str, Any]) -> dict[str, float]:
+    """Mean accuracy at the end, by arm."""
+    return {arm: values[-1] for arm, values in part["mean_accuracy"].items()}
+
+
+PARTS = {"bases": bases, "tune": tune, "map": speedup_map, "versus": versus, "rules": rules, "harder": harder, "publish": publish}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    for part in parser.parse_args().parts:
+        PARTS[part]()

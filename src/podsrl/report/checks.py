@@ -1,0 +1,118 @@
+"""Early signs that a run is being wasted: each check says what it measured, where its limit lies and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from podsrl.report.groups import RecordedRollout
+from podsrl.report.read import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check of one run."""
+
+    name: str
+    value: float | None
+    """None where the run recorded nothing to measure it by."""
+    limit: float
+    is_share: bool
+    """A share between 0 and 1, to be written as percent."""
+    advice: str
+    """What to do above the limit."""
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.value is not None and self.value > self.limit
+
+
+def check_run(run: Run) -> tuple[Check, ...]:
+    """Measure every sign of a wasted run.
+
+    Args:
+        run: as `read_run` returns it.
+
+    Returns:
+        All checks, alarming or not, in a fixed order.
+    """
+    return tuple(
+        Check(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
+        for name, measure, limit, is_share, advice in _CHECKS
+    )
+
+
+def truncated_share(run: Run) -> float | None:
+    """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
+    counted = _counted_share(run, "rollouts/truncated", "rollouts.num_prompts", "rollouts.num_rollouts")
+    return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
+
+
+def invalid_share(run: Run) -> float | None:
+    """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
+    counted = _counted_share(run, "rollouts/invalid", "rollouts.num_prompts", "rollouts.num_rollouts")
+    return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
+
+
+def zero_signal_share(run: Run) -> float | None:
+    """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
+    return _counted_share(run, "groups/zero_signal", "rollouts.num_prompts")
+
+
+def mean_logprob_gap(run: Run) -> float | None:
+    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats a token."""
+    gaps = run.series("logprob_gap")
+    gaps = np.abs(gaps[np.isfinite(gaps)])
+    return float(gaps.mean()) if gaps.size else None
+
+
+def _counted_share(run: Run, metric: str, *sizes: str) -> float | None:
+    """Mean of a metric that counts, over the product of the options that say out of how many."""
+    counts = run.series(metric)
+    counts = counts[np.isfinite(counts)]
+    options = [run.option(size) for size in sizes]
+    if counts.size == 0 or not all(isinstance(option, int) and option > 0 for option in options):
+        return None
+    return float(counts.mean() / math.prod(options))
+
+
+def _recorded_share(run: Run, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
+    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts]
+    return sum(hits) / len(hits) if hits else None
+
+
+_CHECKS: tuple[tuple[str, Callable[[Run], float | None], float, bool, str], ...] = (
+    (
+        "answers cut at the token limit",
+        truncated_share,
+        0.1,
+        True,
+        "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be right",
+    ),
+    (
+        "groups without signal",
+        zero_signal_share,
+        0.5,
+        True,
+        "more than half of the groups have equal rewards and teach nothing: raise rollouts.num_rollouts, or choose "
+        "tasks that the model neither always solves nor never",
+    ),
+    (
+        "rollouts without a reward",
+        invalid_share,
+        0.01,
+        True,
+        "a reward function raises or returns nothing usable; the reasons stand in the groups below",
+    ),
+    (
+        "log-prob gap, generator to trainer",
+        mean_logprob_gap,
+        0.05,
+        False,
+        "generator and trainer disagree about the policy: check that weights reach the generator (sync) and that both "
+        "use the same precision and sampling options",
+    ),
+)

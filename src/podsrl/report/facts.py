@@ -1,0 +1,98 @@
+"""What the page says about a run in words and numbers, and how a number is written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from podsrl.report import theme
+from podsrl.report.groups import RecordedGroup
+from podsrl.report.read import Run
+
+_OPTIONS = {
+    "model": "model.path",
+    "task": "task.name",
+    "rule": "select.rule",
+    "loss": "loss.name",
+    "lr": "optim.lr",
+    "seed": "seed",
+}
+MISSING = "–"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How far a run came."""
+
+    num_steps: int
+    train_seconds: float | None
+    start_accuracy: float | None
+    best_accuracy: float | None
+    last_accuracy: float | None
+
+
+def outcome(run: Run) -> Outcome:
+    """Sum up a run's length and its held-out accuracy."""
+    elapsed = [line["seconds/train_elapsed"] for line in run.steps if "seconds/train_elapsed" in line]
+    accuracies = run.accuracy_curve()[1].tolist()
+    return Outcome(
+        num_steps=len(run.steps),
+        train_seconds=elapsed[-1] if elapsed else None,
+        start_accuracy=accuracies[0] if accuracies else None,
+        best_accuracy=max(accuracies, default=None),
+        last_accuracy=accuracies[-1] if accuracies else None,
+    )
+
+
+def key_facts(run: Run) -> dict[str, str]:
+    """Return the options a reader asks for first, name -> value as text; a dash where the config has none."""
+    counts = [run.option(key) for key in ("rollouts.num_prompts", "rollouts.num_rollouts", "select.num_kept")]
+    prompts, generated, kept = (MISSING if count is None else str(count) for count in counts)
+    options = {name: run.option(key) for name, key in _OPTIONS.items()}
+    facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
+    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts
+
+
+def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:
+    """Count a group's rollouts: how many there are, are kept, right, and without reward; and their mean reward."""
+    rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
+    return {
+        "num_rollouts": len(group.rollouts),
+        "num_kept": sum(rollout.is_kept for rollout in group.rollouts),
+        "num_correct": sum(rollout.is_correct for rollout in group.rollouts),
+        "num_invalid": sum(rollout.invalid_reason is not None for rollout in group.rollouts),
+        "mean_reward": sum(rewards) / len(rewards) if rewards else None,
+    }
+
+
+def reward_strip(group: RecordedGroup) -> list[tuple[int, bool]]:
+    """Return (height in percent, is kept) of every rollout with a reward, highest first; equal rewards are all full."""
+    rewarded = [(rollout.reward, rollout.is_kept) for rollout in group.by_reward() if rollout.reward is not None]
+    rewards = [reward for reward, _ in rewarded]
+    low, width = (min(rewards), max(rewards) - min(rewards)) if rewards else (0.0, 0.0)
+    return [(round(25 + 75 * (reward - low) / width) if width else 100, kept) for reward, kept in rewarded]
+
+
+def number(value: float | None) -> str:
+    """Write a number in few characters, a dash for a missing one."""
+    return MISSING if value is None or not math.isfinite(value) else theme.compact(value)
+
+
+def signed(value: float | None) -> str:
+    """Write an advantage with its sign and two decimals, a dash for a missing one."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:+.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Write a share as percent with one decimal, a dash for a missing one."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    """Write a duration in its unit, a dash for a missing one."""
+    return MISSING if value is None or not math.isfinite(value) else theme.duration(value)
+
+
+def thousands(value: int) -> str:
+    """Write a count with narrow spaces between thousands."""
+    return f"{value:,}".replace(",", "\u202f")

@@ -1,0 +1,172 @@
+"""One self-contained HTML page of runs and comparisons: figures, checks, token ledger, and every recorded rollout.
+
+In: folders that `pods train` and `pods compare` wrote. Out: one file that loads nothing, works without JavaScript and
+treats everything a model wrote as text. Left out on purpose: a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from podsrl.errors import UsageError
+from podsrl.report import facts
+from podsrl.report.bars import mean_stages, token_ledger
+from podsrl.report.checks import check_run
+from podsrl.report.groups import RecordedGroup
+from podsrl.report.plots import comparison_figure, headline, run_figures
+from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
+from podsrl.report.svg import COLOR_VARIABLES, inline_svg
+from podsrl.report.theme import arm_colors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A run as the page shows it."""
+
+    label: str
+    """Runs of one label share a colour: the arm of a comparison, or the run's own name."""
+    name: str
+    """Unique in the page."""
+    run: Run
+    groups: tuple[RecordedGroup, ...]
+    """Those of the run's recorded groups that the page has room for."""
+
+
+def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int = 60) -> Path:
+    """Write one HTML file about runs and comparisons, laid over each other.
+
+    Args:
+        runs: folders that `pods train` or `pods compare` wrote, at least one; a comparison brings its own runs.
+        out: the file to write; missing folders above it are made, an older file is replaced at once.
+        max_groups: recorded groups in the page, at least 1, shared evenly by the runs; the page says what is left out.
+
+    Returns:
+        `out` as a path.
+
+    Raises:
+        UsageError: no folder, one given twice, one that is no run, an `out` that is a folder, max_groups under 1.
+
+    Example:
+        >>> write_report([], "report.html")
+        Traceback (most recent call last):
+        podsrl.errors.UsageError: runs is empty; give at least one folder of `pods train` or `pods compare`
+    """
+    folders, target = [Path(run) for run in runs], Path(out)
+    _check_arguments(folders, target, max_groups)
+    comparisons = [read_comparison(folder) for folder in folders if is_comparison(folder)]
+    single = [read_run(folder) for folder in folders if not is_comparison(folder)]
+    shown = _name_runs(comparisons, single, max_groups)
+    _replace(target, _render(comparisons, shown))
+    return target
+
+
+def _check_arguments(folders: Sequence[Path], out: Path, max_groups: int) -> None:
+    if not folders:
+        raise UsageError("runs is empty; give at least one folder of `pods train` or `pods compare`")
+    resolved = [folder.resolve() for folder in folders]
+    twice = [folder for folder, real in zip(folders, resolved, strict=True) if resolved.count(real) > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} is given twice; give each folder once")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; give the file to write, for example {out / 'report.html'}")
+    if max_groups < 1:
+        raise UsageError(f"max_groups = {max_groups}; show at least 1")
+
+
+def _name_runs(comparisons: Sequence[Comparison], single: Sequence[Run], max_groups: int) -> list[Shown]:
+    pairs = [(label, f"{label} · seed {seed}", run) for label, seed, run in _arms(comparisons)]
+    pairs += [(name, name, run) for name, run in zip(_folder_names(single, pairs), single, strict=True)]
+    room = max(1, max_groups // len(pairs))
+    return [Shown(label=label, name=name, run=run, groups=_spread_out(run.groups, room)) for label, name, run in pairs]
+
+
+def _folder_names(runs: Sequence[Run], taken: Sequence[tuple[str, str, Run]]) -> list[str]:
+    """Each run's folder, with as many of the folders above it as tell all runs and arms apart."""
+    labels = [label for label, _, _ in taken]
+    parts = [run.path.resolve().parts for run in runs]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len({*names, *labels}) == len(names) + len({*labels}):
+            return names
+    return [str(run.path.resolve()) for run in runs]
+
+
+def _arms(comparisons: Sequence[Comparison]) -> list[tuple[str, int, Run]]:
+    """(label, seed, run) of every run of every comparison; with several comparisons the label says which."""
+    found = []
+    for comparison in comparisons:
+        for arm, runs in comparison.runs.items():
+            label = arm if len(comparisons) == 1 else f"{comparison.path.name}: {arm}"
+            found += [(label, seed, run) for seed, run in zip(comparison.seeds[arm], runs, strict=True)]
+    return found
+
+
+def _spread_out(groups: Sequence[RecordedGroup], room: int) -> tuple[RecordedGroup, ...]:
+    """At most `room` groups, evenly over the run, the first and the last among them."""
+    if len(groups) <= room:
+        return tuple(groups)
+    return tuple(groups[i] for i in np.linspace(0, len(groups) - 1, room).round().astype(int).tolist())
+
+
+def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
+    by_label: dict[str, list[Run]] = {}
+    for item in shown:
+        by_label.setdefault(item.label, []).append(item.run)
+    baseline = comparisons[0].baseline if len(comparisons) == 1 else None
+    figures = run_figures(by_label, baseline=baseline, has_names=False)
+    colors = arm_colors(list(by_label), baseline)
+    script = _file("report.js")
+    return (
+        _environment()
+        .from_string(_file("template.html.j2"))
+        .render(
+            title=", ".join(by_label),
+            style=Markup(_file("report.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            comparisons=[(c, _comparison_svg(c, i)) for i, c in enumerate(comparisons)],
+            shown=shown,
+            legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
+            figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
+            stages={label: mean_stages(group) for label, group in by_label.items()},
+            ledgers={label: token_ledger(group) for label, group in by_label.items()},
+            checks={item.name: check_run(item.run) for item in shown},
+            facts=facts,
+        )
+    )
+
+
+def _comparison_svg(comparison: Comparison, index: int) -> Markup:
+    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+
+
+def _environment() -> jinja2.Environment:
+    # Autoescape is what keeps a model's "<script>" a text; no template switches it off.
+    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def _file(name: str) -> str:
+    return resources.files("podsrl.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _replace(out: Path, page: str) -> None:
+    """Write beside the file and rename, so that nobody ever reads half a page."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A model can write half of a surrogate pair, which UTF-8 has no bytes for.
+    data = page.encode("utf-8", errors="backslashreplace")
+    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=out.name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, out)

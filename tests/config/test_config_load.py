@@ -1,0 +1,322 @@
+"""TOML, then flags, strictly: whatever is not known or not possible stops the run in one line that names the cure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import all_keys, apply_overrides, build, changed_keys, dump, load_config, merge, read_tree
+from podsrl.config.load import recipe_names
+from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.errors import UsageError
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def message_of(*overrides: str, source: str | Path | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(source, overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- order: defaults, file, flags ---
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_defaults(tmp_path: Path) -> None:
+    path = toml(tmp_path, "seed = 5\n[rollouts]\nnum_rollouts = 32\ntemperature = 0.5\n[select]\nnum_kept = 4\n")
+    config = load_config(path, ["--rollouts.temperature=0.7", "select.rule=random"])
+    assert (config.seed, config.rollouts.num_rollouts, config.rollouts.temperature) == (5, 32, 0.7)
+    assert (config.select.rule, config.select.num_kept) == ("random", 4)
+    assert config.rollouts.top_p == 1.0
+
+
+def test_a_file_of_the_same_name_wins_over_a_recipe_but_a_folder_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pods").mkdir()
+    assert load_config("pods") == load_config(str(Path(__file__).parents[2] / "src/podsrl/config/recipes/pods.toml"))
+    (tmp_path / "grpo").write_text("seed = 77\n")
+    assert load_config("grpo").seed == 77
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("seed=7", 7),
+        ("seed=1_000", 1000),
+        ("optim.lr=1e-5", 1e-5),
+        ("optim.lr=1", 1.0),
+        ("optim.betas=[0.8, 0.95]", (0.8, 0.95)),
+        ("model.path=builtin:arithmetic", "builtin:arithmetic"),
+        ("model.path=runs/a=b", "runs/a=b"),
+        ('model.path="quoted folder"', "quoted folder"),
+        ("model.path='2024'", "2024"),
+        ("model.path=a # b", "a # b"),
+        ("task.rewards={correct=2, format=0.5}", {"correct": 2.0, "format": 0.5}),
+        ("task.path=", ""),
+        ("model.path=größe", "größe"),
+    ],
+)
+def test_values_are_toml_and_bare_words_are_text(text: str, value: Any) -> None:
+    found: Any = load_config(None, [f"--{text}"])
+    for part in text.partition("=")[0].split("."):
+        found = getattr(found, part)
+    assert found == value and type(found) is type(value)
+
+
+def test_a_key_of_a_table_of_free_names_is_set_beside_the_others(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[task.rewards]\ncorrect = 1.0\n")
+    assert load_config(path, ["--task.rewards.format=0.2"]).task.rewards == {"correct": 1.0, "format": 0.2}
+
+
+def test_neither_the_tree_nor_its_sections_are_written_into() -> None:
+    tree = {"select": {"num_kept": 4}}
+    apply_overrides(tree, ["--select.num_kept=8", "--optim.lr=1"])
+    merge(tree, {"select": {"num_kept": 9}})
+    assert tree == {"select": {"num_kept": 4}}
+
+
+def test_merging_goes_down_into_sections_and_replaces_values() -> None:
+    base = {"a": {"x": 1, "y": [1]}, "b": 2}
+    assert merge(base, {"a": {"y": [2]}, "b": {"z": 3}, "c": 4}) == {"a": {"x": 1, "y": [2]}, "b": {"z": 3}, "c": 4}
+
+
+def test_a_config_never_changes_after_checking() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config().rollouts.num_rollouts = 3  # type: ignore[misc]  # that it is refused is the point
+
+
+# --- unknown and repeated keys ---
+
+
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("select.num_kep=4", "unknown key 'select.num_kep'. Did you mean 'select.num_kept'?"),
+        ("selct.num_kept=4", "unknown key 'selct'. Did you mean 'select'?"),
+        ("sed=4", "unknown key 'sed'. Did you mean 'seed'?"),
+        ("rollouts.num_kept=4", "unknown key 'rollouts.num_kept'. Did you mean 'select.num_kept'?"),
+        ("select.num_rollouts=4", "unknown key 'select.num_rollouts'. Did you mean 'rollouts.num_rollouts'?"),
+        ("num_prompts=4", "unknown key 'num_prompts'. Did you mean 'rollouts.num_prompts'?"),
+        ("optim.kl_beta=0.1", "unknown key 'optim.kl_beta'. Did you mean 'loss.kl_beta'?"),
+        ("eval.every_second=3", "unknown key 'eval.every_second'. Did you mean 'eval.every_seconds'?"),
+        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_kept, rule."),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_and_a_right_name_its_right_section(flag: str, hint: str) -> None:
+    assert hint in message_of(f"--{flag}")
+
+
+def test_an_unknown_key_in_a_file_names_the_file_and_all_problems_come_at_once(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[optim]\nlearning_rate = 1\n[select]\nnum_kept = 1\n[rollouts]\ntop_p = 2.0\n")
+    message = message_of(source=path)
+    assert str(path) in message
+    for part in ("unknown key 'optim.learning_rate'", "select.num_kept = 1", "rollouts.top_p = 2.0"):
+        assert part in message
+
+
+@pytest.mark.parametrize("second", ["--select.num_kept=9", "select.num_kept=8"])
+def test_the_same_flag_twice_is_refused_with_or_without_dashes(second: str) -> None:
+    assert "--select.num_kept is given twice" in message_of("--select.num_kept=8", second)
+
+
+@pytest.mark.parametrize(
+    "flags", [("select={num_kept=8}", "select.num_kept=9"), ("select.num_kept=9", "select={num_kept=8}")]
+)
+def test_a_section_and_a_key_in_it_are_refused_together_in_either_order(flags: tuple[str, str]) -> None:
+    assert "set the same values" in message_of(*flags)
+
+
+def test_flags_whose_names_only_begin_alike_go_together() -> None:
+    config = load_config(None, ["--optim.lr=1", "--eval.every_steps=2", "--eval.every_seconds=3", "--task.correct=x"])
+    assert (config.eval.every_steps, config.eval.every_seconds) == (2, 3.0)
+
+
+@pytest.mark.parametrize("flag", ["--select.num_kept", "--", "--=4", "word"])
+def test_a_flag_without_key_or_value_says_what_was_wanted(flag: str) -> None:
+    assert "wanted --section.key=value" in message_of(flag)
+
+
+def test_a_key_below_a_value_is_refused(tmp_path: Path) -> None:
+    assert "'seed' is a value, not a section" in message_of("--seed.x=1", source=toml(tmp_path, "seed = 4"))
+
+
+# --- files ---
+
+
+def test_a_missing_file_names_the_nearest_recipe() -> None:
+    assert "no such file, and no such recipe. Did you mean 'pods'?" in message_of(source="podz")
+
+
+def test_a_folder_is_no_config(tmp_path: Path) -> None:
+    assert "no such file" in message_of(source=tmp_path)
+
+
+def test_broken_toml_names_the_file_and_the_line(tmp_path: Path) -> None:
+    message = message_of(source=toml(tmp_path, "seed = 4\n[select\n"))
+    assert "config.toml: not valid TOML" in message and "line 2" in message
+    assert "not valid TOML" in message_of(source=toml(tmp_path, "seed = 1\nseed = 2\n"))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"\xff\xfe\x00\x01")
+    assert "not valid TOML" in message_of(source=tmp_path / "weights.bin")
+
+
+# --- values ---
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "rollouts.num_rollouts=1",
+        "rollouts.num_rollouts=0",
+        "rollouts.num_prompts=0",
+        "rollouts.num_prompts=-3",
+        "rollouts.num_prompts=2.5",
+        "rollouts.num_prompts=many",
+        "rollouts.max_new_tokens=0",
+        "rollouts.max_prompt_tokens=0",
+        "rollouts.temperature=0",
+        "rollouts.temperature=-1",
+        "rollouts.temperature=nan",
+        "rollouts.temperature=inf",
+        "rollouts.top_p=0",
+        "rollouts.top_p=1.5",
+        "rollouts.top_k=-1",
+        "rollouts.min_p=1",
+        "select.num_kept=1",
+        "select.num_kept=0",
+        "select.num_kept=-4",
+        "optim.lr=0",
+        "optim.lr=nan",
+        "optim.lr=-inf",
+        "optim.betas=[0.9]",
+        "optim.betas=[0.9, 1.0]",
+        "optim.num_epochs=0",
+        "optim.micro_batch_tokens=0",
+        "optim.max_grad_norm=0",
+        "loss.kl_beta=-0.1",
+        "loss.kl_beta=nan",
+        "loss.ratio=word",
+        "eval.every_seconds=-1",
+        "eval.every_seconds=inf",
+        "eval.num_samples=0",
+        "stop.steps=-1",
+        "stop.seconds=nan",
+        "checkpoint.keep=1",
+        "checkpoint.every_steps=-1",
+        "task.digits=0",
+        "task.digits=4",
+        "task.num_eval=0",
+        "task.rewards={correct=nan}",
+        "task.rewards=3",
+        "model.dtype=int8",
+        "model.path=2024",
+        "seed=-1",
+        "seed=9223372036854775808",
+        "threads=-1",
+        "select=5",
+    ],
+)
+def test_a_value_out_of_range_is_named_with_what_was_given(flag: str) -> None:
+    key = flag.partition("=")[0]
+    message = message_of(f"--{flag}")
+    assert f"{key}" in message and " = " in message and "Input should be" in message or "valid" in message
+
+
+def test_more_kept_than_generated_names_both_options_and_the_cure() -> None:
+    message = message_of("--rollouts.num_rollouts=8", "--select.num_kept=9")
+    assert "select.num_kept = 9 is more than rollouts.num_rollouts = 8" in message
+    assert "lower select.num_kept or raise rollouts.num_rollouts" in message
+    assert load_config(None, ["rollouts.num_rollouts=8", "select.num_kept=8"]).select.num_kept == 8
+
+
+def test_a_run_that_would_never_end_is_refused() -> None:
+    assert "would never end" in message_of("--stop.steps=0")
+    assert load_config(None, ["--stop.steps=0", "--stop.seconds=1"]).stop.seconds == 1.0
+
+
+# --- writing it down ---
+
+
+EDITED = [
+    "seed=9223372036854775807",
+    "optim.lr=1e-30",
+    "optim.betas=[0.1, 0.30000000000000004]",
+    "task.rewards={'mod:f' = 0.1}",
+    "task.path=a \\ \"b\" 'c' ü",
+    "loss.clip_high=0.28",
+    "model.path=x\ny",
+]
+
+
+@pytest.mark.parametrize("overrides", [[], EDITED[:-1]], ids=["defaults", "edited"])
+def test_a_dumped_config_reads_back_equal(tmp_path: Path, overrides: list[str]) -> None:
+    config = load_config(None, overrides)
+    assert load_config(toml(tmp_path, dump(config))) == config
+
+
+@pytest.mark.parametrize("name", ["demo"])
+def test_a_dumped_comparison_reads_back_equal(tmp_path: Path, name: str) -> None:
+    config = build(CompareConfig, read_tree(name), name)
+    assert build(CompareConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
+
+
+def test_a_dumped_pretraining_reads_back_equal(tmp_path: Path) -> None:
+    config = PretrainConfig(digits={1: 0.5, 3: 0.25}, start="builtin:arithmetic")
+    assert build(PretrainConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
+
+
+def test_changed_keys_are_named_with_both_values() -> None:
+    old, new = load_config(), load_config(None, ["--select.num_kept=8", "--seed=3", "--loss.clip_low=0.1"])
+    lines = changed_keys(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    assert lines == ["loss.clip_low (None -> 0.1)", "seed (0 -> 3)", "select.num_kept (16 -> 8)"]
+    assert changed_keys({"a": {"b": 1}}, {"a": 2, "c": 3}) == ["a ({'b': 1} -> 2)", "c (None -> 3)"]
+
+
+def test_all_keys_are_dotted_and_each_default_passes_its_own_check() -> None:
+    keys = all_keys(RunConfig)
+    assert {"seed", "model.path", "select.num_kept", "task.rewards", "optim.betas"} <= set(keys)
+    assert not {"model", "select", "task"} & set(keys)
+    assert build(RunConfig, RunConfig().model_dump(), "defaults") == RunConfig()
+
+
+# --- the configs that come with the package ---
+
+
+def test_there_is_a_recipe_for_each_arm_of_the_demo_and_the_demo() -> None:
+    assert {"demo", "grpo", "grpo_ga", "pods"} <= set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_parses(name: str) -> None:
+    tree = read_tree(name)
+    if "arms" not in tree:
+        config = load_config(name)
+        assert math.isfinite(config.stop.seconds) and config.select.num_kept <= config.rollouts.num_rollouts
+        return
+    comparison = build(CompareConfig, tree, name)
+    for arm, changes in comparison.arms.items():
+        build(RunConfig, merge(comparison.base, changes), arm)
+
+
+def test_a_comparison_wants_two_arms_and_its_baseline_among_them() -> None:
+    arms: dict[str, Any] = {"a": {}, "b": {}}
+    with pytest.raises(UsageError, match="wanted at least two"):
+        build(CompareConfig, {"baseline": "a", "arms": {"a": {}}}, "x")
+    with pytest.raises(UsageError, match="baseline = 'c' is none of the arms"):
+        build(CompareConfig, {"baseline": "c", "arms": arms}, "x")
+    with pytest.raises(UsageError, match="unknown key 'num_seed'. Did you mean 'num_seeds'"):
+        build(CompareConfig, {"baseline": "a", "arms": arms, "num_seed": 1}, "x")
+    with pytest.raises(UsageError, match="baseline"):
+        build(CompareConfig, {"arms": arms}, "x")

@@ -1,0 +1,72 @@
+"""The command line answers before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ["demo", "train", "compare", "eval", "report", "bench", "pretrain", "doctor"]
+HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
+LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, timeout=60
+    )
+
+
+def test_config_and_command_line_import_nothing_heavy() -> None:
+    done = python(f"import json, sys, podsrl, podsrl.config.load, podsrl.cli.main; {LOADED}")
+    assert (done.returncode, json.loads(done.stderr)) == (0, [])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_needs_nothing_heavy(command: str) -> None:
+    code = f"""
+import json, sys
+from podsrl.cli.main import main
+sys.argv[0] = "pods"
+try:
+    main()
+finally:
+    {LOADED}
+"""
+    done = python(code, command, "--help")
+    assert (done.returncode, json.loads(done.stderr)) == (0, [])
+    assert f"pods {command}" in done.stdout and "Examples" in done.stdout or command == "doctor"
+
+
+def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
+    pods = Path(sys.executable).with_name("pods")
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        done = subprocess.run([pods, "--help"], capture_output=True, text=True, timeout=60)
+        seconds.append(time.perf_counter() - start)
+    assert done.returncode == 0
+    assert all(f" {command} " in done.stdout for command in COMMANDS)
+    assert statistics.median(seconds) < 2.0  # a second on an idle machine; twice that on a busy one
+
+
+def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads() -> None:
+    code = f"""
+import json, sys
+from podsrl.cli.main import main
+try:
+    main()
+finally:
+    {LOADED}
+"""
+    done = python(code, "train", "pods", "--select.num_kep=4")
+    message, loaded = done.stderr.strip().splitlines()
+    assert (done.returncode, json.loads(loaded)) == (2, [])
+    assert message.startswith("error: ") and "Did you mean 'select.num_kept'?" in message

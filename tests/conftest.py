@@ -1,0 +1,83 @@
+"""Fixtures for every test: tiny models and a tokenizer, built here, so that no test needs a network or a stored file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that asks the hub fails at once
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+FAMILIES = ("qwen2", "qwen3", "llama")
+VOCABULARY = 99
+"""Tokens of `character_tokenizer()`; ids 0, 1, 2 are <pad>, <eos>, <unk>."""
+
+
+def new_model(family: str, **changes: Any) -> Any:
+    """A random causal language model of 2 layers and width 32, with 4 heads on 2 key-value heads, in float32.
+
+    Its weights are larger than usual, so that probabilities are far from uniform and depend on the context.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        family,
+        **{
+            "vocab_size": VOCABULARY,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "max_position_embeddings": 64,
+            "initializer_range": 0.3,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "bos_token_id": None,
+            **changes,
+        },
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(scope="session")
+def make_model() -> Callable[..., Any]:
+    """`new_model`, for a test that wants another configuration or changes the weights."""
+    return new_model
+
+
+@pytest.fixture(scope="session")
+def qwen2() -> Any:
+    """A tiny Qwen2; shared, so never changed."""
+    return new_model("qwen2")
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def tiny_model(request: pytest.FixtureRequest) -> Any:
+    """A tiny model of each family in turn; shared, so never changed."""
+    return new_model(request.param)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """One token a character."""
+    from podsrl.run.pretrain import character_tokenizer
+
+    return character_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
+    """A model and its tokenizer in Hugging Face layout, as `pods pretrain` writes them; shared, so copy it to change it."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    new_model("qwen2", max_position_embeddings=256, tie_word_embeddings=True).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,58 @@
+"""Requests and sampling options are checked when they are made, and each message names the option."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.generate import Request, Sampling
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("temperature", 0.0),
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("top_p", 0.0),
+        ("top_p", 1.01),
+        ("top_p", -0.5),
+        ("top_p", math.nan),
+        ("top_k", -1),
+        ("min_p", -0.1),
+        ("min_p", 1.0),
+        ("min_p", math.nan),
+        ("max_new_tokens", 0),
+        ("max_new_tokens", -5),
+    ],
+)
+def test_a_sampling_option_outside_its_range_is_named_with_its_value(option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option} = {value}: wanted"):
+        Sampling(**{option: value})
+
+
+def test_the_ends_of_every_range_that_belong_to_it_are_accepted() -> None:
+    sampling = Sampling(temperature=1e-3, top_p=1.0, top_k=0, min_p=0.0, max_new_tokens=1)
+    assert (sampling.temperature, sampling.max_new_tokens, sampling.stop_token_ids) == (1e-3, 1, ())
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(UsageError, match="prompt_ids of request 'q' = no tokens: wanted at least one token"):
+        Request("q", ())
+
+
+@pytest.mark.parametrize("num_rollouts", [0, -2])
+def test_fewer_than_one_rollout_is_refused(num_rollouts: int) -> None:
+    with pytest.raises(UsageError, match=f"num_rollouts of request 'q' = {num_rollouts}: wanted at least 1"):
+        Request("q", (3,), num_rollouts)
+
+
+def test_a_prompt_given_as_a_list_is_kept_as_a_tuple() -> None:
+    prompt = [4, 5]
+    request = Request("q", prompt)  # type: ignore[arg-type]  # a list is what a caller may well have
+    prompt.append(6)
+    assert request.prompt_ids == (4, 5)

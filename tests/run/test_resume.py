@@ -1,0 +1,138 @@
+"""A run killed at any instant resumes to the same numbers, and nothing that was written is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = [
+    "--rollouts.num_prompts=2",
+    "--rollouts.num_rollouts=8",
+    "--select.num_kept=4",
+    "--rollouts.max_new_tokens=24",
+    "--task.num_eval=16",
+    "--eval.every_seconds=0",
+    "--eval.every_steps=7",
+    "--stop.seconds=0",
+    "--record.groups_every_steps=3",
+    "--checkpoint.every_seconds=0",
+    "--checkpoint.every_steps=2",
+]
+
+
+def pods(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "podsrl.cli", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(pods(*arguments), capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+
+
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    """All metrics but the clock's."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("seconds/")} for line in lines]
+
+
+def final_files(folder: Path) -> dict[str, str]:
+    """Digests of the last checkpoint's tensors."""
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    files = (last / "model" / "model.safetensors", last / "optimizer.safetensors")
+    return {f"{last.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_instants_a_run_ends_bit_identical(tmp_path: Path) -> None:
+    """The random rule and three epochs, so that every stream and counter matters. Kills fall into steps, checkpoints,
+    evaluations and start-up alike: each comes a random time after the process has written its next line."""
+    options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=60"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = run("train", "pods", *options, "--out", str(whole))
+    assert done.returncode == 0, done.stderr
+    rng = random.Random(0)
+    first = pods("train", "pods", *options, "--out", str(killed))
+    again = pods("train", "--resume", str(killed))
+    kills = 0
+    while kills < 20:
+        process = subprocess.Popen(
+            again if (killed / "config.toml").exists() else first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        _wait_for_new_lines(process, killed / "metrics.jsonl", rng.randint(1, 4))
+        time.sleep(rng.uniform(0.0, 0.1))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills == 20, f"the run ended after {kills} kills; it needs more steps for twenty"
+    done = run("train", "--resume", str(killed))
+    assert done.returncode == 0, done.stderr
+    assert numbers(killed) == numbers(whole)
+    assert final_files(killed) == final_files(whole)
+    assert (killed / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
+
+
+def _wait_for_new_lines(process: subprocess.Popen[bytes], log: Path, count: int) -> None:
+    """Until the process has written `count` times, or ended."""
+    seen, last = 0, log.stat().st_size if log.exists() else 0
+    while process.poll() is None and seen < count:
+        size = log.stat().st_size if log.exists() else 0
+        if size != last:
+            seen += size > last
+            last = size
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
+    for folder, steps in ((whole, 8), (damaged, 6)):
+        assert run("train", "pods", *SMALL, f"--stop.steps={steps}", "--out", str(folder)).returncode == 0
+    newest = damaged / "checkpoints" / "step-00000006" / "optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    done = run("train", "--resume", str(damaged), "--stop.steps=8")
+    assert done.returncode == 0, done.stderr
+    assert "step-00000006/optimizer.safetensors is truncated" in done.stderr
+    assert "resumed step-00000004" in done.stderr
+    assert final_files(damaged) == final_files(whole)
+    # The shorter run evaluated at its end (step 6); the longer one did not.
+    assert [line for line in numbers(damaged) if "loss" in line] == [line for line in numbers(whole) if "loss" in line]
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp_path: Path) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    options = [*SMALL, "--stop.steps=12"]
+    assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
+    process = subprocess.Popen(pods("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True)
+    _wait_for_new_lines(process, stopped / "metrics.jsonl", 3)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+    assert f"pods train --resume {stopped}" in " ".join(stderr.split())
+    assert run("train", "--resume", str(stopped)).returncode == 0
+    assert numbers(stopped) == numbers(whole)
+    assert final_files(stopped) == final_files(whole)
+
+
+@pytest.mark.slow
+def test_a_resume_may_not_change_what_decides_the_numbers(tmp_path: Path) -> None:
+    assert run("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run")).returncode == 0
+    changed = run("train", "--resume", str(tmp_path / "run"), "--optim.lr=1e-3")
+    assert changed.returncode == 2 and "optim.lr (0.0003 -> 0.001)" in changed.stderr
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("num_kept = 4", "num_kept = 5"))
+    edited = run("train", "--resume", str(tmp_path / "run"))
+    assert edited.returncode == 2 and "select.num_kept (4 -> 5)" in edited.stderr
+    taken = run("train", "pods", *SMALL, "--out", str(tmp_path / "run"))
+    assert taken.returncode == 2 and "--resume" in taken.stderr

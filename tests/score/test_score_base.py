@@ -1,0 +1,71 @@
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from podsrl.score.base import Fault, Rows, collect, read_value
+from podsrl.types import Task
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (0.25, 0.25),
+        (3, 3.0),
+        (True, 1.0),
+        (False, 0.0),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), 0.5),
+        (np.int64(-2), -2.0),
+        (np.bool_(True), 1.0),
+        (np.array(0.75), 0.75),
+        (torch.tensor(0.75), 0.75),
+        (torch.tensor(True), 1.0),
+        (Fraction(1, 4), 0.25),
+    ],
+)
+def test_numbers_of_every_kind_become_floats(value: object, number: float) -> None:
+    read = read_value("f", value)
+    assert type(read) is float
+    assert read == number
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "reason"),
+    [
+        (None, "none", "reward 'f' returned None"),
+        (math.nan, "not_finite", "reward 'f' returned nan, not a finite number"),
+        (-math.inf, "not_finite", "reward 'f' returned -inf, not a finite number"),
+        (np.float32("nan"), "not_finite", "reward 'f' returned nan, not a finite number"),
+        (torch.tensor(math.inf), "not_finite", "reward 'f' returned inf, not a finite number"),
+        (10**400, "not_finite", "reward 'f' returned inf, not a finite number"),
+        ("1.0", "not_a_number", "reward 'f' returned '1.0' (str), not a number"),
+        ([1.0], "not_a_number", "reward 'f' returned [1.0] (list), not a number"),
+        (np.array([1.0]), "not_a_number", "reward 'f' returned array([1.]) (ndarray), not a number"),
+        (np.str_("a"), "not_a_number", "reward 'f' returned np.str_('a') (str_), not a number"),
+        (1j, "not_a_number", "reward 'f' returned 1j (complex), not a number"),
+        (Decimal("0.5"), "not_a_number", "reward 'f' returned Decimal('0.5') (Decimal), not a number"),
+        ("x" * 100, "not_a_number", f"reward 'f' returned '{'x' * 56}... (str), not a number"),
+    ],
+)
+def test_what_is_no_finite_number_is_a_fault_with_its_reason(value: object, kind: str, reason: str) -> None:
+    fault = read_value("f", value)
+    assert isinstance(fault, Fault)
+    assert (fault.kind, fault.reason) == (kind, reason)
+
+
+def test_collect_parts_numbers_from_faults_by_row() -> None:
+    first, second = Fault(kind="none", reason="one"), Fault(kind="raised", reason="two")
+    values = collect([first, 0.5, second])
+    assert np.array_equal(values.values, [math.nan, 0.5, math.nan], equal_nan=True)
+    assert values.faults == {0: first, 2: second}
+
+
+def test_a_row_is_a_batch_of_one() -> None:
+    tasks = [Task(id=name, prompt=name, answer=name) for name in "ab"]
+    rows = Rows(tasks=tasks, texts=["x", "y"], token_ids=[[1], [2, 3]])
+    assert rows.row(1) == Rows(tasks=[tasks[1]], texts=["y"], token_ids=[[2, 3]])
+    assert (len(rows), len(rows.row(1))) == (2, 1)

@@ -1,0 +1,139 @@
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from podsrl.config.schema import TaskConfig
+from podsrl.errors import UsageError
+from podsrl.tasks import TASKS, TaskSet, load_tasks
+from podsrl.types import Task
+
+ONE = Task(id="a", prompt="1+2=", answer="3")
+TWO = Task(id="b", prompt="2+2=", answer="4")
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("own_tasks")
+    monkeypatch.setitem(sys.modules, "own_tasks", module)
+    return module
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "a", "answer": 1}\n{"question": "b", "answer": 2}\n')
+    return str(path)
+
+
+def test_the_defaults_are_those_of_the_config() -> None:
+    parameters = inspect.signature(load_tasks).parameters
+    for option in ("path", "prompt_column", "answer_column", "digits", "num_eval"):
+        assert parameters[option].default == TaskConfig.model_fields[option].default, option
+
+
+def test_known_sets_load_by_name(rows: str) -> None:
+    assert set(TASKS) == {"arithmetic", "jsonl"}
+    assert load_tasks("arithmetic", digits=1, num_eval=9, seed=5).train[0].id == "1+1"
+    tasks = load_tasks("jsonl", path=rows, num_eval=1)
+    assert {task.prompt for task in [*tasks.train, *tasks.eval]} == {"a", "b"}
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match=r"task.name = 'aritmetic' is unknown. Did you mean 'arithmetic'\?"):
+        load_tasks("aritmetic")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("arithmetic", "path", "x.jsonl"),
+        ("arithmetic", "prompt_column", "q"),
+        ("arithmetic", "answer_column", "a"),
+        ("jsonl", "digits", 3),
+    ],
+)
+def test_an_option_that_the_set_does_not_read_is_refused(rows: str, name: str, option: str, value: Any) -> None:
+    options = ({"path": rows} if name == "jsonl" else {}) | {option: value}
+    with pytest.raises(UsageError, match=rf"task.{option} = {value!r}, but task set '{name}' does not read"):
+        load_tasks(name, num_eval=1, **options)
+
+
+def test_jsonl_without_a_path_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"task.path is not set, but task set 'jsonl' reads it"):
+        load_tasks("jsonl")
+
+
+def test_a_loader_of_ones_own_gets_the_options_it_names(own: ModuleType) -> None:
+    def load(*, num_eval: int, path: str = "none") -> TaskSet:
+        return TaskSet(name=f"{path} {num_eval}", train=[ONE], eval=(TWO,))
+
+    own.load = load
+    assert load_tasks("own_tasks:load", path="p", num_eval=3, seed=9).name == "p 3"
+    with pytest.raises(UsageError, match=r"task.digits = 3, but task set 'own_tasks:load' does not read"):
+        load_tasks("own_tasks:load", digits=3)
+
+
+def test_a_loader_with_keywords_gets_all_options(own: ModuleType) -> None:
+    seen: dict[str, Any] = {}
+
+    def load(**options: Any) -> TaskSet:
+        seen.update(options)
+        return TaskSet(name="own", train=[ONE], eval=(TWO,))
+
+    own.load = load
+    load_tasks("own_tasks:load", digits=3, num_eval=4, seed=5)
+    assert seen == {
+        "path": None,
+        "prompt_column": "question",
+        "answer_column": "answer",
+        "digits": 3,
+        "num_eval": 4,
+        "seed": 5,
+    }
+
+
+def test_a_loader_that_wants_something_else_is_refused(own: ModuleType) -> None:
+    own.load = lambda colour: None
+    with pytest.raises(UsageError, match=r"'own_tasks:load' wants \['colour'\]; a loader can be given \['path'"):
+        load_tasks("own_tasks:load")
+
+
+def test_a_loader_that_returns_no_task_set_is_refused(own: ModuleType) -> None:
+    own.load = lambda: [ONE]
+    with pytest.raises(UsageError, match=r"'own_tasks:load' returned a list; wanted a podsrl.tasks.TaskSet"):
+        load_tasks("own_tasks:load")
+
+
+def test_a_loader_without_a_signature_is_refused(own: ModuleType) -> None:
+    own.load = dict
+    with pytest.raises(UsageError, match=r"'own_tasks:load': no signature found .*wanted a Python function"):
+        load_tasks("own_tasks:load")
+
+
+def test_a_loader_that_cannot_be_called_is_refused(own: ModuleType) -> None:
+    own.load = 5
+    with pytest.raises(UsageError, match="'own_tasks:load' has the type int; wanted a function"):
+        load_tasks("own_tasks:load")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_such_module_x:load", "ModuleNotFoundError"),
+        ("own_tasks:load", "AttributeError"),
+        ("own_tasks:", "AttributeError"),
+        (":load", "ValueError"),
+        ("broken_tasks:load", "SyntaxError"),
+    ],
+)
+def test_an_import_that_fails_is_told(
+    own: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text("def load(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=rf"task.name = '{name}' cannot be imported: {reason}"):
+        load_tasks(name)

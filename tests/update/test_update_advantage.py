@@ -1,0 +1,171 @@
+import math
+import statistics
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podsrl.errors import UsageError
+from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
+
+ALL = sorted(NORMALIZERS)
+groups_of_numbers = st.integers(2, 9).flatmap(
+    lambda m: st.lists(st.lists(st.floats(-3, 3), min_size=m, max_size=m), min_size=1, max_size=4)
+)
+
+
+def close(actual: torch.Tensor, expected: list[float] | list[list[float]], tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=tolerance)
+
+
+def test_std_divides_by_the_sample_standard_deviation_of_each_group() -> None:
+    # mean 1/2, std sqrt(4 * 0.25 / 3) = 0.577350; second group: mean 2, std 1.414214
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 2.0, 4.0]])
+    close(group_advantages(rewards)[0], [0.865876, -0.865876, -0.865876, 0.865876])
+    close(group_advantages(rewards)[1], [-1 / 1.414314, -1 / 1.414314, 0.0, 2 / 1.414314])
+
+
+def test_none_only_subtracts_the_mean() -> None:
+    close(group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]), "none"), [0.75, -0.25, -0.25, -0.25], 1e-12)
+
+
+def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
+    close(group_advantages(torch.tensor([3.0, 0.0, 1.0]), "leave_one_out"), [2.5, -2.0, -0.5])
+
+
+def test_median_mad_of_spread_rewards_is_the_published_formula() -> None:
+    # median 0.5, MAD 0.25, scale 0.25 + 1e-3
+    rewards = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
+    close(group_advantages(rewards, "median_mad"), [-1.992032, -0.996016, 0.0, 0.996016, 1.992032])
+
+
+def test_median_mad_takes_the_lower_of_two_middle_rewards_so_one_row_is_an_exact_zero() -> None:
+    # median 1, distances -1 0 1 2, MAD 1 (lower middle of 0 1 1 2), scale 1.001
+    advantages = group_advantages(torch.tensor([0.0, 1.0, 2.0, 3.0]), "median_mad")
+    close(advantages, [-0.999001, 0.0, 0.999001, 1.998002])
+    assert advantages[1].item() == 0.0
+
+
+def test_median_mad_of_one_right_answer_is_about_four_and_not_a_thousand() -> None:
+    # MAD 0, floor half of std 0.5, scale 0.25 + 1e-3
+    close(group_advantages(torch.tensor([0.0, 0.0, 1.0, 0.0]), "median_mad"), [0.0, 0.0, 3.984064, 0.0])
+
+
+def test_batch_std_whitens_centred_rewards_over_all_groups() -> None:
+    # centred .5 -.5 1.5 -1.5, sum of squares 5, std sqrt(5 / 3) = 1.290994
+    advantages = group_advantages(torch.tensor([[1.0, 0.0], [3.0, 0.0]]), "batch_std")
+    close(advantages, [[0.387268, -0.387268], [1.161804, -1.161804]])
+
+
+def test_groups_of_unequal_size_keep_their_own_statistics() -> None:
+    flat = batch_advantages([[1.0, 0.0], [3.0, 0.0, 1.0]], "leave_one_out")
+    close(flat, [1.0, -1.0, 2.5, -2.0, -0.5])
+    assert flat.dtype == torch.float32
+
+
+def test_batch_std_of_groups_of_unequal_size_whitens_over_all_their_rows() -> None:
+    # centred .5 -.5 | 2 -1 -1, sum of squares 6.5, std sqrt(6.5 / 4) = 1.274755
+    flat = batch_advantages([[1.0, 0.0], [3.0, 0.0, 0.0]], "batch_std")
+    close(flat, [0.5 / 1.274855, -0.5 / 1.274855, 2 / 1.274855, -1 / 1.274855, -1 / 1.274855])
+
+
+@pytest.mark.parametrize("normalize", ALL)
+def test_equal_rewards_give_exact_zeros(normalize: str) -> None:
+    for value in (0.1, 1.0 / 3.0, -7.3, 1e6 + 0.1):
+        for m in (2, 3, 7, 16, 33):
+            for dtype in (torch.float32, torch.float64):
+                advantages = group_advantages(torch.full((2, m), value, dtype=dtype), normalize)
+                assert torch.equal(advantages, torch.zeros(2, m, dtype=dtype))
+    assert batch_advantages([[0.1] * 3, [0.7] * 5], normalize).tolist() == [0.0] * 8
+
+
+@pytest.mark.parametrize("normalize", ALL)
+def test_an_equal_group_stays_zero_beside_a_varied_one(normalize: str) -> None:
+    advantages = group_advantages(torch.tensor([[0.1, 0.1, 0.1], [0.0, 1.0, 0.5]]), normalize)
+    assert advantages[0].tolist() == [0.0, 0.0, 0.0]
+    assert advantages[1].abs().sum() > 0
+
+
+def slow_advantages(groups: list[list[float]], normalize: str) -> list[list[float]]:
+    centred = [[r - statistics.fmean(g) for r in g] for g in groups]
+    if normalize == "batch_std":
+        scale = statistics.stdev([a for g in centred for a in g]) + 1e-4
+        return [[a / scale for a in g] for g in centred]
+    out = []
+    for g, c in zip(groups, centred, strict=True):
+        median = statistics.median_low(g)
+        mad = statistics.median_low([abs(r - median) for r in g])
+        out.append(
+            {
+                "std": [a / (statistics.stdev(g) + 1e-4) for a in c],
+                "none": c,
+                "leave_one_out": [r - (sum(g) - r) / (len(g) - 1) for r in g],
+                "median_mad": [(r - median) / (max(mad, statistics.stdev(g) / 2) + 1e-3) for r in g],
+            }[normalize]
+        )
+    return out
+
+
+@given(groups_of_numbers, st.sampled_from(ALL))
+@settings(max_examples=150, deadline=None)
+def test_advantages_equal_a_slow_twin_on_plain_numbers(groups: list[list[float]], normalize: str) -> None:
+    rewards = torch.tensor(groups, dtype=torch.float64)
+    before = rewards.clone()
+    close(group_advantages(rewards, normalize), slow_advantages(groups, normalize), 1e-8)
+    assert torch.equal(rewards, before)
+
+
+@given(groups_of_numbers, st.sampled_from(ALL), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_a_group_does_not_matter(groups: list[list[float]], normalize: str, draw) -> None:  # type: ignore[no-untyped-def]
+    order = list(range(len(groups[0])))
+    draw.shuffle(order)
+    rewards = torch.tensor(groups, dtype=torch.float64)
+    shuffled = group_advantages(rewards[:, order], normalize)
+    torch.testing.assert_close(shuffled, group_advantages(rewards, normalize)[:, order], rtol=0, atol=1e-9)
+
+
+@given(groups_of_numbers)
+@settings(max_examples=50, deadline=None)
+def test_the_rank_of_the_leading_dimensions_does_not_matter(groups: list[list[float]]) -> None:
+    rewards = torch.tensor(groups, dtype=torch.float64)
+    one_by_one = torch.stack([group_advantages(group) for group in rewards])
+    stacked = group_advantages(rewards[None, :, None])[0, :, 0]
+    torch.testing.assert_close(stacked, one_by_one, rtol=1e-12, atol=0)
+
+
+def test_integers_and_booleans_become_float32_and_floats_keep_their_dtype() -> None:
+    assert group_advantages(torch.tensor([1, 0])).dtype == torch.float32
+    assert group_advantages(torch.tensor([True, False])).dtype == torch.float32
+    assert group_advantages(torch.tensor([1.0, 0.0], dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert group_advantages(torch.tensor([1.0, 0.0], dtype=torch.float64)).dtype == torch.float64
+
+
+def test_float32_rewards_are_averaged_in_float64() -> None:
+    # 16777217 is no float32, so a float32 sum of these would lose the 1
+    advantages = group_advantages(torch.tensor([16777216.0, 1.0, 1.0]), "none")
+    assert advantages[1].item() == pytest.approx(1 - 16777218 / 3, rel=1e-7)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rewards_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(UsageError, match="NaN or inf"):
+        group_advantages(torch.tensor([0.0, bad, 1.0]))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 1), (0,), ()])
+def test_a_group_of_fewer_than_two_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="at least 2"):
+        group_advantages(torch.ones(shape))
+
+
+def test_an_unknown_normalizer_names_the_nearest_known_one() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'median_mad'"):
+        group_advantages(torch.tensor([0.0, 1.0]), "median_mat")
+    with pytest.raises(UsageError, match="unknown"):
+        batch_advantages([[0.0, 1.0]], "z")
+
+
+def test_no_group_at_all_gives_no_advantage() -> None:
+    assert batch_advantages([], "batch_std").shape == (0,)

@@ -1,0 +1,114 @@
+import itertools
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podsrl.errors import UsageError
+from podsrl.types import Completion
+from podsrl.update.batch import Batch, make_batch, micro_batches
+
+
+def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:
+    logprobs = tuple(-float(token) for token in tokens) if logprobs is None else logprobs
+    return Completion(request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0)
+
+
+def batch_of(lengths: list[int]) -> Batch:
+    """Row i is one prompt token i + 1 and then lengths[i] - 1 times the same."""
+    rows = [completion((i + 1,) * (length - 1)) for i, length in enumerate(lengths)]
+    return make_batch([[i + 1] for i in range(len(lengths))], rows, torch.arange(float(len(lengths))), pad_token_id=0)
+
+
+def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
+    batch = make_batch(
+        [(5, 6), [8]], [completion((7,)), completion((9, 2, 3))], torch.tensor([0.5, -1.0]), pad_token_id=4
+    )
+    assert batch.input_ids.tolist() == [[5, 6, 7, 4], [8, 9, 2, 3]]
+    assert batch.attention_mask.int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert batch.target_mask.int().tolist() == [[0, 0, 1, 0], [0, 1, 1, 1]]
+    assert batch.behaviour_logprobs.tolist() == [[0, 0, -7, 0], [0, -9, -2, -3]]
+    assert batch.advantages.tolist() == [0.5, -1.0]
+    assert (batch.num_sequences, batch.num_tokens) == (2, 4)
+    dtypes = [getattr(batch, field.name).dtype for field in fields(batch)]
+    assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32]
+
+
+def test_a_pad_token_inside_a_row_is_a_token_like_any_other() -> None:
+    batch = make_batch([(0, 0)], [completion((0, 1))], torch.ones(1), pad_token_id=0)
+    assert batch.attention_mask.all() and batch.target_mask.int().tolist() == [[0, 0, 1, 1]]
+
+
+def test_a_completion_without_tokens_is_a_row_without_targets() -> None:
+    batch = make_batch([(5, 6), (5,)], [completion(()), completion((7,))], torch.ones(2), pad_token_id=0)
+    assert batch.target_mask.int().tolist() == [[0, 0], [0, 1]]
+
+
+def test_no_rows_make_an_empty_batch() -> None:
+    batch = make_batch([], [], torch.zeros(0), pad_token_id=0)
+    assert (batch.num_sequences, batch.num_tokens, micro_batches(batch, 5)) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "row", "count", "message"),
+    [
+        ([(1,), ()], completion((2,)), 2, "prompt of row 1 is empty"),
+        ([(1,)], completion((2,)), 2, "1 prompts, 2 completions and 2 advantages"),
+        ([(1,), (1,)], completion((2, 3), (-1.0,)), 2, "one log-prob a token"),
+        ([(1,), (1,)], completion((2,), (float("nan"),)), 2, "NaN or infinite"),
+        ([(1,), (1,)], completion((2,), (-float("inf"),)), 2, "NaN or infinite"),
+    ],
+)
+def test_rollouts_that_cannot_be_trained_on_are_refused(
+    prompts: list[tuple[int, ...]], row: Completion, count: int, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_batch(prompts, [row] * count, torch.zeros(count), pad_token_id=0)
+
+
+def test_micro_batches_take_the_longest_rows_first_and_stay_within_the_budget() -> None:
+    pieces = micro_batches(batch_of([5, 2, 3, 2, 3]), 6)
+    assert [piece.input_ids.tolist() for piece in pieces] == [
+        [[1, 1, 1, 1, 1]],
+        [[3, 3, 3], [5, 5, 5]],
+        [[2, 2], [4, 4]],
+    ]
+    assert [piece.advantages.tolist() for piece in pieces] == [[0.0], [2.0, 4.0], [1.0, 3.0]]
+    assert pieces[1].behaviour_logprobs.tolist() == [[0, -3, -3], [0, -5, -5]]
+
+
+def test_a_row_longer_than_the_budget_goes_alone() -> None:
+    pieces = micro_batches(batch_of([9, 2, 9]), 4)
+    assert [list(piece.input_ids.shape) for piece in pieces] == [[1, 9], [1, 9], [1, 2]]
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.integers(1, 60))
+@settings(max_examples=60, deadline=None)
+def test_micro_batches_hold_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batch = batch_of(lengths)
+    pieces = micro_batches(batch, budget)
+    seen = [int(row) for piece in pieces for row in piece.advantages]
+    assert seen == sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for piece in pieces:
+        rows, width = piece.input_ids.shape
+        assert rows * width <= budget or rows == 1
+        assert piece.attention_mask.any(0).all()  # no column of padding alone
+        for index, ids, real in zip(piece.advantages, piece.input_ids, piece.attention_mask, strict=True):
+            assert ids[real].tolist() == [int(index) + 1] * lengths[int(index)]
+    for left, right in itertools.pairwise(pieces):  # no piece could have taken its neighbour's first row
+        assert (left.num_sequences + 1) * left.input_ids.shape[1] > budget or right.num_sequences == 0
+
+
+def test_a_budget_under_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="micro_batch_tokens = 0"):
+        micro_batches(batch_of([2]), 0)
+
+
+def test_cutting_does_not_change_the_batch(make_rows: Callable[..., Batch]) -> None:
+    batch, fresh = make_rows(), make_rows()
+    for piece in micro_batches(batch, 20):
+        piece.input_ids.zero_()
+    assert torch.equal(batch.input_ids, fresh.input_ids)
