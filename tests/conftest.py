@@ -1,4 +1,4 @@
-"""Fixtures for every test: tiny models and a tokenizer, built here, so that no test needs a network or a stored file."""
+"""Fixtures for every test: tiny models and a tokenizer, built here: no test needs a network or a stored file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
-    """A model and its tokenizer in Hugging Face layout, as `pods pretrain` writes them; shared, so copy it to change it."""
+    """A model and its tokenizer in Hugging Face layout, as `pods pretrain` writes them; copy it to change it."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     new_model("qwen2", max_position_embeddings=256, tie_word_embeddings=True).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

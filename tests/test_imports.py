@@ -89,6 +89,8 @@ def test_files_and_functions_stay_short(path: Path) -> None:
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    tree = ast.parse("import a.b\nif TYPE_CHECKING:\n    import c\ndef f():\n    from d import e\nclass X:\n    import g")
+    tree = ast.parse(
+        "import a.b\nif TYPE_CHECKING:\n    import c\ndef f():\n    from d import e\nclass X:\n    import g"
+    )
     assert sorted(imported(tree)) == ["a.b", "c", "d.e", "g"]
     assert sorted(imported(without_function_bodies(tree))) == ["a.b", "g"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class PodsError(Exception):
-    """Base of every error that podsrl raises on purpose; the command line prints it in one line, without a traceback."""
+    """Base of every error raised on purpose; the command line prints it in one line, without a traceback."""
 
 
 class UsageError(PodsError, ValueError):
@@ -15,7 +15,7 @@ class UsageError(PodsError, ValueError):
 
 
 class RewardError(UsageError):
-    """A reward function that breaks its contract for the whole batch (wrong length, wrong type), not for one rollout."""
+    """A reward function that breaks its contract for a whole batch (wrong length or type), not for one rollout."""
 
 
 class CheckpointError(PodsError):

@@ -16,10 +16,11 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "aborted", "invalid"]
-"""stop: a stop token was sampled (it is the last token); length: the token limit; aborted: from outside; invalid: see `Rollout`."""
+"""stop: a stop token was sampled (the last token); length: the token limit; aborted: from outside; invalid: the model's
+logits were no numbers."""
 
 DropReason = Literal["not_selected", "invalid", "group_too_small"]
-"""not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts in the group."""
+"""not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts."""
 
 _NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
@@ -75,7 +76,7 @@ class Rollout:
     is_correct: bool
     """Whether the answer is right: what accuracy counts, whatever the reward's shape."""
     invalid_reason: str | None = None
-    """Why there is no usable reward (the function raised, returned None or NaN …); such a rollout is never trained on."""
+    """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
 
     @property
     def is_valid(self) -> bool:
@@ -98,7 +99,7 @@ class Group:
 class Selection:
     """Which rollouts of one group go to the update, and why the others do not.
 
-    Example: of rewards (0, 1, 0, 0) with num_kept = 2, max-variance keeps (0, 1) and drops {2: "not_selected", 3: "not_selected"}.
+    Example: of rewards (0, 1, 0, 0) with num_kept = 2, max-variance keeps (0, 1); 2 and 3 are "not_selected".
     """
 
     group_id: str

@@ -69,7 +69,9 @@ def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], wanted: lis
         (["--rollouts.max_prompt_tokens=5"], ["rollouts.max_prompt_tokens"]),
     ],
 )
-def test_what_only_loading_can_see_is_found_before_training(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
+def test_what_only_loading_can_see_is_found_before_training(
+    arguments: list[str], wanted: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "a", "answer": "b"}) + "\n{oops\n")
     (tmp_path / "bare").mkdir()

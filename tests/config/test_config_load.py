@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from podsrl.config.load import all_keys, apply_overrides, build, changed_keys, dump, load_config, merge, read_tree
-from podsrl.config.load import recipe_names
+from podsrl.config.load import (
+    all_keys,
+    apply_overrides,
+    build,
+    changed_keys,
+    dump,
+    load_config,
+    merge,
+    read_tree,
+    recipe_names,
+)
 from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
 from podsrl.errors import UsageError
 
@@ -92,7 +101,7 @@ def test_merging_goes_down_into_sections_and_replaces_values() -> None:
 
 def test_a_config_never_changes_after_checking() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load_config().rollouts.num_rollouts = 3  # type: ignore[misc]  # that it is refused is the point
+        load_config().rollouts.num_rollouts = 3
 
 
 # --- unknown and repeated keys ---
@@ -229,9 +238,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_value_out_of_range_is_named_with_what_was_given(flag: str) -> None:
-    key = flag.partition("=")[0]
     message = message_of(f"--{flag}")
-    assert f"{key}" in message and " = " in message and "Input should be" in message or "valid" in message
+    assert message.startswith(f"config defaults: {flag.partition('=')[0]}")
+    assert " = " in message.partition(": ")[2].partition(": ")[0]
 
 
 def test_more_kept_than_generated_names_both_options_and_the_cure() -> None:
@@ -256,19 +265,17 @@ EDITED = [
     "task.rewards={'mod:f' = 0.1}",
     "task.path=a \\ \"b\" 'c' ü",
     "loss.clip_high=0.28",
-    "model.path=x\ny",
 ]
 
 
-@pytest.mark.parametrize("overrides", [[], EDITED[:-1]], ids=["defaults", "edited"])
+@pytest.mark.parametrize("overrides", [[], EDITED], ids=["defaults", "edited"])
 def test_a_dumped_config_reads_back_equal(tmp_path: Path, overrides: list[str]) -> None:
     config = load_config(None, overrides)
     assert load_config(toml(tmp_path, dump(config))) == config
 
 
-@pytest.mark.parametrize("name", ["demo"])
-def test_a_dumped_comparison_reads_back_equal(tmp_path: Path, name: str) -> None:
-    config = build(CompareConfig, read_tree(name), name)
+def test_a_dumped_comparison_reads_back_equal(tmp_path: Path) -> None:
+    config = build(CompareConfig, read_tree("demo"), "demo")
     assert build(CompareConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
 
 
@@ -316,7 +323,7 @@ def test_a_comparison_wants_two_arms_and_its_baseline_among_them() -> None:
         build(CompareConfig, {"baseline": "a", "arms": {"a": {}}}, "x")
     with pytest.raises(UsageError, match="baseline = 'c' is none of the arms"):
         build(CompareConfig, {"baseline": "c", "arms": arms}, "x")
-    with pytest.raises(UsageError, match="unknown key 'num_seed'. Did you mean 'num_seeds'"):
+    with pytest.raises(UsageError, match=r"unknown key 'num_seed'\. Did you mean 'num_seeds'"):
         build(CompareConfig, {"baseline": "a", "arms": arms, "num_seed": 1}, "x")
     with pytest.raises(UsageError, match="baseline"):
         build(CompareConfig, {"arms": arms}, "x")

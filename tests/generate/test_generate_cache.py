@@ -70,7 +70,7 @@ def test_a_model_with_linear_attention_is_refused_by_the_name_of_its_layer() -> 
     from transformers import Qwen3NextConfig
 
     model = SimpleNamespace(config=Qwen3NextConfig(num_hidden_layers=4))
-    with pytest.raises(UsageError, match="LinearAttention.*, wanted full attention over 10 tokens"):
+    with pytest.raises(UsageError, match=r"LinearAttention.*, wanted full attention over 10 tokens"):
         new_prompt_cache(model, 10)
 
 
@@ -81,5 +81,5 @@ def test_a_sliding_window_is_accepted_up_to_its_size_and_refused_beyond(
     changes = {"use_sliding_window": True, "max_window_layers": 1} if family == "qwen2" else {}
     model = make_model(family, sliding_window=16, **changes)
     assert len(new_prompt_cache(model, 16).layers) == 2
-    with pytest.raises(UsageError, match="DynamicSlidingWindowLayer.*over 17 tokens.*shorter limit under its window"):
+    with pytest.raises(UsageError, match=r"DynamicSlidingWindowLayer.*over 17 tokens.*shorter limit under its window"):
         new_prompt_cache(model, 17)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from podsrl.config.load import apply_overrides, build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError

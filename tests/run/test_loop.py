@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -15,7 +16,13 @@ from podsrl.run.loop import Schedule, train, training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 
-SMALL = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "task.num_eval=16", "rollouts.max_new_tokens=24")
+SMALL = (
+    "rollouts.num_prompts=2",
+    "rollouts.num_rollouts=8",
+    "select.num_kept=4",
+    "task.num_eval=16",
+    "rollouts.max_new_tokens=24",
+)
 
 
 def small_config(*overrides: str) -> RunConfig:
@@ -52,12 +59,16 @@ def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
     for _ in range(3):
         tasks = reference.next_tasks()
         groups = reference.sample(tasks)
-        rewards = torch.tensor([[rollout.reward for rollout in group.rollouts] for group in groups], dtype=torch.float64)
+        rewards = torch.tensor(
+            [[rollout.reward for rollout in group.rollouts] for group in groups], dtype=torch.float64
+        )
         advantages = (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
         advantages[rewards.max(-1).values == rewards.min(-1).values] = 0.0
         selections = reference.choose(groups)
         assert all(selection.kept == tuple(range(8)) for selection in selections)
-        losses.append(reference.forward_backward(reference.make_batch(groups, selections, list(advantages.float()))).loss)
+        losses.append(
+            reference.forward_backward(reference.make_batch(groups, selections, list(advantages.float()))).loss
+        )
         reference.optim_step()
         reference.finish_step()
     for rule in RULES:
@@ -80,7 +91,9 @@ def test_rules_differ_where_m_is_less_than_n() -> None:
 @pytest.mark.slow
 def test_training_on_sixty_four_to_sixteen_lifts_accuracy(tmp_path: Path) -> None:
     """Fifteen steps are enough to see it: about 4 % before, several times that after."""
-    trainer = Trainer(load_config("pods", ["stop.seconds=0", "stop.steps=15", "eval.every_seconds=0", "task.num_eval=128"]))
+    trainer = Trainer(
+        load_config("pods", ["stop.seconds=0", "stop.steps=15", "eval.every_seconds=0", "task.num_eval=128"])
+    )
     records: list[dict[str, float]] = []
     folder = RunFolder(tmp_path)
     folder.create("")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from podsrl.config.schema import PretrainConfig
 from podsrl.run.models import model_folder
 from podsrl.run.pretrain import character_tokenizer, pretrain
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TINY = PretrainConfig(skill_steps=3, mixture_steps=2, batch_size=8, hidden_size=16, num_layers=1, intermediate_size=16)
 
@@ -50,6 +51,7 @@ def test_the_shipped_model_is_small_and_mostly_careless() -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_the_share_of_careful_texts_is_what_was_asked(share: float) -> None:
     import numpy as np
+
     from podsrl.run.pretrain import _text
 
     rng = np.random.default_rng(0)

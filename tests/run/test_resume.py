@@ -114,7 +114,9 @@ def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     options = [*SMALL, "--stop.steps=12"]
     assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
-    process = subprocess.Popen(pods("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        pods("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True
+    )
     _wait_for_new_lines(process, stopped / "metrics.jsonl", 3)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()

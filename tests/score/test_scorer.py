@@ -2,6 +2,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from podsrl.errors import RewardError, UsageError
 from podsrl.score import Scorer
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Completion, FinishReason, Rollout, Task
 
 SUM = Task(id="47+85", prompt="What is 47 + 85?\n", answer="132")
 CHAT = Task(id="chat", prompt=({"role": "user", "content": "1+2="},), answer="3", columns={"level": 2})
@@ -218,3 +219,13 @@ def test_the_probe_only_warns_of_what_may_be_the_text_s_fault(
 def test_tasks_and_score_load_without_torch() -> None:
     code = "import sys, podsrl.tasks, podsrl.score; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(("reason", "cause"), [("invalid", "logits"), ("aborted", "aborted")])
+def test_a_completion_that_did_not_end_by_itself_is_invalid(reason: FinishReason, cause: str) -> None:
+    task = Task(id="1+2", prompt="1+2=", answer="3")
+    whole, broken = completion(0), replace(completion(1), finish_reason=reason)
+    [[good, bad]] = Scorer({"correct": 1.0}, "correct").score([task], [[whole, broken]], [["Answer: 3.", "Answer: 3."]])
+    assert good.is_valid and good.reward == 1.0
+    assert not bad.is_valid and math.isnan(bad.reward) and not bad.is_correct
+    assert bad.invalid_reason is not None and cause in bad.invalid_reason

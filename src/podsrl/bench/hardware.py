@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def hardware_line() -> str:
-    """Processor, usable cores, memory, accelerator, torch and its threads, e.g. "AMD EPYC, 2 cores, 24 GiB, no GPU, torch 2.13.0 (1 thread)"."""
+    """Processor, usable cores, memory, accelerator, Python, torch and its threads."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"

@@ -16,14 +16,16 @@ QUICK = ("--num_seeds=1", "--base.stop.seconds=4", "--base.eval.every_seconds=2"
 
 def demo(
     context: typer.Context,
-    quick: Annotated[bool, typer.Option(help="A few seconds an arm: shows that everything works, not who wins.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="A few seconds an arm: shows that everything works, not who wins.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the comparison; default: runs/demo-DATE-TIME.")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Watch three ways of training against each other, on a laptop, with no download.
 
-    A tiny language model learns to add. GRPO trains on 16 rollouts a question; GRPO with gradient accumulation generates
-    and trains on 64; PODS generates 64 and trains on the 16 whose rewards vary most. Same seconds for each.
+    A tiny language model learns to add. GRPO trains on 16 rollouts a question; GRPO with gradient accumulation
+    generates and trains on 64; PODS generates 64 and trains on the 16 whose rewards vary most. Same seconds for each.
 
     [bold]Examples[/]
 
@@ -39,7 +41,9 @@ def demo(
 def compare(
     context: typer.Context,
     config: Annotated[str, typer.Argument(help="TOML file with a CompareConfig, or a recipe's name.")],
-    out: Annotated[Path | None, typer.Option(help="Folder; one that holds this comparison already is gone on with.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; one that holds this comparison already is gone on with.")
+    ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Run arms on paired seeds for equal training time, and measure speed-ups with intervals.
@@ -84,8 +88,17 @@ def _print_result(result: Json) -> None:
     from rich.table import Table
 
     seconds = result["seconds"]
-    table = Table(title=f"{seconds:g} training seconds an arm, {len(next(iter(result['arms'].values()))['seeds'])} seed(s)")
-    for column in ("arm", "n → m", "steps", "final accuracy", "seconds a step", f"speed-up over {result['baseline']} (95 %)"):
+    table = Table(
+        title=f"{seconds:g} training seconds an arm, {len(next(iter(result['arms'].values()))['seeds'])} seed(s)"
+    )
+    for column in (
+        "arm",
+        "n → m",
+        "steps",
+        "final accuracy",
+        "seconds a step",
+        f"speed-up over {result['baseline']} (95 %)",
+    ):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm, facts in result["arms"].items():
         steps = result["steps"][arm]
@@ -99,14 +112,14 @@ def _print_result(result: Json) -> None:
         )
     output.print(table)
     output.print(
-        f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, over the arm's time "
-        f"to the same.\nMeasured on {result['hardware']}.",
+        f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
+        f"over the arm's time to the same.\nMeasured on {result['hardware']}.",
         soft_wrap=True,
     )
 
 
 def speedup_text(speedup: Json, num_seeds: int) -> str:
-    """"1.83× (1.60–2.05)"; without an interval for one seed."""
+    """ "1.83× (1.60–2.05)"; without an interval for one seed."""
     if speedup["point"] is None:
         return "not reached"
     interval = f" ({speedup['low']:.2f}–{speedup['high']:.2f})" if num_seeds > 1 else ""
@@ -126,7 +139,9 @@ class _Display:
 
     def __enter__(self) -> Callable[[], None]:
         if errors.is_terminal:
-            self._total = self._progress.add_task("all runs", total=sum(m.config.stop.seconds for m in self._members), text="")
+            self._total = self._progress.add_task(
+                "all runs", total=sum(m.config.stop.seconds for m in self._members), text=""
+            )
             self._progress.start()
         return self._tick
 

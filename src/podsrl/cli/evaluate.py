@@ -12,7 +12,9 @@ from podsrl.cli.console import errors, output
 
 def evaluate(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="A run's folder (its newest checkpoint), a TOML file or a recipe (its base model).")],
+    target: Annotated[
+        str, typer.Argument(help="A run's folder (its newest checkpoint), a TOML file or a recipe (its base model).")
+    ],
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure held-out accuracy by sampling.
@@ -48,6 +50,6 @@ def evaluate(
         output.print_json(data=result.to_json())
     else:
         output.print(
-            f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {config.task.num_eval} held-out questions "
-            f"(mean reward {result.reward:.3f}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
+            f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {config.task.num_eval} held-out "
+            f"questions (mean reward {result.reward:.3f}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
         )

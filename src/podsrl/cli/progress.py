@@ -58,13 +58,17 @@ class TrainDisplay:
             self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._progress:
             self._progress.stop()
 
     def say(self, text: str) -> None:
         """Print one line above the bar."""
-        (self._progress.console if self._progress else errors).print(text, markup=False, highlight=False, soft_wrap=True)
+        (self._progress.console if self._progress else errors).print(
+            text, markup=False, highlight=False, soft_wrap=True
+        )
 
     def show(self, record: dict[str, Any]) -> None:
         """Take over a line of `metrics.jsonl`."""
@@ -75,8 +79,8 @@ class TrainDisplay:
         rollouts = record["tokens/generated"] / max(record["length/all"], 1e-9) / record["seconds/total"]
         reward = record["reward/all"]
         text = (
-            f"step {record['step']}  accuracy {self._accuracy}  reward {reward if reward is None else round(reward, 3)}  "
-            f"{rollouts:,.0f} rollouts/s"
+            f"step {record['step']}  accuracy {self._accuracy}  "
+            f"reward {'–' if reward is None else format(reward, '.3f')}  {rollouts:,.0f} rollouts/s"
         )
         self._print(record, text, is_important=False)
 

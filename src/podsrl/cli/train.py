@@ -13,7 +13,9 @@ from podsrl.errors import UsageError
 
 def train(
     context: typer.Context,
-    config: Annotated[str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")] = None,
+    config: Annotated[
+        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,

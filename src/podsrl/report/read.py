@@ -102,9 +102,9 @@ def read_run(path: Path | str) -> Run:
         UsageError: not a folder, a missing file, or a config.toml that is not TOML; the message names it.
 
     Example:
-        >>> read_run("no-such-run")
+        >>> read_run("nowhere")
         Traceback (most recent call last):
-        podsrl.errors.UsageError: no-such-run is not a folder; give the folder of a run ...
+        podsrl.errors.UsageError: nowhere is not a folder; give the folder of a run (`pods train`) or of `pods compare`
     """
     folder = _existing_folder(Path(path))
     config = _read_toml(_existing_file(folder, "config.toml"))

@@ -37,7 +37,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
 
     Example:
         >>> inline_svg(theme.new_figure(1, 1), "empty", "nothing at all")[:56]
-        Markup('<svg class="plot" role="img" aria-label="nothing at all" ')
+        Markup('<svg class="plot" role="img" aria-label="nothing at all"')
     """
     buffer = io.StringIO()
     # A fixed salt makes the same figure the same text; fonttype none keeps text as text.

@@ -78,7 +78,9 @@ def plan(config: CompareConfig, folder: Path) -> list[Member]:
                 "base.eval.every_seconds, and stop.steps = 0"
             )
         if stop != members[0].config.stop or evaluation != members[0].config.eval:
-            raise UsageError(f"arm {member.arm!r}: its stop and eval sections differ from {members[0].arm!r}'s; put them in base")
+            raise UsageError(
+                f"arm {member.arm!r}: its stop and eval sections differ from {members[0].arm!r}'s; put them in base"
+            )
     return members
 
 
@@ -139,9 +141,11 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None]) -
 def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
     """Read the finished runs, compute speed-ups, and write `compare.json`."""
     seconds = members[0].config.stop.seconds
-    grid = np.linspace(0.0, seconds, GRID_POINTS + 1)
     logs = {member: read_log(member.path) for member in members}
     curves = {arm: [_curve(logs[m]) for m in members if m.arm == arm] for arm in config.arms}
+    # The last evaluation comes after the step that crosses the limit; one more point of the grid, so that it counts.
+    end = max(times[-1] for runs in curves.values() for times, _ in runs)
+    grid = np.append(np.linspace(0.0, seconds, GRID_POINTS + 1), end if end > seconds else [])
     baseline = curves[config.baseline]
     result: Json = {
         "baseline": config.baseline,
@@ -186,7 +190,9 @@ def _spawn(member: Member) -> subprocess.Popen[bytes]:
         write_atomically(file, dump(member.config))
         command += [str(file), "--out", str(member.path)]
     with member.log.open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=os.environ)
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=os.environ
+        )
 
 
 def _check(member: Member, code: int) -> None:

@@ -1,4 +1,4 @@
-"""The loop: choose tasks; generate a group for each; score; select; make a batch; forward-backward and step; sync; record."""
+"""The loop: choose tasks; generate a group for each; score; select; make a batch; update; sync; record."""
 
 from __future__ import annotations
 
@@ -54,12 +54,15 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
             selections,
             stats,
             grad_norm,
+            num_skipped_updates=trainer.updater.optimizer.num_skipped_steps,
             peak_generate_bytes=peak_bytes,
             peak_update_bytes=trainer.updater.peak_bytes(),
         )
         if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
             for i in range(min(trainer.config.record.num_groups, len(groups))):
-                folder.append("groups.jsonl", group_record(trainer.progress.step, groups[i], selections[i], advantages[i]))
+                folder.append(
+                    "groups.jsonl", group_record(trainer.progress.step, groups[i], selections[i], advantages[i])
+                )
     total = clock.total()
     trainer.add_seconds(total)
     metrics |= seconds_metrics(clock.seconds, total, trainer.progress.train_seconds)

@@ -23,6 +23,7 @@ def step_metrics(
     stats: UpdateStats,
     grad_norm: float,
     *,
+    num_skipped_updates: int,
     peak_generate_bytes: int,
     peak_update_bytes: int | None,
 ) -> Json:
@@ -33,7 +34,8 @@ def step_metrics(
         groups: P groups of n rollouts.
         selections: P selections, same order.
         stats: of the update.
-        grad_norm: before clipping.
+        grad_norm: before clipping; written as null where it is not finite (no JSON number is).
+        num_skipped_updates: of the whole run, given up because the gradient was not finite.
         peak_generate_bytes: keys and values held at most.
         peak_update_bytes: GPU memory at most during the update; None on a CPU.
     """
@@ -42,7 +44,7 @@ def step_metrics(
     length_all = np.array([len(r.completion.token_ids) for g in groups for r in g.rollouts])
     kept = [g.rollouts[k] for g, s in zip(groups, selections, strict=True) for k in s.kept]
     length_kept = np.array([len(rollout.completion.token_ids) for rollout in kept])
-    return {
+    metrics = {
         "step": progress.step,
         "version": progress.version,
         "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
@@ -67,9 +69,11 @@ def step_metrics(
         "kl": stats.kl,
         "clip_fraction": stats.clip_fraction,
         "logprob_gap": stats.logprob_gap,
+        "updates/skipped": num_skipped_updates,
         "memory/peak_generate_bytes": peak_generate_bytes,
         "memory/peak_update_bytes": peak_update_bytes,
     }
+    return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: float) -> Json:

@@ -61,7 +61,11 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
     if config.threads:
         torch.set_num_threads(config.threads)
     tokenizer = character_tokenizer()
-    model = _new_model(config, tokenizer) if config.start is None else load_model(ModelConfig(path=config.start, device="cpu"))
+    model = (
+        _new_model(config, tokenizer)
+        if config.start is None
+        else load_model(ModelConfig(path=config.start, device="cpu"))
+    )
     rng = np.random.default_rng([config.seed, 0])
     total = config.skill_steps + config.mixture_steps
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True)
@@ -72,7 +76,7 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
             group["lr"] = _learning_rate(config, step)
         loss = _text_loss(model, *_batch(config, tokenizer, rng, share))
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if on_step is not None:
@@ -117,7 +121,7 @@ def _batch(
     shares = np.array(list(config.digits.values()))
     digits = rng.choice(list(config.digits), size=config.batch_size, p=shares / shares.sum())
     texts = [_text(int(d), rng, careful) for d in digits]
-    ids = [tokenizer.encode(prompt + solution) + [tokenizer.eos_token_id] for prompt, solution in texts]
+    ids = [[*tokenizer.encode(prompt + solution), tokenizer.eos_token_id] for prompt, solution in texts]
     length = max(map(len, ids))
     padded = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])
     starts = torch.tensor([len(prompt) for prompt, _ in texts])[:, None]  # one token a character

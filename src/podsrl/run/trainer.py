@@ -39,7 +39,7 @@ from podsrl.types import Completion, Group, Selection, Task
 from podsrl.update import Batch, Updater, UpdateStats, batch_advantages, make_batch, resolve_loss
 
 SPLIT_SEED = 0
-"""Which rows are held out does not depend on a run's seed: runs are judged on the same questions, and none trains on them."""
+"""Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
 
 CHANGEABLE = ("stop.", "checkpoint.", "record.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
@@ -52,7 +52,7 @@ class Progress:
     step: int = 0
     """Steps done."""
     version: int = 0
-    """Optimizer updates that the weights have seen."""
+    """Optimizer steps that have changed the weights."""
     data_position: int = 0
     """Tasks drawn from the data stream so far."""
     train_seconds: float = 0.0
@@ -73,7 +73,9 @@ class Trainer:
         >>> trainer = Trainer(load_config("pods"))                      # doctest: +SKIP
         >>> groups = trainer.sample(trainer.next_tasks())               # doctest: +SKIP
         >>> selections = trainer.choose(groups)                         # doctest: +SKIP
-        >>> trainer.forward_backward(trainer.make_batch(groups, selections)); trainer.optim_step()   # doctest: +SKIP
+        >>> advantages = trainer.advantages(groups, selections)         # doctest: +SKIP
+        >>> stats = trainer.forward_backward(trainer.make_batch(groups, selections, advantages))  # doctest: +SKIP
+        >>> grad_norm = trainer.optim_step()                            # doctest: +SKIP
     """
 
     def __init__(self, config: RunConfig, *, model: Any = None, tokenizer: Any = None) -> None:
@@ -132,7 +134,9 @@ class Trainer:
             max_new_tokens=rollouts.max_new_tokens,
             stop_token_ids=(self.tokenizer.eos_token_id,),
         )
-        return self.complete([self._group_id(i, t) for i, t in enumerate(tasks)], tasks, rollouts.num_rollouts, sampling)
+        return self.complete(
+            [self._group_id(i, t) for i, t in enumerate(tasks)], tasks, rollouts.num_rollouts, sampling
+        )
 
     def complete(
         self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling
@@ -168,9 +172,11 @@ class Trainer:
         """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
         kept_P_K = [[g.rollouts[k].reward for k in s.kept] for g, s in zip(groups, selections, strict=True)]
         flat = batch_advantages([kept for kept in kept_P_K if kept], self.advantage)
-        return list(flat.split([len(kept) for kept in kept_P_K]))
+        return list(torch.split(flat, [len(kept) for kept in kept_P_K]))
 
-    def make_batch(self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> Batch:
+    def make_batch(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> Batch:
         """The kept rollouts of all groups, as tensors on the model's device.
 
         Raises:
@@ -198,7 +204,7 @@ class Trainer:
     def optim_step(self) -> float:
         """One optimizer step; returns the gradient norm before clipping."""
         norm = self.updater.optim_step()
-        self.progress = replace(self.progress, version=self.progress.version + 1)
+        self.progress = replace(self.progress, version=self.updater.optimizer.num_steps)
         return norm
 
     def sync(self) -> None:
@@ -272,7 +278,7 @@ class Trainer:
         if window is not None and wanted > window:
             raise UsageError(
                 f"prompts of {longest} tokens + rollouts.max_new_tokens = {self.config.rollouts.max_new_tokens} "
-                f"exceed the model's window of {window} tokens: lower rollouts.max_new_tokens to {window - longest} or less"
+                f"exceed the model's window of {window}: lower rollouts.max_new_tokens to {window - longest} or less"
             )
 
     def _new_updater(self) -> Updater:

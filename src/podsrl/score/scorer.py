@@ -65,7 +65,7 @@ class Scorer:
             texts_PG: the same, decoded without special tokens.
 
         Returns:
-            Rollouts in the same nesting. Where any function failed, the reward is NaN, `is_correct` is False and
+            Rollouts in the same nesting. Where any function failed, or the completion is "invalid" or "aborted", the reward is NaN, `is_correct` is False and
             `invalid_reason` says which function and why; `parts` has NaN for that function.
 
         Raises:
@@ -90,7 +90,7 @@ class Scorer:
     ) -> list[Rollout]:
         names, parts = list(self._weights), [judged[name].values for name in self._weights]
         totals = _weighted_sums(self._weights, judged)
-        reasons = _reasons(judged, totals)
+        reasons = _unfinished(completions) | _reasons(judged, totals)
         columns = zip(completions, texts, totals, judged[self._correct].values, zip(*parts, strict=True), strict=True)
         return [
             Rollout(
@@ -153,6 +153,13 @@ def _weighted_sums(weights: Mapping[str, float], judged: Mapping[str, Values]) -
             total = total + weight * np.array(judged[name].values)
     sums: list[float] = total.tolist()
     return sums
+
+
+def _unfinished(completions: Sequence[Completion]) -> dict[int, str]:
+    """Completions that did not come to an end of the policy's own making carry no reward."""
+    causes = {"invalid": "the model's logits were no numbers", "aborted": "the completion was aborted"}
+    found = ((row, causes.get(completion.finish_reason)) for row, completion in enumerate(completions))
+    return {row: cause for row, cause in found if cause is not None}
 
 
 def _reasons(judged: Mapping[str, Values], totals: Sequence[float]) -> dict[int, str]:

@@ -94,12 +94,15 @@ def _by_chunks(
 def _score(
     head: Callable[[Tensor], Tensor], states: Tensor, tokens: Tensor, *, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    logits = head(states)
-    logits = logits.to(_exact_dtype(logits.dtype))
-    table = torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+    table = torch.log_softmax(_softened(head(states), temperature), dim=-1)  # [n, V], the only one that is kept
     with torch.no_grad():  # the clamp keeps 0 * -inf of an excluded word from being NaN
-        entropy = -(table.exp() * table.clamp_min(-1e30)).sum(-1)
+        entropy = -table.exp().mul_(table.clamp_min(-1e30)).sum(-1)
     return table.gather(-1, tokens[:, None]).squeeze(-1), entropy
+
+
+def _softened(logits: Tensor, temperature: float) -> Tensor:
+    exact = logits.to(_exact_dtype(logits.dtype))
+    return exact if temperature == 1.0 else exact / temperature
 
 
 def _exact_dtype(dtype: torch.dtype) -> torch.dtype:

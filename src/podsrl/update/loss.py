@@ -57,11 +57,8 @@ def policy_loss(
         behaviour_logprobs: [B, T] natural logs under the policy that sampled the tokens.
         advantages: [B], one a row.
         mask: [B, T] bool, the trained tokens; elsewhere the inputs may hold anything, NaN included.
-        clip_low: the ratio's lower bound is 1 - clip_low, ≥ 0; not read where clip = "none".
-        clip_high: the ratio's upper bound is 1 + clip_high, ≥ 0; not read where clip = "none".
-        ratio: a key of `terms.RATIOS`: "token" or "sequence".
-        clip: a key of `terms.CLIPS`: "ppo", "cispo" or "none".
-        aggregate: a key of `terms.AGGREGATES`: "sequence_mean", "token_mean" or "constant".
+        clip_low, clip_high: the ratio's bounds are 1 - clip_low and 1 + clip_high, each ≥ 0; not read by clip = "none".
+        ratio, clip, aggregate: keys of `terms.RATIOS`, `terms.CLIPS` and `terms.AGGREGATES`.
         kl_beta: weight of the k3 penalty to the reference, ≥ 0.
         reference_logprobs: [B, T], needed where kl_beta > 0.
         max_length: token limit of a completion, ≥ 1; needed by aggregate = "constant", not read by the others.

@@ -1,0 +1,99 @@
+"""A run's folder: one run each, logs that only grow or are cut back, files that are never half written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.run.folder import RunFolder, write_atomically
+
+
+def new_folder(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.check_is_free()
+    folder.create("seed = 1\n")
+    return folder
+
+
+def test_a_new_run_holds_its_config_and_a_folder_for_checkpoints(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "a" / "b")
+    assert folder.config.read_text() == "seed = 1\n"
+    assert folder.checkpoints.is_dir() and not folder.finished.exists()
+    assert sorted(path.name for path in folder.path.iterdir()) == ["checkpoints", "config.toml"]
+
+
+def test_a_folder_that_holds_a_run_is_refused_with_the_way_to_go_on(tmp_path: Path) -> None:
+    new_folder(tmp_path)
+    with pytest.raises(UsageError, match=f"holds a run already; go on with --resume {tmp_path}, or choose another"):
+        RunFolder(tmp_path).check_is_free()
+
+
+def test_an_empty_folder_and_one_with_other_files_are_free(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    RunFolder(tmp_path).check_is_free()
+    RunFolder(tmp_path / "new").check_is_free()
+
+
+@pytest.mark.parametrize("below", [".", "run", "runs/mine"])
+def test_a_path_that_is_a_file_or_leads_through_one_is_refused(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file is a file, wanted a folder"):
+        RunFolder(tmp_path / "file" / below).check_is_free()
+
+
+def test_logs_are_one_object_a_line_and_are_cut_back_to_their_sizes_at_a_checkpoint(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    assert folder.log_sizes() == {"metrics.jsonl": 0, "groups.jsonl": 0}
+    folder.append("metrics.jsonl", {"step": 1, "text": "zwei\nZeilen ü"})
+    sizes = folder.log_sizes()
+    folder.append("metrics.jsonl", {"step": 2})
+    folder.append("groups.jsonl", {"step": 2})
+    assert sizes == {
+        "metrics.jsonl": len((tmp_path / "metrics.jsonl").read_bytes().splitlines()[0]) + 1,
+        "groups.jsonl": 0,
+    }
+    folder.rewind_logs(sizes)
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()] == [{"step": 1, "text": "zwei\nZeilen ü"}]
+    assert (tmp_path / "groups.jsonl").read_bytes() == b""
+    folder.append("metrics.jsonl", {"step": 2})
+    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [1, 2]
+
+
+def test_a_line_that_a_killed_process_left_half_written_goes_with_the_rewind(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    folder.append("metrics.jsonl", {"step": 1})
+    sizes = folder.log_sizes()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "rew')
+    folder.rewind_logs(sizes)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_rewinding_without_sizes_empties_the_logs_and_never_makes_one_longer(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    folder.append("metrics.jsonl", {"step": 1})
+    folder.rewind_logs({"metrics.jsonl": 10_000})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+    folder.rewind_logs({})
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+    assert not (tmp_path / "groups.jsonl").exists()
+
+
+def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.toml"
+    write_atomically(path, "old")
+
+    def crash(_: Path, __: Path) -> None:
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(OSError, match="power cut"):
+            write_atomically(path, "new")
+    assert path.read_text() == "old"
+    write_atomically(path, "newer")
+    assert path.read_text() == "newer"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.toml"]

@@ -1,0 +1,204 @@
+"""Models and tokenizers are checked where they are named: each message says which path, what is wrong, and the cure."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from podsrl.config.schema import ModelConfig
+from podsrl.errors import UsageError
+from podsrl.run.models import load_model, load_tokenizer, model_folder, prompt_ids, quiet_bars
+from podsrl.types import Task
+
+CHAT = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
+)
+
+
+def task(prompt: Any) -> Task:
+    return Task(id="7+5", prompt=prompt, answer="12")
+
+
+# --- sound folders ---
+
+
+def test_a_model_folder_loads_in_the_wanted_format_on_the_cpu(tiny_model_folder: Path) -> None:
+    for dtype in ("float32", "bfloat16"):
+        model = load_model(ModelConfig(path=str(tiny_model_folder), dtype=dtype, device="cpu"))
+        assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
+        assert model.device == torch.device("cpu")
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+
+
+def test_a_tokenizer_knows_its_end_and_its_padding(tiny_model_folder: Path) -> None:
+    tokenizer = load_tokenizer(ModelConfig(path=str(tiny_model_folder)))
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<eos>", "<pad>")
+    assert tokenizer.decode(tokenizer.encode("1 + 2 =\n")) == "1 + 2 =\n"
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def folder(tiny_model_folder: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(tiny_model_folder, tmp_path / "model"))
+
+
+def test_without_a_padding_token_the_end_token_pads(folder: Path) -> None:
+    edit(folder / "tokenizer_config.json", lambda content: content.update(pad_token=None))
+    assert load_tokenizer(ModelConfig(path=str(folder))).pad_token_id == 1
+
+
+def test_a_tokenizer_without_an_end_token_is_refused(folder: Path) -> None:
+    edit(folder / "tokenizer_config.json", lambda content: content.update(eos_token=None))
+    with pytest.raises(UsageError, match="names no eos_token, so no answer would end"):
+        load_tokenizer(ModelConfig(path=str(folder)))
+
+
+# --- folders that are none ---
+
+
+@pytest.mark.parametrize("path", ["./nowhere", "/nowhere/model", "runs/a/model"])
+def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(path: str) -> None:
+    with pytest.raises(UsageError, match=f"model.path = '{path}': no such folder"):
+        load_tokenizer(ModelConfig(path=path))
+
+
+def test_a_name_that_is_on_no_disk_and_no_hub_is_one_line() -> None:
+    with pytest.raises(UsageError, match=r"model.path = 'no-such-org/no-such-model': cannot be read: ") as caught:
+        load_tokenizer(ModelConfig(path="no-such-org/no-such-model"))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_builtin_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'builtin:arithmetik': no such built-in model\. Did you mean 'arithmetic'"):
+        model_folder("builtin:arithmetik")
+
+
+def test_the_builtin_model_is_a_folder_of_this_package_and_other_paths_stay_as_they_are() -> None:
+    assert (Path(model_folder("builtin:arithmetic")) / "config.json").is_file()
+    assert model_folder("Qwen/Qwen2.5-3B") == "Qwen/Qwen2.5-3B"
+
+
+REMOVED = [
+    ("config.json", "no config.json in it"),
+    ("tokenizer.json", "a model without a tokenizer .*tokenizer.save_pretrained"),
+    ("model.safetensors", r"no \*.safetensors weights"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), REMOVED)
+def test_a_folder_without_a_part_of_a_model_is_refused_before_anything_is_read(
+    folder: Path, name: str, message: str
+) -> None:
+    (folder / name).unlink()
+    with pytest.raises(UsageError, match=f"model.path = '{folder}': {message}"):
+        load_tokenizer(ModelConfig(path=str(folder)))
+
+
+DAMAGED = [("config.json", "{"), ("config.json", '{"a": 1}'), ("tokenizer.json", "{"), ("tokenizer.json", '{"a": 1}')]
+
+
+@pytest.mark.parametrize(("name", "text"), [*DAMAGED, ("tokenizer_config.json", "{")])
+def test_a_damaged_description_is_one_line(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(UsageError, match=f"model.path = '{folder}': cannot be read: ") as caught:
+        load_tokenizer(ModelConfig(path=str(folder)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+def test_truncated_weights_are_refused(folder: Path, size: int) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:size])
+    with pytest.raises(UsageError, match=f"model.path = '{folder}': weights cannot be read: SafetensorError"):
+        load_model(ModelConfig(path=str(folder)))
+
+
+def test_missing_weights_are_refused_instead_of_drawn_at_random(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match=r"lacks 1 of its weights \(model.layers.1.mlp.up_proj.weight …\)"):
+        load_model(ModelConfig(path=str(folder)))
+
+
+def test_weights_of_another_shape_than_the_config_says_are_refused(folder: Path) -> None:
+    edit(folder / "config.json", lambda content: content.update(intermediate_size=48))
+    with pytest.raises(UsageError, match="weights cannot be read: RuntimeError"):
+        load_model(ModelConfig(path=str(folder)))
+
+
+@pytest.mark.parametrize("device", ["gpu", "meta", "cpu:x", "cuda:-1", "CPU", ""])
+def test_an_unknown_device_is_refused_before_the_weights_are_read(device: str) -> None:
+    with pytest.raises(UsageError, match=f"model.device = '{device}': wanted auto, cpu, cuda or cuda:N"):
+        load_model(ModelConfig(path="/nowhere", device=device))
+
+
+def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, device in [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2")]:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        with pytest.raises(UsageError, match=f"model.device = '{device}': torch sees {count} CUDA devices here"):
+            load_model(ModelConfig(path="/nowhere", device=device))
+
+
+# --- prompts ---
+
+
+def test_a_text_prompt_is_one_token_a_character_here(tokenizer: Any) -> None:
+    ids = prompt_ids(tokenizer, task("7+5="), 10)
+    assert [tokenizer.decode([i]) for i in ids] == ["7", "+", "5", "="]
+
+
+def test_chat_messages_go_through_the_template_with_the_opening_of_the_answer(tokenizer: Any) -> None:
+    chatty = copy.deepcopy(tokenizer)
+    chatty.chat_template = CHAT
+    messages = ({"role": "s", "content": "Add."}, {"role": "u", "content": "7+5"})
+    assert prompt_ids(chatty, task(messages), 50) == tuple(tokenizer.encode("<s>Add.<u>7+5<a>"))
+
+
+def test_chat_messages_without_a_template_name_the_task_and_the_cure(tokenizer: Any) -> None:
+    with pytest.raises(UsageError, match=r"'7\+5' is asked in chat messages, but .* no chat template: use a model"):
+        prompt_ids(tokenizer, task(({"role": "user", "content": "7+5"},)), 50)
+
+
+def test_a_prompt_over_the_limit_is_refused_and_one_at_the_limit_is_taken(tokenizer: Any) -> None:
+    assert len(prompt_ids(tokenizer, task("7+5="), 4)) == 4
+    with pytest.raises(UsageError, match=r"task '7\+5' has 4 tokens, wanted 1 .. rollouts.max_prompt_tokens = 3"):
+        prompt_ids(tokenizer, task("7+5="), 3)
+
+
+def test_an_empty_prompt_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(UsageError, match="has 0 tokens"):
+        prompt_ids(tokenizer, task(""), 3)
+
+
+# --- what is shown ---
+
+
+def test_loading_bars_are_silenced_only_inside_and_stay_off_where_the_user_put_them_off() -> None:
+    from transformers.utils import logging
+
+    assert logging.is_progress_bar_enabled()
+    with quiet_bars():
+        assert not logging.is_progress_bar_enabled()
+    assert logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with pytest.raises(ZeroDivisionError), quiet_bars():
+            _ = 1 / 0
+        assert not logging.is_progress_bar_enabled()
+    finally:
+        logging.enable_progress_bar()
