@@ -61,6 +61,7 @@ def compare(
             "model": {"path": "builtin:arithmetic" if STARTS[start] is None else str(WORK / "bases" / start)},
             "task": {"name": "arithmetic", "digits": digits, "num_eval": 256},
             "rollouts": {"num_prompts": 8, "max_new_tokens": 24 + 8 * digits},
+            "optim": {"micro_batch_tokens": 3072},  # fastest for this model, whatever the arm
             "eval": {"every_seconds": 1.0},
             "stop": {"steps": 0, "seconds": seconds},
             "checkpoint": {"every_seconds": 0},
