@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import training_step

@@ -65,8 +65,8 @@ class Scorer:
             texts_PG: the same, decoded without special tokens.
 
         Returns:
-            Rollouts in the same nesting. Where any function failed, or the completion is "invalid" or "aborted", the reward is NaN, `is_correct` is False and
-            `invalid_reason` says which function and why; `parts` has NaN for that function.
+            Rollouts in the same nesting. Where any function failed, or a completion is "invalid" or "aborted", the
+            reward is NaN, `is_correct` is False and `invalid_reason` says why; `parts` has NaN for the failed function.
 
         Raises:
             RewardError: a function breaks its contract for a whole batch.
