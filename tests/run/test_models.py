@@ -188,17 +188,18 @@ def test_an_empty_prompt_is_refused(tokenizer: Any) -> None:
 # --- what is shown ---
 
 
-def test_loading_bars_are_silenced_only_inside_and_stay_off_where_the_user_put_them_off() -> None:
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_loading_bars_are_silenced_inside_and_are_as_before_afterwards(is_enabled: bool) -> None:
     from transformers.utils import logging
 
-    assert logging.is_progress_bar_enabled()
-    with quiet_bars():
-        assert not logging.is_progress_bar_enabled()
-    assert logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    before = logging.is_progress_bar_enabled()
     try:
+        logging.enable_progress_bar() if is_enabled else logging.disable_progress_bar()
+        with quiet_bars():
+            assert not logging.is_progress_bar_enabled()
+        assert logging.is_progress_bar_enabled() is is_enabled
         with pytest.raises(ZeroDivisionError), quiet_bars():
             _ = 1 / 0
-        assert not logging.is_progress_bar_enabled()
+        assert logging.is_progress_bar_enabled() is is_enabled
     finally:
-        logging.enable_progress_bar()
+        logging.enable_progress_bar() if before else logging.disable_progress_bar()
