@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,17 +15,20 @@ import pytest
 from podsrl.config.load import apply_overrides, build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
-from podsrl.run.compare import measure, open_folder, plan
+from podsrl.run.compare import open_folder, plan
+from podsrl.run.folder import read_lines
+from podsrl.run.measure import measure
 
 
 def demo_config(*overrides: str) -> CompareConfig:
     return build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
 
 
-def test_runs_go_seed_by_seed_and_an_arm_differs_from_its_base_only_where_it_says(tmp_path: Path) -> None:
+def test_runs_go_seed_by_seed_in_turning_order_and_an_arm_changes_only_what_it_says(tmp_path: Path) -> None:
     members = plan(demo_config("num_seeds=2", "first_seed=5"), tmp_path)
     assert [member.path.name for member in members] == [
-        f"{arm}-seed{seed}" for seed in (5, 6) for arm in ("grpo", "grpo_ga", "pods")
+        *("grpo-seed5", "grpo_ga-seed5", "pods-seed5"),
+        *("grpo_ga-seed6", "pods-seed6", "grpo-seed6"),  # turned by one
     ]
     sizes = {m.arm: (m.config.rollouts.num_rollouts, m.config.select.num_kept) for m in members}
     assert sizes == {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
@@ -42,6 +47,10 @@ def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
 def test_unequal_training_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="differ"):
         plan(demo_config("arms.pods.stop.seconds=99"), tmp_path)
+    with pytest.raises(UsageError, match=r"task\.digits \(2 -> 3\)"):
+        plan(demo_config("arms.pods.task.digits=3"), tmp_path)
+    with pytest.raises(UsageError, match="first_seed"):
+        plan(demo_config("base.seed=3"), tmp_path)
     with pytest.raises(UsageError, match=r"eval\.every_seconds"):
         plan(demo_config("base.eval.every_seconds=0"), tmp_path)
 
@@ -63,13 +72,15 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
     for member in members:
         member.path.mkdir(parents=True)
         lines = [{"step": 1, "seconds/total": 0.7, "seconds/train_elapsed": 0.7, **stages}]
-        for time, accuracy in zip(times[member.arm], accuracies[member.arm], strict=True):
-            lines.append({"step": time, "eval/accuracy": accuracy, "seconds/train_elapsed": float(time)})
+        for second, accuracy in zip(times[member.arm], accuracies[member.arm], strict=True):
+            lines.append({"step": second, "eval/accuracy": accuracy, "seconds/train_elapsed": float(second)})
+        (member.path / "finished.json").write_text('{"hardware": "an abacus"}')
         (member.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn": ')
     result = measure(config, members, tmp_path)
-    assert result["speedup"]["pods"]["point"] == pytest.approx(2.0, rel=0.02)
+    assert result["speedup"]["pods"]["point"] == 2.0
     assert result["speedup"]["grpo"]["point"] is None and result["speedup"]["grpo"]["share_unreached"] == 1.0
     assert result["speedup"]["grpo_ga"]["point"] == 1.0
+    assert result["hardware"] == "an abacus" and result["grid_seconds"] == [15.0, 20.0, 30.0, 40.0]
     assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
     assert json.loads((tmp_path / "compare.json").read_text()) == result
 
@@ -86,3 +97,22 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(tmp_path: Path)
     assert "<svg" in page and "pods" in page
     again = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
     assert json.loads(again.stdout) == result
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Path) -> None:
+    """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them."""
+    options = ["--base.stop.seconds=5", "--base.eval.every_seconds=2", "--base.task.num_eval=32", "--num_seeds=1"]
+    out = tmp_path / "demo"
+    command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = out / "runs" / "grpo-seed0" / "metrics.jsonl"
+    while first.poll() is None and not (log.exists() and len(log.read_text().splitlines()) > 3):
+        time.sleep(0.05)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 130
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
+    for folder in (out / "runs").glob("*-seed0"):
+        steps = [line["step"] for line in read_lines(folder / "metrics.jsonl") if "seconds/total" in line]
+        assert steps == list(range(1, len(steps) + 1)) and steps, folder

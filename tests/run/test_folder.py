@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.run.folder import RunFolder, write_atomically
+from podsrl.run.folder import LogTail, RunFolder, read_lines, write_atomically
 
 
 def new_folder(path: Path) -> RunFolder:
@@ -97,3 +99,33 @@ def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path, monkeyp
     write_atomically(path, "newer")
     assert path.read_text() == "newer"
     assert [entry.name for entry in tmp_path.iterdir()] == ["config.toml"]
+
+
+def test_a_folder_in_which_a_process_trains_is_closed_to_others_until_that_process_ends(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from podsrl.run.folder import RunFolder\n"
+    code += "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('locked', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
+    with pytest.raises(UsageError, match="another process"), RunFolder(tmp_path).lock():
+        pass
+    holder.kill()
+    holder.communicate()
+    with RunFolder(tmp_path).lock():
+        pass
+
+
+def test_a_tail_gives_each_whole_line_once_and_starts_anew_where_a_log_was_cut(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    tail = LogTail(log)
+    assert tail.new_lines() == []
+    log.write_text('{"step": 1}\n{"step": 2')
+    assert tail.new_lines() == [{"step": 1}]
+    log.write_text('{"step": 1}\n{"step": 2}\n')
+    assert tail.new_lines() == [{"step": 2}] and tail.new_lines() == []
+    log.write_text('{"step": 1}\n')
+    assert tail.new_lines() == []
+    with log.open("a") as file:
+        file.write('{"step": 7}\n')
+    assert tail.new_lines() == [{"step": 7}] and read_lines(log) == [{"step": 1}, {"step": 7}]

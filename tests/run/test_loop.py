@@ -12,7 +12,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import Schedule, train, training_step
+from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, Schedule, train, training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 
@@ -125,11 +125,34 @@ def test_invalid_rollouts_are_counted_and_never_trained_on() -> None:
     assert training_step(trainer)["rollouts/invalid"] == len(invalid)
 
 
-def test_a_reward_that_always_raises_ends_with_its_reason() -> None:
-    trainer = Trainer(small_config(f'task.rewards={{"{__name__}:raises" = 1.0}}'))
-    assert any("no judge today" in warning for warning in trainer.warnings)
-    with pytest.raises(UsageError, match="no judge today"):
-        training_step(trainer)
+def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_reason(tmp_path: Path) -> None:
+    trainer = Trainer(small_config(f'task.rewards={{"{__name__}:raises" = 1.0}}', "eval.every_seconds=0"))
+    assert any("no judge today" in warning for warning in trainer.parts.warnings)
+    before = weights(trainer)
+    folder = RunFolder(tmp_path)
+    folder.create("")
+    with pytest.raises(NothingToLearn, match="no judge today"):
+        train(trainer, folder, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
+    assert trainer.progress.step == MAX_EMPTY_STEPS and trainer.progress.version == 0
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
+    assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
+
+
+def one_wrong_shape(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    return torch.zeros(len(rewards), num_kept + 1, dtype=torch.int64)
+
+
+def test_a_rule_that_refuses_or_misses_the_shape_is_found_before_the_model_loads() -> None:
+    with pytest.raises(UsageError, match="keep_all"):
+        Trainer(small_config("select.rule=keep_all", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match=r"shape \(1, 5\).*wanted \(1, 4\)"):
+        Trainer(small_config(f"select.rule={__name__}:one_wrong_shape", "model.path=/nowhere"))
+
+
+def test_any_number_of_slots_gives_the_same_step() -> None:
+    lines = [training_step(Trainer(small_config(f"rollouts.num_slots={slots}"))) for slots in (0, 5)]
+    assert lines[0]["reward/all"] == lines[1]["reward/all"] and lines[0]["loss"] == pytest.approx(lines[1]["loss"])
+    assert lines[1]["memory/peak_generate_bytes"] < lines[0]["memory/peak_generate_bytes"]
 
 
 def test_a_reward_of_the_wrong_length_is_refused_before_the_model_loads() -> None:

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from podsrl.config.schema import PretrainConfig
+from podsrl.errors import UsageError
 from podsrl.run.models import model_folder
 from podsrl.run.pretrain import character_tokenizer, pretrain
 
@@ -57,3 +58,16 @@ def test_the_share_of_careful_texts_is_what_was_asked(share: float) -> None:
     rng = np.random.default_rng(0)
     solutions = [_text(2, rng, share)[1] for _ in range(50)]
     assert all(("=" in solution) == (share == 1.0) for solution in solutions)
+
+
+def test_a_start_model_keeps_its_sizes_and_its_tokenizer(tmp_path: Path) -> None:
+    start = str(pretrain(TINY, tmp_path / "start"))
+    more = TINY.model_copy(update={"start": start, "skill_steps": 0})
+    assert AutoModelForCausalLM.from_pretrained(pretrain(more, tmp_path / "more")).num_parameters() > 0
+    with pytest.raises(UsageError, match="num_layers = 2"):
+        pretrain(more.model_copy(update={"num_layers": 2}), tmp_path / "other")
+    grown = AutoTokenizer.from_pretrained(start)
+    grown.add_tokens("zz")
+    grown.save_pretrained(start)
+    with pytest.raises(UsageError, match="tokenizer"):
+        pretrain(more, tmp_path / "third")

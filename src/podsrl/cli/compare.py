@@ -11,7 +11,7 @@ import typer
 from podsrl.cli.console import errors, new_folder, output
 
 Json = dict[str, Any]
-QUICK = ("--num_seeds=1", "--base.stop.seconds=4", "--base.eval.every_seconds=2", "--base.task.num_eval=64")
+QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
 
 
 def demo(
@@ -35,7 +35,9 @@ def demo(
 
       pods demo --num_seeds=5 --base.stop.seconds=60     longer, with intervals over seeds
     """
-    _compare("demo", context.args if not quick else [*QUICK, *context.args], out or new_folder("demo"), json)
+    given = {text.removeprefix("--").split("=")[0] for text in context.args}
+    shortened = [text for text in QUICK if quick and text.split("=")[0] not in given]
+    _compare("demo", [*shortened, *context.args], out or new_folder("demo"), json)
 
 
 def compare(
@@ -64,15 +66,23 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
 
     from podsrl.run import compare as comparison
+    from podsrl.run.measure import measure
+    from podsrl.run.prepare import prepare
 
     members = comparison.plan(config, folder)
+    for member in members[: len(config.arms)]:
+        prepare(member.config)  # every arm, before minutes go into the first
     comparison.open_folder(config, folder)
     with _Display(members) as tick:
         is_complete = comparison.run_all(members, config.jobs, tick)
     if not is_complete:
-        errors.print(f"interrupted; the runs have saved themselves. Go on with the same command and --out {folder}")
+        errors.print(
+            f"interrupted; the runs have saved themselves. Go on with the same command and --out {folder}",
+            markup=False,
+            soft_wrap=True,
+        )
         raise typer.Exit(130)
-    result = comparison.measure(config, members, folder)
+    result = measure(config, members, folder)
 
     from podsrl.report.html import write_report
 
@@ -81,7 +91,7 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
         output.print_json(data=result)
     else:
         _print_result(result)
-    errors.print(f"pictures and every recorded rollout: {report}", soft_wrap=True)
+    errors.print(f"pictures and every recorded rollout: {report}", markup=False, soft_wrap=True)
 
 
 def _print_result(result: Json) -> None:
@@ -123,61 +133,59 @@ def speedup_text(speedup: Json, num_seeds: int) -> str:
     if speedup["point"] is None:
         return "not reached"
     interval = f" ({speedup['low']:.2f}–{speedup['high']:.2f})" if num_seeds > 1 else ""
+    if speedup["share_unreached"] > 0:
+        interval += f", not reached in {speedup['share_unreached']:.0%} of resamples"
     return f"{speedup['point']:.2f}×{interval}"
 
 
 class _Display:
-    """One live line a run that is under way, and one bar for all; plain lines without a terminal."""
+    """One live line a run, and one bar for all; plain lines without a terminal. Logs are read only where they grow."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         from podsrl.cli.progress import new_progress
+        from podsrl.run.folder import LogTail
 
         self._members = members
-        self._progress = new_progress()
+        self._tails = {member: LogTail(member.path / "metrics.jsonl") for member in members}
+        self._seconds = dict.fromkeys(members, 0.0)
+        self._accuracy = dict.fromkeys(members, "")
+        self._speed = dict.fromkeys(members, "")
         self._tasks: dict[Any, Any] = {}
-        self._shown: dict[Any, int] = {}
+        self._progress = new_progress() if errors.is_terminal else None
 
     def __enter__(self) -> Callable[[], None]:
-        if errors.is_terminal:
-            self._total = self._progress.add_task(
-                "all runs", total=sum(m.config.stop.seconds for m in self._members), text=""
-            )
+        if self._progress:
+            total = sum(member.config.stop.seconds for member in self._members)
+            self._total = self._progress.add_task("all runs", total=total, text="")
             self._progress.start()
         return self._tick
 
     def __exit__(self, *_: object) -> None:
-        if errors.is_terminal:
+        if self._progress:
             self._progress.stop()
 
     def _tick(self) -> None:
-        from podsrl.run.compare import read_log
-
-        done = 0.0
         for member in self._members:
-            if member in self._tasks and self._tasks[member] is None:
-                done += member.config.stop.seconds
-                continue
-            log = read_log(member.path)
-            if log:
-                done += self._show(member, log)
-        if errors.is_terminal:
-            self._progress.update(self._total, completed=done)
+            lines = self._tails[member].new_lines()
+            if lines:
+                self._take(member, lines)
+        if self._progress:
+            self._progress.update(self._total, completed=sum(self._seconds.values()))
 
-    def _show(self, member: Any, log: list[Json]) -> float:
-        seconds, limit = float(log[-1]["seconds/train_elapsed"]), float(member.config.stop.seconds)
-        accuracies = [line["eval/accuracy"] for line in log if "eval/accuracy" in line]
-        steps = [line for line in log if "seconds/total" in line]
-        text = f"accuracy {accuracies[-1]:6.1%}" if accuracies else ""
+    def _take(self, member: Any, lines: Sequence[Json]) -> None:
+        limit = float(member.config.stop.seconds)
+        self._seconds[member] = min(limit, float(lines[-1]["seconds/train_elapsed"]))
+        evaluations = [line["eval/accuracy"] for line in lines if "eval/accuracy" in line]
+        if evaluations:
+            self._accuracy[member] = f"accuracy {evaluations[-1]:6.1%}"
+        steps = [line["seconds/total"] for line in lines if "seconds/total" in line]
         if steps:
-            last = steps[-1]
-            text += f"  {last['tokens/generated'] / last['length/all'] / last['seconds/total']:,.0f} rollouts/s"
-        if errors.is_terminal:
-            task = self._tasks.get(member) or self._progress.add_task(member.path.name, total=limit, text=text)
-            self._tasks[member] = task
-            self._progress.update(task, completed=min(seconds, limit), text=text)
-        elif len(accuracies) > self._shown.get(member, 0):
-            self._shown[member] = len(accuracies)
-            errors.print(f"{member.path.name}: {seconds:5.1f} of {limit:g} s  {text}", highlight=False)
-        if member.is_finished:
-            self._tasks[member] = None
-        return min(seconds, limit)
+            a_step = member.config.rollouts.num_prompts * member.config.rollouts.num_rollouts
+            self._speed[member] = f"{a_step * len(steps) / sum(steps):,.0f} rollouts/s"
+        text = f"{self._accuracy[member]}  {self._speed[member]}"
+        if self._progress:
+            if member not in self._tasks:
+                self._tasks[member] = self._progress.add_task(member.path.name, total=limit, text=text)
+            self._progress.update(self._tasks[member], completed=self._seconds[member], text=text)
+        elif evaluations:
+            errors.print(f"{member.path.name}: {self._seconds[member]:5.1f} of {limit:g} s  {text}", highlight=False)

@@ -8,6 +8,18 @@ from typing import Annotated
 import typer
 
 from podsrl.cli.console import errors, output
+from podsrl.errors import UsageError
+
+READ = (
+    "eval.",
+    "task.",
+    "model.",
+    "rollouts.max_new_tokens",
+    "rollouts.max_prompt_tokens",
+    "rollouts.num_slots",
+    "seed",
+)
+"""What an evaluation reads of a training config."""
 
 
 def evaluate(
@@ -31,9 +43,11 @@ def evaluate(
 
     folder = Path(target)
     is_run = (folder / "config.toml").is_file()
+    for text in context.args:
+        if not text.removeprefix("--").startswith(READ):
+            raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
     config = load_config(folder / "config.toml" if is_run else target, context.args)
 
-    from podsrl.errors import UsageError
     from podsrl.run.checkpoint import load_newest
     from podsrl.run.evaluate import evaluate as measure
     from podsrl.run.trainer import Trainer
@@ -43,13 +57,17 @@ def evaluate(
         if checkpoint is None:
             raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": str(checkpoint.model)})})
-        errors.print(f"evaluating {checkpoint.path}", soft_wrap=True)
+        for line in checkpoint.damaged:
+            errors.print(f"warning: {line}; using the checkpoint before it", markup=False, soft_wrap=True)
+        errors.print(f"evaluating {checkpoint.path}", markup=False, soft_wrap=True)
     with errors.status("sampling answers"):
-        result = measure(Trainer(config))
+        trainer = Trainer(config)
+        result = measure(trainer)
     if json:
         output.print_json(data=result.to_json())
-    else:
-        output.print(
-            f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {config.task.num_eval} held-out "
-            f"questions (mean reward {result.reward:.3f}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
-        )
+        return
+    reward = "no valid rollout" if result.reward is None else f"mean reward {result.reward:.3f}"
+    output.print(
+        f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {len(trainer.tasks.eval)} held-out "
+        f"questions ({reward}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
+    )

@@ -39,7 +39,7 @@ app.command()(inspect.doctor)
 def main() -> None:
     """Run the command line; errors made on purpose are one line on stderr."""
     set_waiting_policy()
-    sys.path.insert(0, os.getcwd())  # so that "module:function" finds a file beside the user, as `python -m` would
+    sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
     try:
         app()
     except UsageError as error:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from podsrl.cli.console import errors
+from podsrl.config.schema import RunConfig
 
 PLAIN_SECONDS = 5.0
 """Without a terminal, a line at most this often."""
@@ -42,12 +43,13 @@ class TrainDisplay:
     """Shows a training run from the lines it records.
 
     Args:
-        steps, seconds: when the run stops; 0 means not by that.
+        config: of the run.
         is_plain: lines instead of a live bar.
     """
 
-    def __init__(self, steps: int, seconds: float, is_plain: bool) -> None:
-        self._steps, self._seconds = steps, seconds
+    def __init__(self, config: RunConfig, is_plain: bool) -> None:
+        self._steps, self._seconds = config.stop.steps, config.stop.seconds
+        self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
         self._progress = None if is_plain or not errors.is_terminal else new_progress()
         self._task = self._progress.add_task("training", total=1.0, text="loading") if self._progress else None
         self._accuracy = "–"
@@ -76,12 +78,10 @@ class TrainDisplay:
             self._accuracy = f"{record['eval/accuracy']:.1%}"
             self._print(record, f"step {record['step']}: held-out accuracy {self._accuracy}", is_important=True)
             return
-        rollouts = record["tokens/generated"] / max(record["length/all"], 1e-9) / record["seconds/total"]
         reward = record["reward/all"]
-        text = (
-            f"step {record['step']}  accuracy {self._accuracy}  "
-            f"reward {'–' if reward is None else format(reward, '.3f')}  {rollouts:,.0f} rollouts/s"
-        )
+        shown = "–" if reward is None else f"{reward:.3f}"
+        speed = self._rollouts / record["seconds/total"]
+        text = f"step {record['step']}  accuracy {self._accuracy}  reward {shown}  {speed:,.0f} rollouts/s"
         self._print(record, text, is_important=False)
 
     def _print(self, record: dict[str, Any], text: str, is_important: bool) -> None:

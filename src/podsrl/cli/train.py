@@ -49,15 +49,15 @@ def train(
     from podsrl.run.session import start as start_run
 
     shown = loaded or read_resumed_config(folder, context.args)
-    with TrainDisplay(shown.stop.steps, shown.stop.seconds, plain) as display:
+    with TrainDisplay(shown, plain) as display:
         if loaded is not None:
             outcome = start_run(loaded, folder, on_record=display.show, say=display.say)
         else:
             outcome = resume_run(folder, context.args, on_record=display.show, say=display.say)
     if outcome == "interrupted":
-        errors.print(f"interrupted; go on with: pods train --resume {folder}")
+        errors.print(f"interrupted; go on with: pods train --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(130)
-    output.print(f"done: {folder}   look at it: pods report {folder}")
+    output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
 def pretrain(
@@ -87,4 +87,4 @@ def pretrain(
 
     with bar("pretraining") as update:
         run(options, out, lambda step, total, loss: update(step, total, f"loss {loss:.3f}"))
-    output.print(f"done: {out}   train it: pods train pods --model.path={out}")
+    output.print(f"done: {out}   train it: pods train pods --model.path={out}", markup=False, soft_wrap=True)

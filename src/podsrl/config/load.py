@@ -116,9 +116,17 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     return lines
 
 
+_OTHER_KIND = {
+    "arms": "this is a comparison, not a training run: use pods compare",
+    "rollouts": "this is a training run, not a comparison: use pods train",
+}
+
+
 def _explain(model: type[BaseModel], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location)
+    if problem["type"] == "extra_forbidden" and key in _OTHER_KIND:
+        return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}.{_nearest_key(model, location)}"
     message = str(problem["msg"]).removeprefix("Value error, ")

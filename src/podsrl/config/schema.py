@@ -71,6 +71,8 @@ class RolloutConfig(Section):
     """Drop tokens under this fraction of the likeliest one's probability; 0 keeps all."""
     max_new_tokens: Count = 64
     """Token limit of a completion."""
+    num_slots: Annotated[int, Field(ge=0)] = 0
+    """Rows generated at once, in training and evaluation: bounds the key-value memory; 0 for all of a step together."""
     max_prompt_tokens: Count = 512
     """A longer prompt is an error at start, never a silent truncation."""
 
@@ -147,7 +149,7 @@ class StopConfig(Section):
     """When the run is done: whichever comes first."""
 
     steps: Annotated[int, Field(ge=0)] = 0
-    """Optimizer steps; 0: not by steps."""
+    """Turns of the loop; 0: not by steps."""
     seconds: NonNegative = 0.0
     """Training seconds, evaluation excluded; 0: not by time."""
 
@@ -169,7 +171,7 @@ class RecordConfig(Section):
     groups_every_steps: Annotated[int, Field(ge=0)] = 10
     """Write whole groups (texts, rewards, advantages, kept or dropped) each time this many steps are done; 0: never."""
     num_groups: Count = 2
-    """How many of a step's groups are then written."""
+    """At most this many of a step's groups are then written."""
 
 
 class RunConfig(Section):
@@ -261,3 +263,9 @@ class PretrainConfig(Section):
     """Second phase: steps with the share `careful`, in which careful work becomes rare."""
     lr: Positive = 3e-3
     """Peak learning rate of the first phase (linear warm-up, cosine decay); the second phase uses a tenth."""
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        if self.skill_steps + self.mixture_steps == 0:
+            raise ValueError("skill_steps and mixture_steps are both 0, so nothing would be trained: set one of them")
+        return self

@@ -71,6 +71,9 @@ class Generator(Protocol):
     """The seam: whatever turns requests into completions. It never needs to know what a reward is."""
 
     version: int
+    """Stamped on what is generated next."""
+    peak_kv_bytes: int
+    """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Yield every completion as it finishes, in any order."""

@@ -1,38 +1,33 @@
-"""Arms against each other on paired seeds with equal training time: run them, then measure who arrives when.
+"""Arms against each other on paired seeds with equal training time: plan the runs and run them.
 
     COMPARE/compare.toml          what is compared
             runs/ARM-seedS/       a run folder each (run/folder.py)
-            compare.json          the result: mean curves, speed-ups with intervals, seconds by stage
+            compare.json          the result (run/measure.py)
 Every run is a process of its own (`pods train`), so that arms share nothing; at most `jobs` at a time. Runs that are
 finished stay, unfinished ones are resumed: a comparison that was stopped goes on.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import build, changed_keys, dump, merge, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
-from podsrl.run.clock import STAGES
 from podsrl.run.folder import write_atomically
-from podsrl.run.speedup import bootstrap_speedup, mean_curve
 
-Json = dict[str, Any]
-GRID_POINTS = 240
-"""Mean curves are read at this many equal steps of the training time."""
+SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.num_prompts", "rollouts.max_new_tokens")
+"""What all arms must have in common for equal time, equal questions and equal judgement."""
+STOP_SECONDS = 60.0
+"""A run that was asked to stop saves itself; one that takes longer is killed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,29 +54,45 @@ class RunFailed(PodsError):
 
 
 def plan(config: CompareConfig, folder: Path) -> list[Member]:
-    """Every run, seed by seed and within a seed arm by arm, so that a drift of the machine's speed meets all arms.
+    """Every run, seed by seed; the order of the arms turns with the seed, so that no arm has a fixed place or partner.
 
     Raises:
-        UsageError: an arm's config is wrong, or arms differ in training time or evaluation.
+        UsageError: an arm's config is wrong, arms differ in what must be shared, or finished runs have another config.
     """
-    members = [
-        Member(arm, seed, _arm_config(config, arm, seed), folder / "runs" / f"{arm}-seed{seed}")
-        for seed in range(config.first_seed, config.first_seed + config.num_seeds)
-        for arm in config.arms
-    ]
+    arms = list(config.arms)
+    members = []
+    for turn in range(config.num_seeds):
+        seed, first = config.first_seed + turn, turn % len(arms)
+        for arm in (*arms[first:], *arms[:first]):
+            run_config = _arm_config(config, arm, seed)
+            members.append(Member(arm, seed, run_config, folder / "runs" / f"{arm}-seed{seed}"))
     for member in members:
-        stop, evaluation = member.config.stop, member.config.eval
-        if stop.seconds == 0 or stop.steps > 0 or evaluation.every_seconds == 0:
-            raise UsageError(
-                f"arm {member.arm!r}: stop.seconds = {stop.seconds}, stop.steps = {stop.steps}, eval.every_seconds = "
-                f"{evaluation.every_seconds}; a comparison wants equal training time: set base.stop.seconds and "
-                "base.eval.every_seconds, and stop.steps = 0"
-            )
-        if stop != members[0].config.stop or evaluation != members[0].config.eval:
-            raise UsageError(
-                f"arm {member.arm!r}: its stop and eval sections differ from {members[0].arm!r}'s; put them in base"
-            )
+        _check_is_comparable(member, members[0])
+        _check_is_unchanged(member)
     return members
+
+
+def _check_is_comparable(member: Member, first: Member) -> None:
+    stop, evaluation = member.config.stop, member.config.eval
+    if stop.seconds == 0 or stop.steps > 0 or evaluation.every_seconds == 0:
+        raise UsageError(
+            f"arm {member.arm!r}: stop.seconds = {stop.seconds:g}, stop.steps = {stop.steps}, eval.every_seconds = "
+            f"{evaluation.every_seconds:g}; a comparison wants equal training time: set base.stop.seconds and "
+            "base.eval.every_seconds, and stop.steps = 0"
+        )
+    changes = changed_keys(first.config.model_dump(mode="json"), member.config.model_dump(mode="json"))
+    if unfair := [line for line in changes if line.startswith(SHARED)]:
+        raise UsageError(f"arm {member.arm!r} differs from {first.arm!r} in {', '.join(unfair)}; put these in base")
+
+
+def _check_is_unchanged(member: Member) -> None:
+    """A run that is there already was started with the config that it would be started with now."""
+    file = member.path / "config.toml"
+    if not file.exists():
+        return
+    old = build(RunConfig, read_tree(file), str(file))
+    if changes := changed_keys(old.model_dump(mode="json"), member.config.model_dump(mode="json")):
+        raise UsageError(f"{member.path} was started with another config ({', '.join(changes)}): choose another --out")
 
 
 def open_folder(config: CompareConfig, folder: Path) -> None:
@@ -117,72 +128,59 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None]) -
     waiting = [member for member in members if not member.is_finished]
     running: dict[Member, subprocess.Popen[bytes]] = {}
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                member = waiting.pop(0)
-                running[member] = _spawn(member)
-            time.sleep(0.2)
-            on_tick()
-            for member, process in list(running.items()):
-                if process.poll() is not None:
-                    del running[member]
-                    _check(member, process.returncode)
+        with _sigterm_as_ctrl_c():
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    member = waiting.pop(0)
+                    running[member] = _spawn(member)
+                time.sleep(0.5)
+                on_tick()
+                for member, process in list(running.items()):
+                    if process.poll() is not None:
+                        del running[member]
+                        _check(member, process.returncode)
     except KeyboardInterrupt:
         return False
     finally:
-        for process in running.values():
-            process.send_signal(signal.SIGINT)
-        for process in running.values():
-            process.wait()
+        _stop(list(running.values()))
         on_tick()
     return True
 
 
-def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
-    """Read the finished runs, compute speed-ups, and write `compare.json`."""
-    seconds = members[0].config.stop.seconds
-    logs = {member: read_log(member.path) for member in members}
-    curves = {arm: [_curve(logs[m]) for m in members if m.arm == arm] for arm in config.arms}
-    # The last evaluation comes after the step that crosses the limit; one more point of the grid, so that it counts.
-    end = max(times[-1] for runs in curves.values() for times, _ in runs)
-    grid = np.append(np.linspace(0.0, seconds, GRID_POINTS + 1), end if end > seconds else [])
-    baseline = curves[config.baseline]
-    result: Json = {
-        "baseline": config.baseline,
-        "fraction": config.fraction,
-        "seconds": seconds,
-        "hardware": hardware_line(),
-        "arms": {arm: _describe_arm(arm, members, folder) for arm in config.arms},
-        "grid_seconds": grid.tolist(),
-        "mean_accuracy": {arm: mean_curve(runs, grid).tolist() for arm, runs in curves.items()},
-        "speedup": {},
-        "stage_seconds": {arm: _stage_seconds([logs[m] for m in members if m.arm == arm]) for arm in config.arms},
-        "steps": {arm: [_count_steps(logs[m]) for m in members if m.arm == arm] for arm in config.arms},
-    }
-    for arm, runs in curves.items():
-        interval = bootstrap_speedup(baseline, runs, grid=grid, fraction=config.fraction)
-        names = ("point", "low", "high", "share_unreached")
-        result["speedup"][arm] = {name: getattr(interval, name) for name in names}
-    write_atomically(folder / "compare.json", json.dumps(result, indent=1))
-    return result
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Whoever ends this process ends its runs too, in the way that lets them save themselves."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
-def read_log(path: Path) -> list[Json]:
-    """The lines of a run's `metrics.jsonl` that are whole."""
-    file = path / "metrics.jsonl"
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM, which a run answers with a checkpoint, then patience, then SIGKILL."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
-    tree = merge(merge(config.base, config.arms[arm]), {"seed": seed})
-    return build(RunConfig, tree, f"of arm {arm!r}")
+    tree = merge(config.base, config.arms[arm])
+    if "seed" in tree:
+        raise UsageError(
+            f"arm {arm!r} sets seed = {tree['seed']}; seeds come from first_seed and num_seeds: leave it out"
+        )
+    return build(RunConfig, {**tree, "seed": seed}, f"of arm {arm!r}")
 
 
 def _spawn(member: Member) -> subprocess.Popen[bytes]:
     """A new session of its own, so that Ctrl-C reaches it once, from here."""
-    command = [sys.executable, "-m", "podsrl.cli", "train", "--plain"]
+    command = [sys.executable, "-P", "-m", "podsrl.cli", "train", "--plain"]
     if (member.path / "config.toml").exists():
         command += ["--resume", str(member.path)]
     else:
@@ -199,34 +197,5 @@ def _check(member: Member, code: int) -> None:
     if code != 0 or not member.is_finished:
         last = [line for line in member.log.read_text(errors="replace").splitlines() if line.strip()][-1:]
         reason = "".join(last) or "no output"
-        raise RunFailed(f"run {member.path.name} ended with exit code {code}: {reason} (see {member.log})")
-
-
-def _curve(log: Sequence[Json]) -> tuple[list[float], list[float]]:
-    evaluations = [line for line in log if "eval/accuracy" in line]
-    return [line["seconds/train_elapsed"] for line in evaluations], [line["eval/accuracy"] for line in evaluations]
-
-
-def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:
-    """Mean seconds a step by stage; "other" is what lies between the stages."""
-    steps = [line for log in logs for line in log if "seconds/total" in line]
-    means = {stage: float(np.mean([step[f"seconds/{stage}"] for step in steps])) for stage in STAGES}
-    total = float(np.mean([step["seconds/total"] for step in steps]))
-    return {**means, "other": total - sum(means.values())}
-
-
-def _count_steps(log: Sequence[Json]) -> int:
-    return sum("seconds/total" in line for line in log)
-
-
-def _describe_arm(arm: str, members: Sequence[Member], folder: Path) -> Json:
-    own = [member for member in members if member.arm == arm]
-    config = own[0].config
-    return {
-        "seeds": [member.seed for member in own],
-        "runs": [str(member.path.relative_to(folder)) for member in own],
-        "num_rollouts": config.rollouts.num_rollouts,
-        "num_kept": config.select.num_kept,
-        "rule": config.select.rule,
-        "lr": config.optim.lr,
-    }
+        kind = UsageError if code == 2 else RunFailed
+        raise kind(f"run {member.path.name} ended with exit code {code}: {reason} (see {member.log})")

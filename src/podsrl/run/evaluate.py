@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.generate import Sampling
+from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 
 
@@ -17,8 +18,8 @@ class Evaluation:
     step: int
     accuracy: float
     """Share of right answers, 0 .. 1; an invalid rollout counts as wrong."""
-    reward: float
-    """Mean reward of the valid rollouts."""
+    reward: float | None
+    """Mean reward of the valid rollouts; None where there is none."""
     num_samples: int
     """Completions judged."""
     num_invalid: int
@@ -47,12 +48,13 @@ def evaluate(trainer: Trainer) -> Evaluation:
     The random numbers depend on the run's seed and the question alone, so two evaluations differ only by the weights.
     """
     start = time.perf_counter()
+    seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     options, tasks = trainer.config.eval, trainer.tasks.eval
     sampling = Sampling(
         temperature=options.temperature,
         top_p=options.top_p,
         max_new_tokens=trainer.config.rollouts.max_new_tokens,
-        stop_token_ids=(trainer.tokenizer.eos_token_id,),
+        stop_token_ids=trainer.stop_token_ids,
     )
     ids = [f"eval/{i}/{task.id}" for i, task in enumerate(tasks)]
     groups = trainer.score(tasks, trainer.complete(ids, tasks, options.num_samples, sampling))
@@ -61,7 +63,7 @@ def evaluate(trainer: Trainer) -> Evaluation:
     return Evaluation(
         step=trainer.progress.step,
         accuracy=sum(rollout.is_correct for rollout in rollouts) / len(rollouts),
-        reward=sum(rewards) / len(rewards) if rewards else 0.0,
+        reward=sum(rewards) / len(rewards) if rewards else None,
         num_samples=len(rollouts),
         num_invalid=len(rollouts) - len(rewards),
         train_elapsed_seconds=trainer.progress.train_seconds,

@@ -11,9 +11,11 @@ The two logs are only ever appended to, or cut back to where a checkpoint was.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,23 @@ class RunFolder:
         for part in (self.path, *self.path.parents):
             if part.is_file():
                 raise UsageError(f"--out {self.path}: {part} is a file, wanted a folder")
+        nearest = next(part for part in (self.path, *self.path.absolute().parents) if part.exists())
+        if not os.access(nearest, os.W_OK):
+            raise UsageError(f"--out {self.path}: {nearest} cannot be written to; choose another folder")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process; the operating system lets go of it when the process ends, however it ends.
+
+        Raises:
+            UsageError: another process is writing to it.
+        """
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{self.path}: another process is training in it; wait for it, or stop it") from None
+            yield
 
     def create(self, config_text: str) -> None:
         """Start a new run here."""
@@ -67,6 +86,30 @@ class RunFolder:
             path = self.path / log
             if path.exists() and path.stat().st_size > sizes.get(log, 0):
                 os.truncate(path, sizes.get(log, 0))
+
+
+class LogTail:
+    """Reads a growing log a piece at a time: each call gives the whole lines that are new."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Lines written since the last call; a log that was cut back (by a resume) is read anew from there."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            self._offset = min(self._offset, file.seek(0, os.SEEK_END))
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log; none where it does not exist."""
+    return LogTail(path).new_lines()
 
 
 def write_atomically(path: Path, text: str) -> None:

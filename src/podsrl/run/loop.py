@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from podsrl.errors import PodsError
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
@@ -15,6 +16,14 @@ from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
+MAX_EMPTY_STEPS = 3
+"""Steps in a row without a trainable group after which a run stops and says why, instead of idling on."""
+
+
+class NothingToLearn(PodsError):
+    """Every rollout of several steps in a row was invalid."""
+
+
 Outcome = Literal["finished", "interrupted"]
 
 
@@ -30,6 +39,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
     """One step, whole. Returns its metrics, which it also appends to the folder's log."""
     clock = StageClock(trainer.model.device)
     seed_globals(trainer.config.seed, trainer.progress.step)
+    trainer.engine.peak_kv_bytes = 0  # evaluation's own does not count
     with clock.stage("generate"):
         tasks = trainer.next_tasks()
         completions = trainer.generate(tasks)
@@ -40,13 +50,10 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
         advantages = trainer.advantages(groups, selections)
         batch = trainer.make_batch(groups, selections, advantages)
     with clock.stage("update"):
-        for _ in range(trainer.config.optim.num_epochs):
-            stats = trainer.forward_backward(batch)
-            grad_norm = trainer.optim_step()
+        stats, grad_norm = trainer.update(batch)
     with clock.stage("sync"):
         trainer.sync()
     with clock.stage("record"):
-        peak_bytes, trainer.engine.peak_kv_bytes = trainer.engine.peak_kv_bytes, 0
         trainer.finish_step()
         metrics = step_metrics(
             trainer.progress,
@@ -55,7 +62,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
             stats,
             grad_norm,
             num_skipped_updates=trainer.updater.optimizer.num_skipped_steps,
-            peak_generate_bytes=peak_bytes,
+            peak_generate_bytes=trainer.engine.peak_kv_bytes,
             peak_update_bytes=trainer.updater.peak_bytes(),
         )
         if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
@@ -88,19 +95,26 @@ def train(
         on_record: called with every line that goes into `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint.
     """
-    last_save = time.monotonic()
+    last_save, num_empty = time.monotonic(), 0
+    _evaluate_if_due(trainer, folder, schedule, on_record)
     while not _is_done(trainer):
-        _evaluate_if_due(trainer, folder, schedule, on_record)
         if should_stop():
             _save(trainer, folder, schedule)
             return "interrupted"
-        on_record(training_step(trainer, folder))
+        record = training_step(trainer, folder)
+        on_record(record)
+        num_empty = num_empty + 1 if record["groups/invalid"] == trainer.config.rollouts.num_prompts else 0
+        _evaluate_if_due(trainer, folder, schedule, on_record)
         options = trainer.config.checkpoint
         by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds
-        if by_time or _is_due(options.every_steps, trainer.progress.step):
+        if by_time or _is_due(options.every_steps, trainer.progress.step) or num_empty == MAX_EMPTY_STEPS:
             _save(trainer, folder, schedule)
             last_save = time.monotonic()
-    _evaluate_if_due(trainer, folder, schedule, on_record)
+        if num_empty == MAX_EMPTY_STEPS:
+            raise NothingToLearn(
+                f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
+                f"Why the last were invalid: {record['invalid_reasons']}"
+            )
     _save(trainer, folder, schedule)
     return "finished"
 

@@ -60,6 +60,7 @@ def step_metrics(
         "groups/zero_signal": sum(1 for rewards in reward_kept if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for selection in selections if not selection.kept),
         "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
+        "invalid_reasons": _reasons(groups),
         "rollouts/truncated": sum(1 for g in groups for r in g.rollouts if r.completion.finish_reason == "length"),
         "length/all": _mean(length_all),
         "length/kept": _mean(length_kept),
@@ -73,7 +74,7 @@ def step_metrics(
         "memory/peak_generate_bytes": peak_generate_bytes,
         "memory/peak_update_bytes": peak_update_bytes,
     }
-    return {name: value if value is None or math.isfinite(value) else None for name, value in metrics.items()}
+    return {name: _as_json(value) for name, value in metrics.items()}
 
 
 def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: float) -> Json:
@@ -106,6 +107,17 @@ def group_record(step: int, group: Group, selection: Selection, advantages: Tens
             for i, rollout in enumerate(group.rollouts)
         ],
     }
+
+
+def _reasons(groups: Sequence[Group]) -> list[str]:
+    """Why rollouts were invalid: each reason once, three at most."""
+    reasons = {r.invalid_reason: None for group in groups for r in group.rollouts if r.invalid_reason is not None}
+    return list(reasons)[:3]
+
+
+def _as_json(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _prompt_text(group: Group) -> str:

@@ -24,7 +24,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.m
 def model_folder(path: str) -> str:
     """Turn "builtin:NAME" into its folder; leave folders and hub names as they are."""
     if not path.startswith(BUILTIN_PREFIX):
-        return path
+        return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = Path(str(resources.files("podsrl") / "models"))
     known = sorted(entry.name for entry in folder.iterdir() if (entry / "config.json").exists())
     name = path.removeprefix(BUILTIN_PREFIX)
@@ -64,7 +64,7 @@ def load_model(config: ModelConfig) -> Any:
     try:
         with quiet_bars():
             model, info = AutoModelForCausalLM.from_pretrained(
-                model_folder(config.path), dtype=dtype, output_loading_info=True
+                model_folder(config.path), dtype=dtype, use_safetensors=True, output_loading_info=True
             )
     except Exception as error:  # as above
         raise UsageError(f"model.path = {config.path!r}: weights cannot be read: {_first_line(error)}") from None

@@ -1,4 +1,4 @@
-"""Make the small base model that the demo starts from: `pods pretrain CONFIG OUT`.
+"""Make the small base model that the demo starts from: `pods pretrain OUT`.
 
 Reinforcement learning finds the good strategy among those that a model already has. A model whose right and wrong
 answers differ only in digits has none to find, and rewards only add noise to weak circuits. So the base model is
@@ -21,11 +21,22 @@ import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from podsrl.config.load import dump
 from podsrl.config.schema import ModelConfig, PretrainConfig
-from podsrl.run.models import load_model, quiet_bars
+from podsrl.errors import UsageError
+from podsrl.run.models import load_model, load_tokenizer, quiet_bars
+from podsrl.run.threads import configure_threads
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
+SIZES = {
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+}
+"""Option -> its name in a Qwen2 config."""
 WINDOW = 256
 """Positions the model is configured for."""
 
@@ -52,20 +63,17 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
 
     Args:
         config: sizes, shares, seed.
-        out: folder to write.
+        out: folder to write; it appears when all is done.
         on_step: called with (steps done, steps in all, loss).
 
     Returns:
         `out`.
     """
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    configure_threads(config.threads, 0)
     tokenizer = character_tokenizer()
-    model = (
-        _new_model(config, tokenizer)
-        if config.start is None
-        else load_model(ModelConfig(path=config.start, device="cpu"))
-    )
+    unfinished = out.with_name(f".{out.name}.tmp")
+    unfinished.mkdir(parents=True, exist_ok=True)  # now, so that a folder that cannot be written costs no minutes
+    model = _new_model(config, tokenizer) if config.start is None else _start_model(config, config.start, tokenizer)
     rng = np.random.default_rng([config.seed, 0])
     total = config.skill_steps + config.mixture_steps
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True)
@@ -82,9 +90,10 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
         if on_step is not None:
             on_step(step + 1, total, loss.item())
     with quiet_bars():
-        model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    return out
+        model.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    (unfinished / "pretrain.toml").write_text(dump(config))
+    return unfinished.rename(out)
 
 
 def _new_model(config: PretrainConfig, tokenizer: Qwen2Tokenizer) -> Any:
@@ -92,11 +101,7 @@ def _new_model(config: PretrainConfig, tokenizer: Qwen2Tokenizer) -> Any:
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads,
+            **{name: getattr(config, option) for option, name in SIZES.items()},
             max_position_embeddings=WINDOW,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,
@@ -104,6 +109,21 @@ def _new_model(config: PretrainConfig, tokenizer: Qwen2Tokenizer) -> Any:
             bos_token_id=None,
         )
     )
+
+
+def _start_model(config: PretrainConfig, path: str, tokenizer: Qwen2Tokenizer) -> Any:
+    """A model to go on from; its tokens must be those that the texts are written in, and its sizes stay its own."""
+    start = ModelConfig(path=path, device="cpu")
+    if load_tokenizer(start).get_vocab() != tokenizer.get_vocab():
+        raise UsageError(
+            f"start = {path!r}: its tokenizer is not the character tokenizer; use a model made by pods pretrain"
+        )
+    model = load_model(start)
+    for option, name in SIZES.items():
+        wanted, has = getattr(config, option), getattr(model.config, name)
+        if wanted not in (has, PretrainConfig.model_fields[option].default):
+            raise UsageError(f"{option} = {wanted}, but start = {path!r} has {has} and keeps it: leave {option} out")
+    return model
 
 
 def _learning_rate(config: PretrainConfig, step: int) -> float:

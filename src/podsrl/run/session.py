@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -19,6 +22,7 @@ from podsrl.run.trainer import CHANGEABLE, Trainer
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
+STOPPING = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
 
 
 def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], say: Say) -> Outcome:
@@ -31,7 +35,8 @@ def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], s
     folder.check_is_free()
     trainer = Trainer(config)
     folder.create(dump(config))
-    return _run(trainer, folder, Schedule(), on_record, say)
+    with folder.lock():
+        return _run(trainer, folder, Schedule(), on_record, say)
 
 
 def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], None], say: Say) -> Outcome:
@@ -47,10 +52,16 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
     """
     folder = RunFolder(path)
     config = read_resumed_config(path, overrides)
+    with folder.lock():
+        return _resume(config, folder, on_record, say)
+
+
+def _resume(config: RunConfig, folder: RunFolder, on_record: Callable[[Json], None], say: Say) -> Outcome:
     checkpoint = load_newest(folder.checkpoints)
     for line in checkpoint.damaged if checkpoint else ():
         say(f"warning: {line}; going on from the checkpoint before it")
     trainer, schedule = Trainer(config), Schedule()
+    folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
     if checkpoint is None:
         say("no checkpoint yet: starting over")
         folder.rewind_logs({})
@@ -60,7 +71,6 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
         folder.rewind_logs(checkpoint.state["log_bytes"])
         say(f"resumed {checkpoint.path.name}")
     write_atomically(folder.config, dump(config))
-    folder.finished.unlink(missing_ok=True)
     return _run(trainer, folder, schedule, on_record, say)
 
 
@@ -90,19 +100,23 @@ def _run(
     trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None], say: Say
 ) -> Outcome:
     say(trainer.threads)
-    for warning in trainer.warnings:
+    for warning in trainer.parts.warnings:
         say(f"warning: {warning}")
-    with _stop_on_signal(say) as should_stop:
+    with _stop_on_signal() as should_stop:
         outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)
     if outcome == "finished":
         progress = trainer.progress
-        result = {"step": progress.step, "seconds/train_elapsed": progress.train_seconds}
+        result = {
+            "step": progress.step,
+            "seconds/train_elapsed": progress.train_seconds,
+            "hardware": hardware_line(),
+        }
         write_atomically(folder.finished, json.dumps(result))
     return outcome
 
 
 @contextmanager
-def _stop_on_signal(say: Say) -> Iterator[Callable[[], bool]]:
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C (or SIGTERM) asks the loop to stop after this step; the second stops at once."""
     asked: list[int] = []
 
@@ -110,9 +124,12 @@ def _stop_on_signal(say: Say) -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        say("stopping after this step, with a checkpoint; once more to stop at once")
+        os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Signals reach the main thread alone; a run in another one is stopped by its host.
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield lambda: bool(asked)
     finally:

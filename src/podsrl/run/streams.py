@@ -28,9 +28,9 @@ def derive(seed: int, name: str, step: int = 0) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def seed_globals(seed: int, step: int) -> None:
-    """Reset the global generators at the start of a step, so that code which uses them resumes exactly."""
-    value = derive(seed, "update", step)
+def seed_globals(seed: int, step: int, name: str = "update") -> None:
+    """Reset the global generators at the start of a step or evaluation: code which uses them resumes exactly."""
+    value = derive(seed, name, step)
     random.seed(value)
     np.random.seed(value % 2**32)
     torch.manual_seed(value)

@@ -24,22 +24,32 @@ from torch import Tensor
 from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate import Engine, Generator, Request, Sampling
 from podsrl.run.checkpoint import Checkpoint, save_checkpoint
-from podsrl.run.models import load_model, load_tokenizer, prompt_ids
+from podsrl.run.models import load_model, prompt_ids
+from podsrl.run.prepare import prepare
 from podsrl.run.streams import derive, selection_generator
 from podsrl.run.threads import configure_threads
-from podsrl.score import Scorer
-from podsrl.select import resolve_rule
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
-from podsrl.tasks import load_tasks
 from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
-from podsrl.update import Batch, Updater, UpdateStats, batch_advantages, make_batch, resolve_loss
+from podsrl.update import Batch, Updater, UpdateStats, batch_advantages, make_batch
 
-SPLIT_SEED = 0
-"""Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
+NO_UPDATE = UpdateStats(
+    loss=0.0,
+    entropy=0.0,
+    kl=None,
+    clip_fraction=0.0,
+    logprob_gap=0.0,
+    ratio_max=0.0,
+    num_sequences=0,
+    num_tokens=0,
+    num_trained_rows=0,
+    num_trained_tokens=0,
+    num_micro_batches=0,
+)
+"""Of a step in which no group had two valid rollouts."""
 
 CHANGEABLE = ("stop.", "checkpoint.", "record.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
@@ -81,34 +91,15 @@ class Trainer:
     def __init__(self, config: RunConfig, *, model: Any = None, tokenizer: Any = None) -> None:
         self.config = config
         self.progress = Progress()
-        task, loss = config.task, config.loss
-        self.rule = resolve_rule(config.select.rule)
-        self.advantage, self._loss = resolve_loss(
-            loss.name,
-            advantage=loss.advantage,
-            ratio=loss.ratio,
-            clip=loss.clip,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            aggregate=loss.aggregate,
-        )
-        self.scorer = Scorer(task.rewards, task.correct)
-        self.tasks = load_tasks(
-            task.name,
-            path=task.path,
-            prompt_column=task.prompt_column,
-            answer_column=task.answer_column,
-            digits=task.digits,
-            num_eval=task.num_eval,
-            seed=SPLIT_SEED,
-        )
-        self.warnings = list(self.scorer.probe(self.tasks.train[0]))
-        self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
-        self._check_prompts()
+        self.parts = prepare(config, tokenizer)
+        self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.model = model if model is not None else load_model(config.model)
+        self._check_vocabulary()
         self._check_window()
         self.threads = configure_threads(config.threads, self.model.num_parameters())
-        self.engine = Engine(self.model, seed=derive(config.seed, "sampling"))
+        self.engine: Generator = Engine(
+            self.model, num_slots=config.rollouts.num_slots or None, seed=derive(config.seed, "sampling")
+        )
         self.updater = self._new_updater()
 
     # --- the verbs, in the order of a step ---
@@ -132,7 +123,7 @@ class Trainer:
             top_k=rollouts.top_k,
             min_p=rollouts.min_p,
             max_new_tokens=rollouts.max_new_tokens,
-            stop_token_ids=(self.tokenizer.eos_token_id,),
+            stop_token_ids=self.stop_token_ids,
         )
         return self.complete(
             [self._group_id(i, t) for i, t in enumerate(tasks)], tasks, rollouts.num_rollouts, sampling
@@ -166,29 +157,21 @@ class Trainer:
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
         generator = selection_generator(self.config.seed, self.progress.step)
-        return select_groups(groups, self.rule, self.config.select.num_kept, generator=generator)
+        return select_groups(groups, self.parts.rule, self.config.select.num_kept, generator=generator)
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
         kept_P_K = [[g.rollouts[k].reward for k in s.kept] for g, s in zip(groups, selections, strict=True)]
-        flat = batch_advantages([kept for kept in kept_P_K if kept], self.advantage)
+        flat = batch_advantages([kept for kept in kept_P_K if kept], self.parts.advantage)
         return list(torch.split(flat, [len(kept) for kept in kept_P_K]))
 
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
-    ) -> Batch:
-        """The kept rollouts of all groups, as tensors on the model's device.
-
-        Raises:
-            UsageError: no group has two valid rollouts, so there is nothing to learn from.
-        """
+    ) -> Batch | None:
+        """The kept rollouts of all groups, as tensors on the model's device; None where no group kept any."""
         pairs = [(g, g.rollouts[k].completion) for g, s in zip(groups, selections, strict=True) for k in s.kept]
         if not pairs:
-            reasons = {r.invalid_reason for group in groups for r in group.rollouts if r.invalid_reason}
-            raise UsageError(
-                f"step {self.progress.step + 1}: no group has two valid rollouts, so nothing can be trained; "
-                f"the reasons were: {'; '.join(sorted(reasons)[:3]) or 'none given'}"
-            )
+            return None
         batch = make_batch(
             [group.prompt_ids for group, _ in pairs],
             [completion for _, completion in pairs],
@@ -206,6 +189,15 @@ class Trainer:
         norm = self.updater.optim_step()
         self.progress = replace(self.progress, version=self.updater.optimizer.num_steps)
         return norm
+
+    def update(self, batch: Batch | None) -> tuple[UpdateStats, float]:
+        """`optim.num_epochs` optimizer steps on one batch; stats and gradient norm of the last. None: nothing."""
+        stats, norm = NO_UPDATE, 0.0
+        for _ in range(self.config.optim.num_epochs if batch is not None else 0):
+            assert batch is not None
+            stats = self.forward_backward(batch)
+            norm = self.optim_step()
+        return stats, norm
 
     def sync(self) -> None:
         """The engine samples from the new weights."""
@@ -251,7 +243,8 @@ class Trainer:
                 f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
                 "undo the change, or start a new run in another folder"
             )
-        weights = load_model(self.config.model.model_copy(update={"path": str(checkpoint.model)})).state_dict()
+        saved = self.config.model.model_copy(update={"path": str(checkpoint.model)})
+        weights = load_model(saved).state_dict()
         self.model.load_state_dict(weights)
         self.updater.load_state_dict(checkpoint.optimizer(), checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
@@ -259,21 +252,33 @@ class Trainer:
 
     # --- details ---
 
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The tokenizer's end token and all that the model's generation config names: chat models have several."""
+        named = self.model.generation_config.eos_token_id
+        ids = {self.tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
+        return tuple(sorted(ids - {None}))
+
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         return prompt_ids(self.tokenizer, task, self.config.rollouts.max_prompt_tokens)
 
     def _group_id(self, place: int, task: Task) -> str:
         return f"s{self.progress.step}/{place}/{task.id}"
 
-    def _check_prompts(self) -> None:
-        """A sample of the training prompts and every evaluation prompt fit; the rest is checked as it comes."""
-        stride = max(1, len(self.tasks.train) // 10_000)
-        for task in (*(self.tasks.train[i] for i in range(0, len(self.tasks.train), stride)), *self.tasks.eval):
-            self.prompt_ids(task)
+    def _check_vocabulary(self) -> None:
+        """The tokens that the loop itself uses exist in the model."""
+        rows = self.model.get_input_embeddings().weight.shape[0]
+        for name in ("eos_token", "pad_token"):
+            token, number = getattr(self.tokenizer, name), getattr(self.tokenizer, f"{name}_id")
+            if number >= rows:
+                raise UsageError(
+                    f"model.path = {self.config.model.path!r}: its tokenizer's {name} {token!r} is token {number}, but "
+                    f"the model has {rows} tokens: save the tokenizer that belongs to the model"
+                )
 
     def _check_window(self) -> None:
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        longest = max(len(self.prompt_ids(task)) for task in self.tasks.eval)
+        longest = self.parts.longest_prompt
         wanted = longest + self.config.rollouts.max_new_tokens
         if window is not None and wanted > window:
             raise UsageError(
@@ -291,7 +296,7 @@ class Trainer:
             weight_decay=optim.weight_decay,
             max_grad_norm=optim.max_grad_norm,
             warmup_steps=optim.warmup_steps,
-            loss=self._loss,
+            loss=self.parts.loss,
             kl_beta=self.config.loss.kl_beta,
             temperature=self.config.rollouts.temperature,
             max_length=self.config.rollouts.max_new_tokens,
