@@ -31,11 +31,14 @@ STARTS = {"1%": 0.004, "4%": None, "20%": 0.2, "60%": 0.6}
 """Start accuracy -> share of careful answers in pretraining; None: the built-in model."""
 ROLLOUTS = (32, 64, 128)
 RATES = (1.5e-4, 3e-4, 6e-4, 1e-3)
+FINE_RATES = (3e-4, 6e-4)
 TUNE_SEEDS = {"first_seed": 100, "num_seeds": 2}
+FINE_SEEDS = {"first_seed": 200, "num_seeds": 3}
 SEEDS = {"first_seed": 0, "num_seeds": 5}
-MAP_SECONDS = {"1%": 45.0, "4%": 30.0, "20%": 20.0, "60%": 20.0}
+MAP_SEEDS = {"first_seed": 0, "num_seeds": 4}
+MAP_SECONDS = {"1%": 40.0, "4%": 25.0, "20%": 15.0, "60%": 15.0}
 """Training seconds: long enough for GRPO to level off."""
-VERSUS_SECONDS, HARDER_SECONDS, RULES_SECONDS, TUNE_SECONDS = 50.0, 45.0, 30.0, 25.0
+VERSUS_SECONDS, HARDER_SECONDS, RULES_SECONDS, TUNE_SECONDS, FINE_SECONDS = 50.0, 40.0, 25.0, 25.0, 40.0
 
 
 def arm(num_rollouts: int, num_kept: int, rate: float, rule: str = "max_variance") -> dict[str, Any]:
@@ -88,34 +91,34 @@ def bases() -> None:
 
 
 def tune() -> None:
-    """The rate with the highest mean accuracy over a run's steps, mean of the tuning seeds; PODS is tuned at n = 64."""
+    """Each arm's best rate: four rates, then the best two again for as long as a comparison lasts; PODS at n = 64.
+
+    The second round matters: a large rate leads at first and is unstable later.
+    """
     sizes = {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
     best: dict[str, Any] = {}
     for name, (n, m) in sizes.items():
-        arms = {f"{name}@{rate:g}": arm(n, m, rate) for rate in RATES}
-        compare(f"tune-{name}", arms, f"{name}@{RATES[0]:g}", seconds=TUNE_SECONDS, **TUNE_SEEDS)
-        scores = accuracy_over_steps(name)
-        best[name] = {
-            "lr": max(scores, key=lambda rate: scores[rate]),
-            "mean_accuracy_over_steps": {f"{r:g}": s for r, s in scores.items()},
-        }
+        rounds = {"tune": (RATES, TUNE_SECONDS, TUNE_SEEDS), "fine": (FINE_RATES, FINE_SECONDS, FINE_SEEDS)}
+        best[name] = {}
+        for part, (rates, seconds, seeds) in rounds.items():
+            arms = {f"{name}@{rate:g}": arm(n, m, rate) for rate in rates}
+            compare(f"{part}-{name}", arms, f"{name}@{rates[0]:g}", seconds=seconds, **seeds)
+            scores = accuracy_over_steps(f"{part}-{name}")
+            best[name][part] = scores
+            best[name]["lr"] = float(max(scores, key=lambda rate: scores[rate]))
         (WORK / "rates.json").write_text(json.dumps(best, indent=1))
         print(name, best[name])
 
 
-def accuracy_over_steps(name: str) -> dict[float, float]:
-    """Mean held-out accuracy over the steps that all runs of an arm did: independent of the machine's speed."""
-    curves = {}
-    for folder in sorted((WORK / f"tune-{name}" / "runs").glob("*/")):
+def accuracy_over_steps(part: str) -> dict[str, float]:
+    """Rate -> mean held-out accuracy over the steps that all of the part's runs did: whatever the machine's speed."""
+    curves: dict[str, list[Any]] = {}
+    for folder in sorted((WORK / part / "runs").glob("*/")):
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         points = [(line["step"], line["eval/accuracy"]) for line in lines if "eval/accuracy" in line]
-        curves[folder.name] = np.array(points).T
-    steps = np.arange(1, min(curve[0][-1] for curve in curves.values()) + 1)
-    means = {run: float(np.interp(steps, *curve).mean()) for run, curve in curves.items()}
-    return {
-        rate: float(np.mean([mean for run, mean in means.items() if run.startswith(f"{name}@{rate:g}-")]))
-        for rate in RATES
-    }
+        curves.setdefault(folder.name.split("@")[1].split("-seed")[0], []).append(np.array(points).T)
+    steps = np.arange(1, min(curve[0][-1] for runs in curves.values() for curve in runs) + 1)
+    return {rate: float(np.mean([np.interp(steps, *curve) for curve in runs])) for rate, runs in curves.items()}
 
 
 def rate(name: str) -> float:
@@ -128,7 +131,7 @@ def speedup_map() -> None:
     """GRPO (16 -> 16) is the baseline of every row; n = 16 is that baseline itself."""
     for start in STARTS:
         arms = {"grpo": arm(16, 16, rate("grpo")), **{f"pods{n}": arm(n, 16, rate("pods")) for n in ROLLOUTS}}
-        compare(f"map-{start}", arms, "grpo", start, seconds=MAP_SECONDS[start])
+        compare(f"map-{start}", arms, "grpo", start, seconds=MAP_SECONDS[start], **MAP_SEEDS)
 
 
 def versus() -> None:
@@ -198,7 +201,24 @@ def publish() -> None:
     save_png(figure, images / "when-pods-helps.png")
     for name in ("versus", "rules", "harder"):
         save_png(comparison_figure(read_comparison(WORK / name)), images / f"{name}.png")
-    print(json.dumps({name: part["speedup"] for name, part in parts.items()}, indent=1))
+    for name, part in parts.items():
+        print(f"\n{name}: {part['seconds']:g} s, start {part['start_accuracy'][part['baseline']]:.1%}")
+        print("\n".join(table(part)))
+
+
+def table(part: dict[str, Any]) -> list[str]:
+    """One comparison as a Markdown table."""
+    head = f"| arm | n → m | rate | steps | seconds a step | final accuracy | speed-up over {part['baseline']} (95 %) |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
+    for name, facts in part["arms"].items():
+        found, steps = part["speedup"][name], part["steps"][name]
+        interval = f"{found['low']:.2f}–{found['high']:.2f}"
+        shown = "not reached" if found["point"] is None else f"{found['point']:.2f}× ({interval})"
+        lines.append(
+            f"| {name} | {facts['num_rollouts']} → {facts['num_kept']} | {facts['lr']:g} | {np.mean(steps):.0f} | "
+            f"{sum(part['stage_seconds'][name].values()):.3f} | {part['mean_accuracy'][name][-1]:.1%} | {shown} |"
+        )
+    return lines
 
 
 def load(name: str) -> dict[str, Any]:
