@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output
+from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.errors import UsageError
 
 Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
@@ -56,7 +57,10 @@ def compare(
 
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
     """
-    _compare(config, context.args, out or new_folder(Path(config).stem), json)
+    name, overrides = split_words(config, context.args)
+    if name is None:
+        raise UsageError("pods compare wants a CONFIG, e.g. `pods compare demo`")
+    _compare(name, overrides, out or new_folder(Path(name).stem), json)
 
 
 def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool) -> None:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from podsrl.errors import UsageError
+
 output = Console()
 errors = Console(stderr=True)
+
+
+def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Tell the one positional word of a command from its --section.key=value overrides, in whatever order they came.
+
+    Raises:
+        UsageError: a second positional word.
+
+    Example:
+        >>> split_words("--seed=1", ["pods"])
+        ('pods', ['--seed=1'])
+    """
+    given = [*([first] if first is not None else []), *rest]
+    words = [text for text in given if not text.startswith("--")]
+    if len(words) > 1:
+        raise UsageError(f"unexpected {words[1]!r} after {words[0]!r}; values are set as --section.key=value")
+    return next(iter(words), None), [text for text in given if text.startswith("--")]
 
 
 def new_folder(name: str) -> Path:

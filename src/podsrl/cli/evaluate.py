@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.console import errors, output, split_words
 from podsrl.errors import UsageError
 
 READ = (
@@ -41,12 +41,15 @@ def evaluate(
     """
     from podsrl.config.load import load_config
 
-    folder = Path(target)
+    name, overrides = split_words(target, context.args)
+    if name is None:
+        raise UsageError("pods eval wants a run's folder or a CONFIG, e.g. `pods eval pods`")
+    folder = Path(name)
     is_run = (folder / "config.toml").is_file()
-    for text in context.args:
+    for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    config = load_config(folder / "config.toml" if is_run else target, context.args)
+    config = load_config(folder / "config.toml" if is_run else name, overrides)
 
     from podsrl.run.checkpoint import load_newest
     from podsrl.run.evaluate import evaluate as measure

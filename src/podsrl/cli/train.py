@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output
+from podsrl.cli.console import errors, new_folder, output, split_words
 from podsrl.errors import UsageError
 
 
@@ -37,23 +37,24 @@ def train(
     from podsrl.cli.progress import TrainDisplay
     from podsrl.config.load import load_config
 
+    config, overrides = split_words(config, context.args)
     if (config is None) == (resume is None):
         raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
-    loaded = load_config(config, context.args) if config is not None else None
+    loaded = load_config(config, overrides) if config is not None else None
     folder = resume or out or new_folder(Path(str(config)).stem)
 
     from podsrl.run.session import read_resumed_config
     from podsrl.run.session import resume as resume_run
     from podsrl.run.session import start as start_run
 
-    shown = loaded or read_resumed_config(folder, context.args)
+    shown = loaded or read_resumed_config(folder, overrides)
     with TrainDisplay(shown, plain) as display:
         if loaded is not None:
             outcome = start_run(loaded, folder, on_record=display.show, say=display.say)
         else:
-            outcome = resume_run(folder, context.args, on_record=display.show, say=display.say)
+            outcome = resume_run(folder, overrides, on_record=display.show, say=display.say)
     if outcome == "interrupted":
         errors.print(f"interrupted; go on with: pods train --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(130)
@@ -62,7 +63,7 @@ def train(
 
 def pretrain(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
+    out: Annotated[str, typer.Argument(help="Folder to write the model to.")],
     config: Annotated[str | None, typer.Option(help="TOML file with a PretrainConfig; default: its defaults.")] = None,
 ) -> None:
     """Make a small base model from nothing, reproducibly from a seed.
@@ -80,11 +81,15 @@ def pretrain(
     from podsrl.config.schema import PretrainConfig
 
     tree: dict[str, Any] = read_tree(config) if config else {}
-    options = build(PretrainConfig, apply_overrides(tree, context.args), config or "of pretrain")
-    if out.exists():
-        raise UsageError(f"{out}: exists already; choose a new folder")
+    name, overrides = split_words(out, context.args)
+    if name is None:
+        raise UsageError("pods pretrain wants a folder to write to, e.g. `pods pretrain my-base`")
+    folder = Path(name)
+    options = build(PretrainConfig, apply_overrides(tree, overrides), config or "of pretrain")
+    if folder.exists():
+        raise UsageError(f"{folder}: exists already; choose a new folder")
     from podsrl.run.pretrain import pretrain as run
 
     with bar("pretraining") as update:
-        run(options, out, lambda step, total, loss: update(step, total, f"loss {loss:.3f}"))
-    output.print(f"done: {out}   train it: pods train pods --model.path={out}", markup=False, soft_wrap=True)
+        run(options, folder, lambda step, total, loss: update(step, total, f"loss {loss:.3f}"))
+    output.print(f"done: {folder}   train it: pods train pods --model.path={folder}", markup=False, soft_wrap=True)
