@@ -140,5 +140,5 @@ def test_a_resume_may_not_change_what_decides_the_numbers(tmp_path: Path) -> Non
     config.write_text(config.read_text().replace("num_kept = 4", "num_kept = 5"))
     edited = run("train", "--resume", str(tmp_path / "run"))
     assert edited.returncode == 2 and "select.num_kept (4 -> 5)" in edited.stderr
-    taken = run("train", "pods", *SMALL, "--out", str(tmp_path / "run"))
+    taken = run("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run"))
     assert taken.returncode == 2 and "--resume" in taken.stderr
