@@ -4,6 +4,7 @@
     python benchmarks/when_pods_helps.py tune      each arm's own best learning rate, on seeds that are not used again
     python benchmarks/when_pods_helps.py map       speed-up over GRPO (n = m = 16) for every start and n
     python benchmarks/when_pods_helps.py versus    PODS 64 -> 16 against GRPO-GA (64 -> 64) and GRPO (16 -> 16)
+    python benchmarks/when_pods_helps.py kept      PODS 64 -> 8 and 64 -> 4 against GRPO-GA
     python benchmarks/when_pods_helps.py rules     the selection rules at 64 -> 16
     python benchmarks/when_pods_helps.py harder    three-digit sums, on which nothing was tuned
     python benchmarks/when_pods_helps.py publish   tables and pictures -> benchmarks/results, docs/images
@@ -32,13 +33,15 @@ STARTS = {"1%": 0.004, "4%": None, "20%": 0.2, "60%": 0.6}
 ROLLOUTS = (32, 64, 128)
 RATES = (1.5e-4, 3e-4, 6e-4, 1e-3)
 FINE_RATES = (3e-4, 6e-4)
+FRACTIONS = (0.9, 0.95, 0.99)
 TUNE_SEEDS = {"first_seed": 100, "num_seeds": 2}
 FINE_SEEDS = {"first_seed": 200, "num_seeds": 3}
 SEEDS = {"first_seed": 0, "num_seeds": 5}
 MAP_SEEDS = {"first_seed": 0, "num_seeds": 4}
 MAP_SECONDS = {"1%": 40.0, "4%": 25.0, "20%": 15.0, "60%": 15.0}
 """Training seconds: long enough for GRPO to level off."""
-VERSUS_SECONDS, HARDER_SECONDS, RULES_SECONDS, TUNE_SECONDS, FINE_SECONDS = 50.0, 40.0, 25.0, 25.0, 40.0
+VERSUS_SECONDS, KEPT_SECONDS, HARDER_SECONDS, RULES_SECONDS = 50.0, 36.0, 40.0, 20.0
+TUNE_SECONDS, FINE_SECONDS = 25.0, 40.0
 
 
 def arm(num_rollouts: int, num_kept: int, rate: float, rule: str = "max_variance") -> dict[str, Any]:
@@ -144,6 +147,12 @@ def versus() -> None:
     compare("versus", arms, "grpo_ga", seconds=VERSUS_SECONDS)
 
 
+def kept() -> None:
+    """How few of 64 need training: the paper found m flat down to n / 16."""
+    arms = {"grpo_ga": arm(64, 64, rate("grpo_ga")), **{f"pods{m}": arm(64, m, rate("pods")) for m in (8, 4)}}
+    compare("kept", arms, "grpo_ga", seconds=KEPT_SECONDS)
+
+
 def rules() -> None:
     """All at 64 -> 16 with the rate that was best for max_variance; the built-in model."""
     names = ("max_variance", "random", "percentile", "max_reward")
@@ -177,13 +186,24 @@ def publish() -> None:
     keep = ("baseline", "seconds", "jobs", "speedup", "steps", "stage_seconds", "arms")
     parts = {
         **{f"map-{start}": maps[start] for start in STARTS},
-        **{name: load(name) for name in ("versus", "rules", "harder")},
+        **{
+            name: load(name)
+            for name in ("versus", "kept", "rules", "harder")
+            if (WORK / name / "compare.json").exists()
+        },
     }
     summary = {
         "hardware": maps["4%"]["hardware"],
         "rates": json.loads((WORK / "rates.json").read_text()),
         "start_accuracy": {start: maps[start]["start_accuracy"]["grpo"] for start in STARTS},
-        **{name: {**{key: part[key] for key in keep}, "final_accuracy": final(part)} for name, part in parts.items()},
+        **{
+            name: {
+                **{key: part[key] for key in keep},
+                "final_accuracy": final(part),
+                "speedup_by_fraction": {f"{fraction:g}": by_fraction(name, part, fraction) for fraction in FRACTIONS},
+            }
+            for name, part in parts.items()
+        },
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
@@ -199,11 +219,32 @@ def publish() -> None:
         title="Speed-up of PODS (n → 16) over GRPO (16 → 16)",
     )
     save_png(figure, images / "when-pods-helps.png")
-    for name in ("versus", "rules", "harder"):
+    for name in ("versus",):
         save_png(comparison_figure(read_comparison(WORK / name)), images / f"{name}.png")
     for name, part in parts.items():
         print(f"\n{name}: {part['seconds']:g} s, start {part['start_accuracy'][part['baseline']]:.1%}")
         print("\n".join(table(part)))
+        print(json.dumps(summary[name]["speedup_by_fraction"]))
+
+
+def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, list[float | None]]:
+    """Arm -> speed-up to another fraction of the baseline's best, with its interval: 99 % is one choice of many."""
+    from podsrl.run.folder import read_lines
+    from podsrl.run.measure import common_grid
+    from podsrl.run.speedup import bootstrap_speedup
+
+    curves: dict[str, list[Any]] = {}
+    for arm_name, facts in part["arms"].items():
+        for run in facts["runs"]:
+            lines = [line for line in read_lines(WORK / name / run / "metrics.jsonl") if "eval/accuracy" in line]
+            points = [(line["seconds/train_elapsed"], line["eval/accuracy"]) for line in lines]
+            curves.setdefault(arm_name, []).append(tuple(zip(*points, strict=True)))
+    grid = common_grid([run for runs in curves.values() for run in runs])
+    found = {
+        name: bootstrap_speedup(curves[part["baseline"]], runs, grid=grid, fraction=fraction)
+        for name, runs in curves.items()
+    }
+    return {name: [interval.point, interval.low, interval.high] for name, interval in found.items()}
 
 
 def table(part: dict[str, Any]) -> list[str]:
@@ -237,6 +278,7 @@ PARTS = {
     "tune": tune,
     "map": speedup_map,
     "versus": versus,
+    "kept": kept,
     "rules": rules,
     "harder": harder,
     "publish": publish,
