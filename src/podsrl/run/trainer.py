@@ -193,8 +193,9 @@ class Trainer:
     def update(self, batch: Batch | None) -> tuple[UpdateStats, float]:
         """`optim.num_epochs` optimizer steps on one batch; stats and gradient norm of the last. None: nothing."""
         stats, norm = NO_UPDATE, 0.0
-        for _ in range(self.config.optim.num_epochs if batch is not None else 0):
-            assert batch is not None
+        if batch is None:
+            return stats, norm
+        for _ in range(self.config.optim.num_epochs):
             stats = self.forward_backward(batch)
             norm = self.optim_step()
         return stats, norm
