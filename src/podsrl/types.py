@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "aborted", "invalid"]
-"""stop: a stop token was sampled (the last token); length: the token limit; aborted: from outside; invalid: the model's
-logits were no numbers."""
+"""stop: the last token is a stop token or completes a stop string; length: the token limit; aborted: from outside;
+invalid: the model's logits were no numbers."""
 
 DropReason = Literal["not_selected", "invalid", "group_too_small"]
 """not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts."""
@@ -53,13 +53,16 @@ class Completion:
     index: int
     """Which of the request's rollouts, 0 .. n-1."""
     token_ids: tuple[int, ...]
-    """T tokens; a sampled stop token is included."""
+    """T tokens; a sampled stop token, or the token that completes a stop string, is included."""
     logprobs: tuple[float, ...]
     """T natural logs: the behaviour policy's probability of each token under the distribution it was sampled from
     (after temperature, top-k, top-p, min-p)."""
     finish_reason: FinishReason
     version: int
-    """How many weight updates the policy that made it had seen."""
+    """How many weight updates the policy that made its first token had seen."""
+    raw_logprobs: tuple[float, ...] = ()
+    """T natural logs: the behaviour policy's own probability of each token, at temperature 1 and without filters;
+    empty where not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

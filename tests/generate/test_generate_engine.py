@@ -147,23 +147,48 @@ def test_no_requests_give_no_completions(qwen2: Any) -> None:
     assert run(qwen2, []) == {}
 
 
-def test_a_prompt_is_read_once_for_all_its_rollouts_and_finished_rows_leave_the_batch(make_model: Any) -> None:
+def shared_rows(prefixes: Iterable[Sequence[int]]) -> int:
+    """Rows that a step needs: one for each distinct beginning."""
+    return len({tuple(prefix) for prefix in prefixes})
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_a_prompt_is_read_once_and_rollouts_with_the_same_tokens_so_far_share_a_row(
+    make_model: Any, temperature: float
+) -> None:
     model = make_model("qwen2")
     shapes: list[tuple[int, ...]] = []
     model.model.embed_tokens.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
-    sampling = Sampling(max_new_tokens=12, stop_token_ids=tuple(range(1, 99, 6)))
-    found = run(model, [Request("a", (5, 7, 9), 8, sampling), Request("b", (8,), 8, sampling)])
-    lengths = [len(completion.token_ids) for completion in found.values()]
-    live = [sum(length > step for length in lengths) for step in range(1, 12)]
-    assert shapes == [(2, 3), *((rows, 1) for rows in live if rows > 0)]
-    assert len(set(lengths)) > 3
+    sampling = Sampling(temperature=temperature, max_new_tokens=12, stop_token_ids=tuple(range(1, 99, 6)))
+    engine = Engine(model, forward="model")
+    shapes.clear()
+    found = by_key(engine.generate([Request("a", (5, 7, 9), 8, sampling), Request("b", (8,), 8, sampling)]))
+    rows = [
+        shared_rows((key[0], *c.token_ids[:step]) for key, c in found.items() if len(c.token_ids) > step)
+        for step in range(1, 12)
+    ]
+    assert shapes == [(2, 3), *((count, 1) for count in rows if count > 0)]
+    assert engine.stats.forwarded == sum(rows)
+    assert engine.stats.tokens == sum(len(completion.token_ids) for completion in found.values())
+    assert (engine.stats.forwarded < 0.7 * engine.stats.tokens) == (temperature < 1)
 
 
-def test_the_peak_of_key_value_bytes_counts_every_slot_at_full_length(qwen2: Any) -> None:
-    engine = Engine(qwen2, num_slots=6)
-    list(engine.generate(requests(GREEDY, 4)))
-    layers, kinds, rows, heads, length, width, float32 = 2, 2, 6, 2, 7 + 12, 8, 4
-    assert engine.peak_kv_bytes == layers * kinds * rows * heads * length * width * float32
+def test_bounded_memory_holds_the_pool_the_waiting_prompts_and_nothing_beyond_the_bound(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    token = engine.forward.layout.token_bytes
+    assert token == 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width, float32
+    bound = 7 * (7 + 11) * token
+    engine = Engine(qwen2, kv_cache_bytes=bound)
+    wanted = requests(MIXED, 5)
+    assert tokens(by_key(engine.generate(wanted))) == tokens(run(qwen2, wanted))
+    assert engine.memory is not None and engine.memory.num_slots == 6
+    assert 6 * 18 * token <= engine.peak_kv_bytes <= bound
+
+
+def test_a_request_that_can_never_fit_is_refused_with_the_numbers(qwen2: Any) -> None:
+    engine = Engine(qwen2, kv_cache_bytes=18 * 256 - 1)
+    with pytest.raises(UsageError, match=r"kv_cache_bytes = 4,607: request 'r1' alone needs 4,608 \(7 prompt tokens"):
+        engine.generate(requests(GREEDY))
 
 
 # --- how a completion ends ---
@@ -228,7 +253,7 @@ def test_nan_logits_in_the_middle_keep_the_tokens_before_them(qwen2: Any) -> Non
 
 
 def abortable(model: Any) -> tuple[Engine, list[Request], int]:
-    """Three requests in one wave, of which "early" stops after a few tokens."""
+    """Three requests, of which "early" stops after a few tokens."""
     whole = reference(model, PROMPTS[1], 12)
     stop = whole[2]
     assert stop not in whole[:2]
@@ -248,9 +273,9 @@ def test_an_abort_between_two_yields_ends_only_that_request(qwen2: Any) -> None:
     for index in range(3):
         aborted = found["a", index]
         assert aborted.finish_reason == "aborted"
-        assert aborted.token_ids == whole["a", index].token_ids[: early + 1]
-        assert aborted.logprobs == whole["a", index].logprobs[: early + 1]
-    assert found["b", 0] == whole["b", 0]
+        assert aborted.token_ids == whole["a", index].token_ids[:early]
+        assert aborted.logprobs == whole["a", index].logprobs[:early]
+    assert found["b", 0].token_ids == whole["b", 0].token_ids and found["b", 0].finish_reason == "length"
     assert len(found) == 4
 
 
@@ -271,7 +296,7 @@ def test_an_aborted_request_that_waits_for_a_slot_still_yields_each_completion_o
     engine.abort(["r3"])
     found = by_key(running)
     assert len(found) == 7
-    assert [(found["r3", i].finish_reason, len(found["r3", i].token_ids)) for i in (0, 1)] == [("aborted", 1)] * 2
+    assert [(found["r3", i].finish_reason, len(found["r3", i].token_ids)) for i in (0, 1)] == [("aborted", 0)] * 2
     assert {len(c.token_ids) for key, c in found.items() if key[0] != "r3"} == {12}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from podsrl.generate.random import uniforms
+from podsrl.generate.random import request_key, row_keys, uniforms_at
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -24,6 +25,13 @@ def slow_uniform(seed: int, request_id: str, index: int, position: int) -> float
     key = int.from_bytes(hashlib.blake2b(f"{seed}/{request_id}".encode(), digest_size=8).digest(), "little")
     row = finalise((key + finalise((index + GOLDEN) & MASK)) & MASK)
     return (finalise((row + (position + 1) * GOLDEN) & MASK) >> 11) / 2**53
+
+
+def uniforms(seed: int, request_ids: list[str], indices: list[int], num_positions: int) -> npt.NDArray[np.float64]:
+    """The first numbers of every rollout, [B, T], asked for step by step."""
+    keys = row_keys([request_key(seed, request_id) for request_id in request_ids], indices)
+    steps = [uniforms_at(keys, np.full(len(keys), t)) for t in range(num_positions)]
+    return np.stack(steps, axis=1)
 
 
 def test_the_finaliser_of_the_twin_gives_the_published_splitmix64_sequence_for_seed_1234567() -> None:
@@ -47,6 +55,21 @@ def test_numbers_never_change_from_one_release_to_the_next() -> None:
     assert uniforms(1, ["a"], [0], 1).tolist() == [[0.055764217180693354]]
 
 
+def test_each_rollout_of_a_step_gets_the_number_of_its_own_position() -> None:
+    ids, indices, positions = ["a", "b", "a", "a"], [0, 0, 5, 0], [3, 0, 2**20, 4]
+    keys = row_keys([request_key(7, i) for i in ids], indices)
+    wanted = [slow_uniform(7, *where) for where in zip(ids, indices, positions, strict=True)]
+    assert uniforms_at(keys, positions).tolist() == wanted
+    assert uniforms_at(keys, np.array(positions)).tolist() == wanted
+
+
+def test_nothing_is_written_into_keys_or_positions() -> None:
+    keys, positions = row_keys([request_key(0, "a")] * 3, [0, 1, 2]), np.arange(3)
+    before = keys.copy(), positions.copy()
+    uniforms_at(keys, positions)
+    assert (keys == before[0]).all() and (positions == before[1]).all()
+
+
 def test_a_row_does_not_depend_on_the_others_nor_on_how_many_positions_are_asked() -> None:
     alone = uniforms(5, ["x"], [7], 3)
     among = uniforms(5, ["y", "x", "x"], [7, 7, 8], 10)
@@ -58,7 +81,7 @@ def test_a_row_does_not_depend_on_the_others_nor_on_how_many_positions_are_asked
 def test_numbers_along_every_axis_are_uniform_and_uncorrelated(axis: str) -> None:
     size = 20_000
     if axis == "positions":
-        numbers = uniforms(3, ["a"], [0], size)[0]
+        numbers = uniforms_at(row_keys([request_key(3, "a")] * size, [0] * size), np.arange(size))
     elif axis == "rollouts":
         numbers = uniforms(3, ["a"] * size, list(range(size)), 1)[:, 0]
     elif axis == "requests":
@@ -83,4 +106,4 @@ def test_numbers_are_multiples_of_two_to_the_minus_53_and_use_the_lowest_bit() -
 
 
 def test_no_rows_give_no_numbers() -> None:
-    assert uniforms(0, [], [], 4).shape == (0, 4)
+    assert uniforms_at(row_keys([], []), []).tolist() == []

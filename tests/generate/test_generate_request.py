@@ -45,6 +45,32 @@ def test_an_empty_prompt_is_refused() -> None:
         Request("q", ())
 
 
+@pytest.mark.parametrize("temperature", [0.0, -0.5, math.nan])
+def test_no_temperature_is_told_how_to_decode_greedily(temperature: float) -> None:
+    with pytest.raises(UsageError, match=r"temperature = .*above 0 \(for greedy decoding set top_k = 1\)"):
+        Sampling(temperature=temperature)
+
+
+@pytest.mark.parametrize("strings", [("",), ("a", "")])
+def test_an_empty_stop_string_is_refused(strings: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"stop_strings = .*wanted no empty string"):
+        Sampling(stop_strings=strings)
+
+
+def test_a_single_stop_string_outside_a_tuple_is_refused_rather_than_taken_letter_by_letter() -> None:
+    with pytest.raises(UsageError, match="stop_strings = 'end': wanted a tuple"):
+        Sampling(stop_strings="end")  # type: ignore[arg-type]  # what a caller may well write
+
+
+def test_stops_given_as_lists_are_kept_as_tuples_so_that_equal_samplings_are_one() -> None:
+    ids, strings = [4, 5], ["a", "b"]
+    sampling = Sampling(stop_token_ids=ids, stop_strings=strings)  # type: ignore[arg-type]  # as a caller may write it
+    ids.append(6)
+    strings.append("c")
+    assert (sampling.stop_token_ids, sampling.stop_strings) == ((4, 5), ("a", "b"))
+    assert {sampling: 1}[Sampling(stop_token_ids=(4, 5), stop_strings=("a", "b"))] == 1
+
+
 @pytest.mark.parametrize("num_rollouts", [0, -2])
 def test_fewer_than_one_rollout_is_refused(num_rollouts: int) -> None:
     with pytest.raises(UsageError, match=f"num_rollouts of request 'q' = {num_rollouts}: wanted at least 1"):

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from podsrl.generate import Sampling
 from podsrl.generate import sampler as sampler_module
-from podsrl.generate.random import uniforms
-from podsrl.generate.sampler import filtered_logprobs, sample
+from podsrl.generate.random import request_key, row_keys, uniforms_at
+from podsrl.generate.sampler import Drawn, draw, draw_mixed, filtered_logprobs
 
 FILTERS = [
     Sampling(),
@@ -31,6 +32,17 @@ NAMES = [f"T{s.temperature}_k{s.top_k}_p{s.top_p}_m{s.min_p}" for s in FILTERS]
 
 def draws(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+def numbers_for(count: int) -> Tensor:
+    """A uniform number for each of `count` rollouts of one request."""
+    keys = row_keys([request_key(4, "a")] * count, range(count))
+    return torch.from_numpy(uniforms_at(keys, [0] * count))
+
+
+def same(left: Tensor, right: Tensor) -> bool:
+    """Bit for bit, NaN being equal to NaN."""
+    return torch.equal(left.nan_to_num(7), right.nan_to_num(7))
 
 
 def random_logits(rows: int, vocabulary: int, seed: int = 0) -> Tensor:
@@ -97,82 +109,225 @@ def test_min_p_keeps_a_token_at_exactly_its_fraction() -> None:
 
 def test_tokens_are_the_inverse_of_the_cumulative_distribution() -> None:
     logits = torch.tensor([[0.1, 0.6, 0.3]]).log().expand(6, 3)
-    tokens, logprobs = sample(logits, draws(0.0, 0.09, 0.11, 0.69, 0.71, 0.999), Sampling())
-    assert tokens.tolist() == [0, 0, 1, 1, 2, 2]
+    drawn = draw(logits, None, draws(0.0, 0.09, 0.11, 0.69, 0.71, 0.999), Sampling())
+    assert drawn.tokens.tolist() == [0, 0, 1, 1, 2, 2]
     wanted = [math.log(p) for p in (0.1, 0.1, 0.6, 0.6, 0.3, 0.3)]
-    assert logprobs.tolist() == pytest.approx(wanted, abs=1e-6)
+    assert drawn.logprobs.tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def chi_square(counts: list[int], wanted: dict[int, float]) -> float:
+    total = sum(counts)
+    return sum((counts[i] - total * p) ** 2 / (total * p) for i, p in wanted.items())
+
+
+def limit(wanted: dict[int, float]) -> float:
+    """Mean and four deviations of the statistic for a right sampler."""
+    freedom = len(wanted) - 1
+    return freedom + 4 * math.sqrt(2 * freedom)
+
+
+LOGITS = [0.0, 2.0, -1.0, 1.0, 1.0, -3.0, 0.5, 2.5, -math.inf, 1.5, -0.5, 0.2]
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
 def test_draws_follow_the_exact_distribution(sampling: Sampling, distribution: Any) -> None:
-    logits = [0.0, 2.0, -1.0, 1.0, 1.0, -3.0, 0.5, 2.5, -math.inf, 1.5, -0.5, 0.2]
-    ids = [f"request {i}" for i in range(100)]
-    numbers = uniforms(4, [i for i in ids for _ in range(40)], list(range(40)) * 100, 10).reshape(-1)
-    tokens, logprobs = sample(torch.tensor(logits).expand(len(numbers), -1), torch.from_numpy(numbers), sampling)
-    wanted = distribution(logits, sampling)
-    counts = torch.bincount(tokens, minlength=len(logits)).tolist()
-    assert sum(counts[i] for i in wanted) == len(numbers) == 40_000
-    chi_square = sum((counts[i] - 40_000 * p) ** 2 / (40_000 * p) for i, p in wanted.items())
-    freedom = len(wanted) - 1
-    assert chi_square <= freedom + 4 * math.sqrt(2 * freedom)
+    size = 40_000
+    rows = torch.arange(size) % 3  # three equal rows, so that a rollout's row does not matter either
+    drawn = draw(torch.tensor([LOGITS] * 3), rows, numbers_for(size), sampling)
+    wanted = distribution(LOGITS, sampling)
+    counts = torch.bincount(drawn.tokens, minlength=len(LOGITS)).tolist()
+    assert sum(counts[i] for i in wanted) == size
+    assert chi_square(counts, wanted) <= limit(wanted)
     for i in wanted:
-        drawn = logprobs[tokens == i]
-        assert drawn.tolist() == pytest.approx([math.log(wanted[i])] * len(drawn), abs=1e-5)
+        logprobs = drawn.logprobs[drawn.tokens == i]
+        assert logprobs.tolist() == pytest.approx([math.log(wanted[i])] * len(logprobs), abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.95, 1.05])
+def test_the_distribution_test_would_see_a_sampler_whose_temperature_is_wrong_by_a_twentieth(
+    temperature: float, distribution: Any
+) -> None:
+    drawn = draw(torch.tensor([LOGITS] * 40_000), None, numbers_for(40_000), Sampling(temperature=temperature))
+    wanted = distribution(LOGITS, Sampling())
+    counts = torch.bincount(drawn.tokens, minlength=len(LOGITS)).tolist()
+    assert chi_square(counts, wanted) > 2 * limit(wanted)
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.25, 0.5, 0.75, 1 - 2.0**-53])
+@pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2), Sampling(top_p=0.7), Sampling(min_p=0.3)])
-def test_a_token_of_probability_zero_is_never_drawn(uniform: float, sampling: Sampling) -> None:
+def test_a_token_of_probability_zero_is_never_drawn(
+    monkeypatch: pytest.MonkeyPatch, uniform: float, sampling: Sampling, copied_elements: int
+) -> None:
+    monkeypatch.setattr(sampler_module, "_COPIED_ELEMENTS", copied_elements)
     impossible = -torch.inf
     logits = torch.tensor([[impossible, 1.0, impossible, 1.0, -200.0, impossible]])
-    assert int(sample(logits, draws(uniform), sampling)[0]) in {1, 3}
+    assert draw(logits, torch.tensor([0]), draws(uniform), sampling).tokens.tolist() == [1 if uniform < 0.5 else 3]
 
 
-def test_the_largest_uniform_number_draws_the_last_possible_token_of_a_large_vocabulary() -> None:
+@pytest.mark.parametrize("row_of", [None, torch.arange(20)], ids=["own rows", "halved"])
+def test_the_largest_uniform_number_draws_the_last_possible_token_of_a_large_vocabulary(row_of: Tensor | None) -> None:
     logits = random_logits(20, 50_000, seed=5)
     logits[:, -3:] = -torch.inf
-    tokens, logprobs = sample(logits, draws(*[1 - 2.0**-53] * 20), Sampling())
-    assert tokens.tolist() == [49_996] * 20
-    assert logprobs.isfinite().all()
+    drawn = draw(logits, row_of, draws(*[1 - 2.0**-53] * 20), Sampling())
+    assert drawn.tokens.tolist() == [49_996] * 20
+    assert drawn.logprobs.isfinite().all()
+
+
+def test_sums_over_a_large_vocabulary_are_exact_enough_to_tell_every_token() -> None:
+    size = 200_000
+    wanted = torch.arange(0, size, 997)
+    numbers = (wanted.double() + 1e-3) / size  # as close to the edge as float32 could not tell
+    drawn = draw(torch.zeros(1, size), torch.zeros_like(wanted), numbers, Sampling())
+    assert torch.equal(drawn.tokens, wanted)
+
+
+# --- rollouts that stand on shared rows ---
+
+
+@pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
+@pytest.mark.parametrize("vocabulary", [1, 2, 3, 17, 64])
+@pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
+def test_rollouts_on_a_shared_row_draw_what_each_would_from_a_row_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, vocabulary: int, copied_elements: int
+) -> None:
+    logits = random_logits(7, vocabulary)
+    logits[3, 0] = torch.nan
+    row_of = torch.randint(7, (60,), generator=torch.Generator().manual_seed(1))
+    row_of[row_of == 5] = 0  # a row that nobody stands on
+    alone = draw(logits[row_of], None, numbers_for(60), sampling)
+    monkeypatch.setattr(sampler_module, "_COPIED_ELEMENTS", copied_elements)
+    shared = draw(logits, row_of, numbers_for(60), sampling)
+    assert torch.equal(shared.tokens, alone.tokens)
+    assert same(shared.logprobs, alone.logprobs) and same(shared.raw_logprobs, alone.raw_logprobs)
+    assert shared.logprobs.isnan().tolist() == (row_of == 3).tolist()
 
 
 @pytest.mark.parametrize("elements", [1, 20, 21, 100])
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("sampling", [FILTERS[0], FILTERS[-1]], ids=["plain", "filtered"])
 def test_rows_taken_in_chunks_give_the_same_tokens(
-    monkeypatch: pytest.MonkeyPatch, elements: int, sampling: Sampling
+    monkeypatch: pytest.MonkeyPatch, elements: int, is_shared: bool, sampling: Sampling
 ) -> None:
     logits = random_logits(23, 10)
     logits[4] = torch.nan
-    numbers = torch.from_numpy(uniforms(0, ["a"] * 23, list(range(23)), 1)[:, 0])
-    tokens, logprobs = sample(logits, numbers, sampling)
-    monkeypatch.setattr(sampler_module, "_CHUNK_ELEMENTS", elements)
-    chunked_tokens, chunked_logprobs = sample(logits, numbers, sampling)
-    assert torch.equal(tokens, chunked_tokens)
-    assert torch.equal(logprobs.nan_to_num(7), chunked_logprobs.nan_to_num(7))
+    row_of = torch.arange(70) * 5 % 17 if is_shared else None  # rows 17 to 22 have nobody
+    numbers = numbers_for(70 if is_shared else 23)
+    whole = draw(logits, row_of, numbers, sampling)
+    monkeypatch.setattr(sampler_module, "_CPU_CHUNK_ELEMENTS", elements)
+    chunked = draw(logits, row_of, numbers, sampling)
+    assert torch.equal(whole.tokens, chunked.tokens)
+    assert same(whole.logprobs, chunked.logprobs) and same(whole.raw_logprobs, chunked.raw_logprobs)
+
+
+def test_a_large_vocabulary_is_never_copied_for_every_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    select = torch.Tensor.index_select
+
+    def watched(self: Tensor, *args: Any) -> Tensor:
+        result = select(self, *args)
+        seen.append(result.numel())
+        return result
+
+    monkeypatch.setattr(torch.Tensor, "index_select", watched)
+    draw(random_logits(2, 30_000), torch.arange(64) % 2, numbers_for(64), Sampling())
+    assert max(seen) == 64
+
+
+# --- log-probabilities of the model's own distribution ---
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
-def test_broken_logits_give_nan_in_their_own_row_only(sampling: Sampling) -> None:
+def test_raw_logprobs_are_those_at_temperature_one_without_filters(sampling: Sampling) -> None:
+    logits, row_of = random_logits(5, 23), torch.arange(40) % 5
+    drawn = draw(logits, row_of, numbers_for(40), sampling)
+    for row, token, raw in zip(row_of.tolist(), drawn.tokens.tolist(), drawn.raw_logprobs.tolist(), strict=True):
+        weights = [math.exp(x) for x in logits[row].tolist()]
+        assert raw == pytest.approx(math.log(weights[token] / math.fsum(weights)), abs=1e-5)
+
+
+@pytest.mark.parametrize(("sampling", "is_one"), [(Sampling(), True), *((s, False) for s in FILTERS[1:])])
+@pytest.mark.parametrize("elements", [1 << 20, 10])
+def test_both_logprobs_are_one_tensor_exactly_where_nothing_changes_the_distribution(
+    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, is_one: bool, elements: int
+) -> None:
+    monkeypatch.setattr(sampler_module, "_CPU_CHUNK_ELEMENTS", elements)
+    drawn = draw(random_logits(3, 10), None, numbers_for(3), sampling)
+    assert (drawn.raw_logprobs is drawn.logprobs) == is_one
+
+
+# --- several ways of sampling in one batch ---
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_rollouts_sampled_in_different_ways_draw_what_they_would_among_their_own_kind(is_shared: bool) -> None:
+    count = 54
+    logits = random_logits(12 if is_shared else count, 19)
+    logits[2] = torch.inf
+    row_of = torch.arange(count) * 7 % 12 if is_shared else None
+    sampling_of = np.arange(count) % len(FILTERS)
+    mixed = draw_mixed(logits, row_of, numbers_for(count), FILTERS, sampling_of)
+    for i, sampling in enumerate(FILTERS):
+        members = torch.from_numpy(np.flatnonzero(sampling_of == i))
+        rows = members if row_of is None else row_of[members]
+        alone = draw(logits[rows], None, numbers_for(count)[members], sampling)
+        assert torch.equal(mixed.tokens[members], alone.tokens)
+        assert same(mixed.logprobs[members], alone.logprobs)
+        assert same(mixed.raw_logprobs[members], alone.raw_logprobs)
+
+
+def test_samplings_that_differ_only_in_how_a_completion_ends_are_drawn_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Sampling] = []
+
+    def watched(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
+        calls.append(sampling)
+        return draw(logits, row_of, uniform, sampling)
+
+    monkeypatch.setattr(sampler_module, "draw", watched)
+    hot = [Sampling(max_new_tokens=n, stop_token_ids=(n,), stop_strings=("x" * n,)) for n in (1, 2, 3)]
+    logits, numbers = random_logits(9, 30), numbers_for(9)
+    mixed = draw_mixed(logits, None, numbers, hot, np.arange(9) % 3)
+    assert len(calls) == 1
+    assert torch.equal(mixed.tokens, draw(logits, None, numbers, Sampling()).tokens)
+    draw_mixed(logits, None, numbers, [*hot, Sampling(top_k=2)], np.arange(9) % 4)
+    assert len(calls) == 3
+
+
+# --- broken logits, half precision ---
+
+
+@pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
+def test_broken_logits_give_nan_in_their_own_row_only(
+    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, is_shared: bool, copied_elements: int
+) -> None:
+    monkeypatch.setattr(sampler_module, "_COPIED_ELEMENTS", copied_elements)
     logits = random_logits(6, 12)
+    row_of = torch.arange(6) if is_shared else None
     numbers = draws(0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-    tokens, logprobs = sample(logits, numbers, sampling)
+    healthy = draw(logits, row_of, numbers, sampling)
     broken = logits.clone()
     broken[1, 3] = torch.nan
     broken[3, 0] = torch.inf
     broken[4] = -torch.inf
-    broken_tokens, broken_logprobs = sample(broken, numbers, sampling)
-    assert broken_logprobs.isnan().tolist() == [False, True, False, True, True, False]
-    assert broken_tokens[[1, 3, 4]].tolist() == [0, 0, 0]
-    assert torch.equal(broken_tokens[[0, 2, 5]], tokens[[0, 2, 5]])
-    assert torch.equal(broken_logprobs[[0, 2, 5]], logprobs[[0, 2, 5]])
+    found = draw(broken, row_of, numbers, sampling)
+    assert found.logprobs.isnan().tolist() == [False, True, False, True, True, False]
+    assert found.raw_logprobs.isnan().tolist() == [False, True, False, True, True, False]
+    assert found.tokens[[1, 3, 4]].tolist() == [0, 0, 0]
+    assert torch.equal(found.tokens[[0, 2, 5]], healthy.tokens[[0, 2, 5]])
+    assert torch.equal(found.logprobs[[0, 2, 5]], healthy.logprobs[[0, 2, 5]])
 
 
-def test_half_precision_logits_are_taken_and_nothing_is_written_into_them() -> None:
-    logits = random_logits(4, 9).bfloat16()
-    before = logits.clone()
+def test_half_precision_logits_are_taken_and_nothing_is_written_into_what_is_given() -> None:
+    logits, row_of = random_logits(3, 9).bfloat16(), torch.tensor([0, 2, 1, 2])
     numbers = draws(0.1, 0.4, 0.6, 0.9)
-    tokens, logprobs = sample(logits, numbers, Sampling(top_p=0.9, top_k=5, min_p=0.1, temperature=0.9))
-    assert torch.equal(logits, before)
-    assert logprobs.dtype == torch.float32 and tokens.dtype == torch.int64
-    same_tokens, _ = sample(logits.float(), numbers, Sampling(top_p=0.9, top_k=5, min_p=0.1, temperature=0.9))
-    assert torch.equal(tokens, same_tokens)
+    before = logits.clone(), row_of.clone(), numbers.clone()
+    sampling = Sampling(top_p=0.9, top_k=5, min_p=0.1, temperature=0.9)
+    drawn = draw(logits, row_of, numbers, sampling)
+    draw_mixed(logits, row_of, numbers, [sampling, Sampling()], np.array([0, 1, 1, 0]))
+    assert torch.equal(logits, before[0]) and torch.equal(row_of, before[1]) and torch.equal(numbers, before[2])
+    assert {drawn.logprobs.dtype, drawn.raw_logprobs.dtype} == {torch.float32} and drawn.tokens.dtype == torch.int64
+    assert torch.equal(drawn.tokens, draw(logits.float(), row_of, numbers, sampling).tokens)

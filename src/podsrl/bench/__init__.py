@@ -7,7 +7,11 @@ from typing import Any, Protocol
 
 from rich.table import Table
 
-BENCHES = {"select": "podsrl.bench.select", "loop": "podsrl.bench.loop"}
+BENCHES = {
+    "select": "podsrl.bench.select",
+    "loop": "podsrl.bench.loop",
+    "engine": "podsrl.bench.engine",
+}
 
 
 class Bench(Protocol):

@@ -17,6 +17,8 @@ READ = (
     "rollouts.max_new_tokens",
     "rollouts.max_prompt_tokens",
     "rollouts.num_slots",
+    "rollouts.kv_cache_bytes",
+    "rollouts.scheduler",
     "seed",
 )
 """What an evaluation reads of a training config."""

@@ -6,9 +6,10 @@ Reading TOML and flags is `config/load.py`. Nothing here imports torch.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -54,6 +55,15 @@ class TaskConfig(Section):
     """Held-out questions for evaluation, never trained on."""
 
 
+def parse_bytes(value: Any) -> Any:
+    """"512MiB" -> 536870912; numbers, and what is no such text, are left to the field's own check."""
+    units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        return value
+    return int(float(match[1]) * units[match[2]])
+
+
 class RolloutConfig(Section):
     """How many completions are generated, and how they are sampled."""
 
@@ -72,7 +82,13 @@ class RolloutConfig(Section):
     max_new_tokens: Count = 64
     """Token limit of a completion."""
     num_slots: Annotated[int, Field(ge=0)] = 0
-    """Rows generated at once, in training and evaluation: bounds the key-value memory; 0 for all of a step together."""
+    """Most rollouts generated at once, in training and evaluation; 0 for as many as `kv_cache_bytes` holds, or all."""
+    kv_cache_bytes: Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)] = 0
+    """Bound of the key-value memory of generation, in bytes or as text ("512MiB", "2GiB"); 0 for none."""
+    scheduler: str = "continuous"
+    """Which rollouts run when not all fit: "continuous", "dynamic", "micro" or "full", perhaps with a refill order
+    ("continuous+ljf"); see docs/engine.md. No schedule changes a rollout's tokens, but orders that learn lengths may
+    change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
     """A longer prompt is an error at start, never a silent truncation."""
 

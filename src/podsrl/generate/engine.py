@@ -1,27 +1,48 @@
-"""The in-process engine: requests -> completions, with the model's own forward.
+"""The in-process engine: requests -> completions, by continuous batching on one model.
 
-    rows, waves     requests are cut into rows (one a completion), and rows into waves of at most `num_slots`
-    prefill         every distinct prompt of a wave is read once; its keys and values are copied to its rows
-    step            forward one token a row -> sample -> finished rows leave, live ones close ranks -> repeat
+A step, in order (core.py):
 
-Any Hugging Face decoder whose layers keep full keys and values runs on it. Weights are used in place: a trainer that
-updates the same model has nothing to copy.
+    start     the scheduler names the rollouts that start now; each distinct prompt is read once
+    forward   one token a row, for all rows; rollouts with the same tokens so far share a row (batch.py)
+    draw      one token a rollout
+    leave     finished rollouts are handed out; rows split where their rollouts differ, and close ranks
+
+Any Hugging Face decoder that keeps full keys and values runs on it. Weights are used in place: a trainer that updates
+the same model has nothing to copy. Whatever the slots, the schedule and the steering, a rollout gets the tokens it
+would get alone (in float32; in bfloat16 a sum may round differently with the batch, and so may a token).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.generate.cache import new_prompt_cache
-from podsrl.generate.request import Request, Sampling
-from podsrl.generate.wave import Row, Wave
+from podsrl.generate.check import check_requests
+from podsrl.generate.core import Core, Ended, Hook
+from podsrl.generate.forward import Forward, choose_forward
+from podsrl.generate.job import Job
+from podsrl.generate.lengths import Predictor
+from podsrl.generate.memory import MemoryPlan, plan_memory
+from podsrl.generate.pool import KVPool
+from podsrl.generate.random import request_key, row_keys
+from podsrl.generate.request import Request
+from podsrl.generate.run import Key, Run, State
+from podsrl.generate.scheduler import Limits, Scheduler, make_scheduler
+from podsrl.generate.shelf import Shelf
+from podsrl.generate.stats import EngineStats, Span
+from podsrl.generate.stop import StopStrings
 from podsrl.types import Completion
+
+Ids = Iterable[str | Key]
+"""Request ids, or (request id, rollout index) pairs."""
+_NO_BOUND = 1 << 31
+_SPARE_BYTES = 64 << 20
+"""A pool up to this size waits for the next call: clearing new memory can cost more than a small model's steps."""
 
 
 class Engine:
@@ -29,44 +50,178 @@ class Engine:
 
     Args:
         model: a Hugging Face causal language model; used in place, on its own device.
-        num_slots: rows generated at once; None: all rows of a call together.
+        num_slots: most rollouts alive at once; None: as many as `kv_cache_bytes` holds, or all.
+        kv_cache_bytes: bound of the key-value memory of rows, shared prompts and paused rollouts; None: no bound.
+        scheduler: "full", "micro", "continuous" or "dynamic", perhaps with a refill order ("continuous+ljf"), or an
+            object of your own (see scheduler.py).
+        predictor: of lengths, for the refill orders that use one; None: the scheduler's default.
         seed: with a request's id, a rollout's index and a token's position it decides every random number, so the same
             request gives the same tokens in any batch.
+        tokenizer: needed only for requests with stop strings.
+        forward: "fast" or "model" to insist on one of the decode steps; None: the fast one where it covers the model.
+
+    Raises:
+        UsageError: an argument out of range, or a model that cannot be run.
 
     Example:
         >>> engine = Engine(model, seed=1)                                     # doctest: +SKIP
         >>> [c.token_ids for c in engine.generate([Request("a", (5, 7), 2)])]  # doctest: +SKIP
     """
 
-    def __init__(self, model: Any, *, num_slots: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        num_slots: int | None = None,
+        kv_cache_bytes: int | None = None,
+        scheduler: str | Scheduler = "continuous",
+        predictor: Predictor | None = None,
+        seed: int = 0,
+        tokenizer: Any = None,
+        forward: Literal["fast", "model"] | None = None,
+    ) -> None:
         if num_slots is not None and num_slots < 1:
             raise UsageError(f"num_slots = {num_slots}: wanted at least 1, or None for no limit")
+        if kv_cache_bytes is not None and kv_cache_bytes < 1:
+            raise UsageError(f"kv_cache_bytes = {kv_cache_bytes}: wanted at least 1, or None for no bound")
+        make_scheduler(scheduler, Limits(num_slots=1, num_tokens=1), predictor)  # a wrong name is told now
         self.model = model
         self.num_slots = num_slots
+        self.kv_cache_bytes = kv_cache_bytes
         self.seed = seed
         self.version = 0
         self.peak_kv_bytes = 0
         """Largest key-value memory held so far, in bytes; set it to 0 to measure anew."""
-        self._aborted: set[str] = set()
+        self.stats = EngineStats()
+        self.trace: list[Span] | None = None
+        """Set it to a list before a call, and every stay of a rollout in the batch is appended."""
+        self.hooks: list[Hook] = []
+        """Called in every step between forward and draw, with a `StepView`; they may use all verbs."""
+        self.memory: MemoryPlan | None = None
+        """What the last call's memory was divided into."""
+        self.forward: Forward = choose_forward(model, forward)
+        self._scheduler_option, self._predictor, self._tokenizer = scheduler, predictor, tokenizer
+        self._scheduler: Scheduler | None = None
+        self._scheduler_limits: Limits | None = None
+        self._spare_pool: KVPool | None = None
+        self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
+        self._runs: dict[str, list[Run]] = {}  # unfinished ones by request id
+        self._core: Core | None = None
+        self._ended: list[Ended] = []  # by a verb, handed out with the next step
+        self._num_arrived = 0
+        self._was_training = False
+
+    # --- to generate ---
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Yield every completion as it finishes.
+        """Yield every completion as it finishes, until only paused rollouts are left.
 
         Raises:
-            UsageError: before anything is generated: a repeated id, or a prompt that with its limit exceeds the model's
-                window.
+            UsageError: before anything is generated: a repeated id, a prompt that with its limit exceeds the model's
+                window, a request that can never fit in `kv_cache_bytes`, stop strings without a tokenizer.
         """
         wanted = list(requests)
         self._check(wanted)
-        self._aborted.clear()
-        return self._run(wanted)
+        return self._generate(wanted)
 
-    def abort(self, ids: Iterable[str]) -> None:
-        """End these requests' unfinished completions, at the next step, with finish reason "aborted"."""
-        self._aborted.update(ids)
+    def submit(self, requests: Iterable[Request]) -> None:
+        """Let requests wait for the next `step`; also while others run.
+
+        Raises:
+            UsageError: as `generate`.
+        """
+        wanted = list(requests)
+        self._check(wanted)
+        for request in wanted:
+            self._runs[request.id] = self._new_runs(request)
+        self._enqueue([run for request in wanted for run in self._runs[request.id]])
+
+    def step(self) -> list[Completion]:
+        """Let rollouts start, draw one token for every live one, and return those that ended."""
+        try:
+            with torch.inference_mode():
+                self._ended += [] if self._core is None else self._core.step(self.hooks)
+        except BaseException:
+            self._abandon()  # stopped half-way, the arrays do not fit together any more
+            raise
+        return self._hand_out()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Rollouts that wait or run; paused ones do not count."""
+        return 0 if self._core is None else self._core.num_active
+
+    def states(self) -> dict[Key, State]:
+        """Every unfinished rollout: "pending", "live" or "paused"."""
+        return {run.key: run.state for runs in self._runs.values() for run in runs}
+
+    def plan(self, requests: Iterable[Request]) -> MemoryPlan:
+        """How the memory would be divided for these requests; nothing is generated.
+
+        Raises:
+            UsageError: one of them can never fit in `kv_cache_bytes`.
+        """
+        return plan_memory(list(requests), self.forward.layout.token_bytes, self.num_slots, self.kv_cache_bytes)
+
+    # --- to steer ---
+
+    def abort(self, ids: Ids) -> None:
+        """End these rollouts with finish reason "aborted" and their tokens so far; ids not alive are passed over."""
+        runs = self._find(ids)
+        self._withdraw(runs)
+        for run in runs:
+            if run.kept is not None and self._core is not None:
+                self._core.shelf.discard(run.kept)
+            run.kept, run.state = None, "ended"
+            self._ended.append((run, "aborted"))
+
+    def pause(self, ids: Ids, *, keep_kv: bool = True) -> None:
+        """Take these rollouts out of the batch; their tokens are kept until `resume`.
+
+        Args:
+            ids: requests or rollouts; those that are not alive are passed over.
+            keep_kv: also keep the keys and values, where the memory's bound leaves room; otherwise, and after new
+                weights, the tokens are read again at `resume`.
+        """
+        runs = [run for run in self._find(ids) if run.state != "paused"]
+        self._withdraw(runs, keep_kv=keep_kv)
+        for run in runs:
+            run.state = "paused"
+
+    def resume(self, ids: Ids) -> None:
+        """Let paused rollouts go on where they stopped."""
+        self._enqueue([run for run in self._find(ids) if run.state == "paused"])
+
+    def fork(self, request_id: str, index: int, *, into: str, num_rollouts: int = 1) -> None:
+        """Start new rollouts that go on from the tokens of an unfinished one, with random numbers of their own.
+
+        They belong to the new request `into`, and hold the source's tokens and log-probabilities. A fork of a live
+        rollout shares its row until they draw different tokens.
+
+        Raises:
+            UsageError: a source that is not alive, or a repeated id.
+        """
+        sources = self._find([(request_id, index)])
+        if not sources:
+            raise UsageError(f"fork of {request_id!r}, rollout {index}: it is not alive; fork before it ends")
+        source, core = sources[0], self._core
+        request = Request(into, source.request.prompt_ids, num_rollouts, source.request.sampling)
+        self._check([request])
+        is_live = source.state == "live" and core is not None
+        history = core.batch.history_of(source) if is_live and core is not None else source.history
+        runs = self._runs[into] = self._new_runs(request)
+        for run in runs:
+            run.history, run.version = history.copy(), source.version
+            run.job.num_tokens = len(history)
+        num_joining = core.num_free(self._limits().num_slots) if is_live and core is not None else 0
+        if core is not None:
+            core.join(runs[:num_joining], source)
+        self._enqueue(runs[num_joining:])
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Take over new weights; those that already share memory with the engine's model are not copied.
+
+        Rollouts that are alive go on with the new weights: their tokens so far are read again.
 
         Raises:
             UsageError: a name that the model does not have, or another shape.
@@ -80,46 +235,173 @@ class Engine:
                 if own[name].data_ptr() != tensor.data_ptr():
                     own[name].copy_(tensor)
         self.version = version
+        if self._core is not None:
+            self._forget_kept_memory(self._core)
+            self._core.version = version
+            self._core.must_reread = True
+        self.forward.refresh()
 
-    def _run(self, requests: list[Request]) -> Iterator[Completion]:
-        was_training = self.model.training
-        self.model.eval()
+    # --- inside ---
+
+    def _generate(self, requests: list[Request]) -> Iterator[Completion]:
+        self.submit(requests)
         try:
-            for sampling, same in groupby(requests, key=lambda request: request.sampling):
-                rows = [Row(request, index) for request in same for index in range(request.num_rollouts)]
-                for start in range(0, len(rows), self.num_slots or len(rows)):
-                    yield from self._run_wave(rows[start : start + (self.num_slots or len(rows))], sampling)
+            while self.num_unfinished > 0 or self._ended:
+                yield from self.step()
         finally:
-            self.model.train(was_training)
+            self._drop_unpaused()
 
-    def _run_wave(self, rows: Sequence[Row], sampling: Sampling) -> Iterator[Completion]:
-        wave = Wave(self.model, rows, sampling, self.seed)
-        self.peak_kv_bytes = max(self.peak_kv_bytes, wave.num_bytes)
-        version = self.version
-        while wave.num_live > 0:
-            for row, tokens, logprobs, reason in wave.step(self._aborted):
-                yield Completion(
-                    request_id=row.request.id,
-                    index=row.index,
-                    token_ids=tuple(tokens),
-                    logprobs=tuple(logprobs),
-                    finish_reason=reason,
-                    version=version,
-                )
+    def _enqueue(self, runs: Sequence[Run]) -> None:
+        if not runs:
+            return
+        self._divide_memory()
+        core = self._open()
+        core.enqueue(runs)
+
+    def _withdraw(self, runs: Sequence[Run], *, keep_kv: bool = False) -> None:
+        core = self._core
+        if core is None:
+            return
+        core.withdraw([run for run in runs if run.state == "pending"])
+        live = [run for run in runs if run.state == "live"]
+        if live:
+            core.leave(live, keep_kv=keep_kv)
+
+    def _hand_out(self) -> list[Completion]:
+        ended, self._ended = self._ended, []
+        for run, _ in ended:
+            runs = self._runs[run.request.id]
+            runs.remove(run)
+            if not runs:
+                del self._runs[run.request.id]
+        if self._core is not None:
+            self.peak_kv_bytes = max(self.peak_kv_bytes, self._core.peak_bytes)
+            if not self._runs:
+                self._close()
+        return [run.completion(reason, self.version) for run, reason in ended]
+
+    def _open(self) -> Core:
+        """The current busy period, or a new one."""
+        if self._core is None:
+            assert self.memory is not None
+            self._was_training = self.model.training
+            self.model.eval()
+            self.forward.refresh()
+            self._core = Core(
+                self.forward,
+                self._new_pool(),
+                Shelf(self.memory.shelf_bytes),
+                self._make_scheduler(),
+                self.stats,
+                self.trace,
+            )
+            self._core.version = self.version
+            self._core.stop_strings = self._stop_strings
+        return self._core
+
+    def _new_pool(self) -> KVPool:
+        assert self.memory is not None
+        slots = self._limits().num_slots
+        bounds = (None if slots == _NO_BOUND else slots, self.memory.row_tokens, self.memory.num_tokens)
+        pool = self._spare_pool
+        if pool is None or (pool.max_rows, pool.max_capacity, pool.max_tokens) != bounds:
+            pool = KVPool(self.forward.layout, max_rows=bounds[0], max_capacity=bounds[1], max_tokens=bounds[2])
+        return pool
+
+    def _close(self) -> None:
+        """Give the memory back, unless it is small, and the model its mode."""
+        if self._core is not None:
+            pool = self._core.batch.pool
+            self._spare_pool = pool if pool.num_bytes <= _SPARE_BYTES else None
+            self._core = None
+            self.model.train(self._was_training)
+
+    def _abandon(self) -> None:
+        """Forget all rollouts, paused ones too."""
+        self._runs, self._ended, self._scheduler = {}, [], None
+        self._close()
+
+    def _drop_unpaused(self) -> None:
+        """What is left when a consumer stops early is forgotten."""
+        dropped = [run for runs in self._runs.values() for run in runs if run.state != "paused"]
+        with torch.inference_mode():
+            self._withdraw(dropped)
+        for run in dropped:
+            run.state = "ended"
+            self._ended.append((run, "aborted"))
+        self._hand_out()
+
+    def _divide_memory(self) -> None:
+        """Plan the memory for all unfinished requests; where rows must be longer than they are now, start over."""
+        requests = [runs[0].request for runs in self._runs.values()]
+        plan = self.plan(requests)
+        before, self.memory = self.memory, plan
+        core = self._core
+        if core is None or before is None or plan.num_tokens is None or plan.row_tokens <= before.row_tokens:
+            return
+        waiting = [run for runs in self._runs.values() for run in runs if run.state in ("pending", "live")]
+        known = [run for run in waiting if core.knows(run)]
+        with torch.inference_mode():
+            self._withdraw(known)
+        self._forget_kept_memory(core)
+        self._core = None
+        self._scheduler = None
+        self._open().enqueue(known)
+
+    def _limits(self) -> Limits:
+        assert self.memory is not None
+        slots = self.memory.num_slots
+        if self.num_slots is None and (self.kv_cache_bytes is None or self._is_dynamic):
+            slots = _NO_BOUND
+        return Limits(num_slots=slots, num_tokens=self.memory.num_tokens)
+
+    @property
+    def _is_dynamic(self) -> bool:
+        return isinstance(self._scheduler_option, str) and self._scheduler_option.startswith("dynamic")
+
+    def _make_scheduler(self) -> Scheduler:
+        """Kept from call to call while its limits stay, since its predictions learn."""
+        limits = self._limits()
+        if self._scheduler is None or self._scheduler_limits != limits:
+            self._scheduler = make_scheduler(self._scheduler_option, limits, self._predictor)
+            self._scheduler_limits = limits
+        return self._scheduler
+
+    def _forget_kept_memory(self, core: Core) -> None:
+        """Keys and values made by other weights, or cut for another pool, are read again."""
+        core.shelf.forget_prompts()
+        for runs in self._runs.values():
+            for run in runs:
+                core.shelf.discard(run.kept)
+                run.kept = None
+
+    def _new_runs(self, request: Request) -> list[Run]:
+        num, sampling = request.num_rollouts, request.sampling
+        keys = row_keys(np.full(num, request_key(self.seed, request.id)), range(num))
+        first, self._num_arrived = self._num_arrived, self._num_arrived + num
+        length = len(request.prompt_ids)
+        jobs = [Job(request.id, i, length, sampling.max_new_tokens, order=first + i) for i in range(num)]
+        return [Run(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
+
+    def _find(self, ids: Ids) -> list[Run]:
+        """Unfinished runs of these ids, each once."""
+        found: dict[Run, None] = {}
+        for wanted in ids:
+            request_id, index = (wanted, None) if isinstance(wanted, str) else wanted
+            for run in self._runs.get(request_id, ()):
+                if run.state != "ended" and index in (None, run.index):
+                    found[run] = None
+        return list(found)
 
     def _check(self, requests: Sequence[Request]) -> None:
-        seen: set[str] = set()
-        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        for request in requests:
-            if request.id in seen:
-                raise UsageError(f"request id {request.id!r} is used twice: give every request of a call its own id")
-            seen.add(request.id)
-            total = len(request.prompt_ids) + request.sampling.max_new_tokens
-            if window is not None and total > window:
-                raise UsageError(
-                    f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
-                    f"{request.sampling.max_new_tokens}, but the model's window holds {window}: shorten one of them"
-                )
-        if requests:
-            longest = max(len(request.prompt_ids) + request.sampling.max_new_tokens for request in requests)
-            new_prompt_cache(self.model, longest)
+        check_requests(self.model, requests, self._runs)
+        self.plan(requests)
+        for strings in {request.sampling.stop_strings for request in requests}:
+            self._check_stop_strings(strings)
+
+    def _check_stop_strings(self, strings: tuple[str, ...]) -> None:
+        if not strings or strings in self._stop_strings:
+            return
+        if self._tokenizer is None:
+            raise UsageError(f"stop_strings = {strings!r}: the engine has no tokenizer: Engine(model, tokenizer=...)")
+        self._stop_strings[strings] = StopStrings(self._tokenizer, strings)

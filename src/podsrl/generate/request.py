@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from podsrl.errors import UsageError
+from podsrl.generate.stats import EngineStats
 from podsrl.types import Completion
 
 
@@ -37,14 +38,29 @@ class Sampling:
     """Token limit, at least 1."""
     stop_token_ids: tuple[int, ...] = ()
     """A completion ends with, and includes, the first of these."""
+    stop_strings: tuple[str, ...] = ()
+    """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
+    that happens; the prompt's text does not count. The engine needs a tokenizer for them (stop.py)."""
 
     def __post_init__(self) -> None:
         is_positive = math.isfinite(self.temperature) and self.temperature > 0
-        _require(is_positive, "temperature", self.temperature, "a number above 0")
+        _require(is_positive, "temperature", self.temperature, "a number above 0 (for greedy decoding set top_k = 1)")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
         _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
+        is_list = not isinstance(self.stop_strings, str)
+        _require(is_list, "stop_strings", repr(self.stop_strings), "a tuple of strings, also for a single one")
+        _require(
+            "" not in self.stop_strings, "stop_strings", self.stop_strings, "no empty string: it would stop at once"
+        )
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
+
+    @property
+    def shape(self) -> tuple[float, float, int, float]:
+        """What the distribution depends on: temperature, top-p, top-k, min-p."""
+        return self.temperature, self.top_p, self.top_k, self.min_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,8 @@ class Generator(Protocol):
     """Stamped on what is generated next."""
     peak_kv_bytes: int
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
+    stats: EngineStats
+    """Counts since it was last replaced; zeros where nothing is counted."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Yield every completion as it finishes, in any order."""

@@ -1,65 +1,175 @@
-"""Logits -> one token a row, with the exact log-probability of the distribution it was drawn from."""
+"""Logits -> one token a rollout, with the exact log-probability of the distribution it was drawn from.
+
+The work over the vocabulary (softmax, filters, cumulative sums) is done once a row; then every rollout looks up its own
+token in the row it stands on. Several rollouts may stand on one row: those of one prompt whose tokens agree so far.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from podsrl.generate.request import Sampling
 
+_CPU_CHUNK_ELEMENTS = 1 << 20
+"""Rows are taken in chunks of about this many logits: on a CPU so that the work stays in its caches …"""
 _CHUNK_ELEMENTS = 1 << 24
-"""Rows are taken in chunks of about this many logits, so that float64 sums of a large vocabulary stay small."""
+"""… elsewhere only so that the float64 sums of a large vocabulary stay small."""
+_COPIED_ELEMENTS = 1 << 18
+"""Up to this many sums a rollout's row is copied and searched by one operation; beyond, it is halved where it lies."""
 _ROUNDING = 1e-6
 """Relative error of a float32 probability: without this slack, a nucleus of half of ten equal tokens would have six."""
 
 
-def sample(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Draw a token a row by inverting the cumulative distribution.
+class Drawn(NamedTuple):
+    """The tokens of B rollouts. Where a row's logits are broken, the token is 0 and both log-probabilities are NaN."""
+
+    tokens: Tensor
+    """[B] int64."""
+    logprobs: Tensor
+    """[B] float32, natural logs under the distribution drawn from: after temperature and filters."""
+    raw_logprobs: Tensor
+    """[B] float32, natural logs under the model's own distribution: temperature 1, no filter. The same tensor as
+    `logprobs` where the two distributions are the same."""
+
+
+def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
+    """Draw a token a rollout by inverting the cumulative distribution of its row.
 
     Args:
-        logits: [B, V], any float dtype.
-        uniform: [B] float64 in [0, 1), one number a row.
-        sampling: temperature and filters, the same for all rows.
+        logits: [R, V], any float dtype.
+        row_of: [B] int64 in 0 .. R-1, the row that each rollout draws from; None: B = R, each from its own.
+        uniform: [B] float64 in [0, 1), one number a rollout.
+        sampling: temperature and filters, the same for all.
 
     Returns:
-        tokens [B] int64 and their log-probabilities [B] float32 after temperature and filters. A row whose logits hold
-        NaN or +inf, or only -inf, gets the log-probability NaN and token 0.
+        Tokens and log-probabilities, [B] each. A row whose logits hold NaN or +inf, or only -inf, is broken.
 
     Example:
-        >>> sample(torch.zeros(1, 4), torch.tensor([0.6], dtype=torch.float64), Sampling())[0]
-        tensor([2])
+        >>> draw(torch.zeros(1, 4), torch.tensor([0, 0]), torch.tensor([0.6, 0.1]).double(), Sampling()).tokens
+        tensor([2, 0])
     """
-    rows = max(1, _CHUNK_ELEMENTS // logits.shape[1])
-    if logits.shape[0] <= rows:
-        return _sample_chunk(logits, uniform, sampling)
-    starts = range(0, logits.shape[0], rows)
-    chunks = [_sample_chunk(logits[i : i + rows], uniform[i : i + rows], sampling) for i in starts]
-    return torch.cat([tokens for tokens, _ in chunks]), torch.cat([logprobs for _, logprobs in chunks])
+    num_rows, vocabulary = logits.shape
+    elements = _CPU_CHUNK_ELEMENTS if logits.device.type == "cpu" else _CHUNK_ELEMENTS
+    size = max(1, elements // vocabulary)
+    if num_rows <= size:
+        return _draw(logits, row_of, uniform, sampling)
+    if row_of is None:
+        row_of = torch.arange(num_rows, device=logits.device)
+    tokens, logprobs = torch.empty_like(row_of), uniform.new_empty(len(row_of), dtype=torch.float32)
+    raw_logprobs = torch.empty_like(logprobs)
+    for start in range(0, num_rows, size):
+        members = ((row_of >= start) & (row_of < start + size)).nonzero()[:, 0]
+        drawn = _draw(logits[start : start + size], row_of[members] - start, uniform[members], sampling)
+        tokens[members], logprobs[members], raw_logprobs[members] = drawn
+    return Drawn(tokens, logprobs, logprobs if _is_raw(sampling) else raw_logprobs)
+
+
+def draw_mixed(
+    logits: Tensor,
+    row_of: Tensor | None,
+    uniform: Tensor,
+    samplings: Sequence[Sampling],
+    sampling_of: npt.NDArray[np.int64],
+) -> Drawn:
+    """`draw` for rollouts that are sampled in different ways.
+
+    Args:
+        logits: [R, V].
+        row_of: [B] int64, or None.
+        uniform: [B] float64.
+        samplings: at least one; those that differ only in how a completion ends are drawn together, and drawing all
+            together costs nothing over `draw`.
+        sampling_of: [B] int64 in host memory, each rollout's place in `samplings`; not read where there is only one.
+
+    Example:
+        >>> ways, logits = [Sampling(), Sampling(top_k=1)], torch.tensor([[0.0, 0.1]])
+        >>> zeros = torch.zeros(2, dtype=torch.int64)
+        >>> draw_mixed(logits, zeros, torch.zeros(2).double(), ways, np.array([0, 1])).tokens
+        tensor([0, 1])
+    """
+    ways = {sampling.shape: sampling for sampling in samplings}
+    if len(ways) == 1:
+        return draw(logits, row_of, uniform, samplings[0])
+    if row_of is None:
+        row_of = torch.arange(len(logits), device=logits.device)
+    tokens, logprobs = torch.empty_like(row_of), uniform.new_empty(len(row_of), dtype=torch.float32)
+    raw_logprobs = torch.empty_like(logprobs)
+    for shape, sampling in ways.items():
+        is_member = np.array([other.shape == shape for other in samplings])[sampling_of]
+        members = torch.from_numpy(np.flatnonzero(is_member)).to(logits.device)
+        is_used = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+        is_used[row_of[members]] = True
+        place_of_row = is_used.cumsum(0) - 1
+        drawn = draw(logits[is_used], place_of_row[row_of[members]], uniform[members], sampling)
+        tokens[members], logprobs[members], raw_logprobs[members] = drawn
+    return Drawn(tokens, logprobs, raw_logprobs)
 
 
 def filtered_logprobs(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The log-probabilities that tokens are drawn from, -inf where filtered out: [B, V] -> [B, V] float32."""
-    logprobs = torch.log_softmax(logits.float() / sampling.temperature, dim=-1)
+    """The log-probabilities that tokens are drawn from, -inf where filtered out: [R, V] -> [R, V] float32."""
+    scaled = logits.float() if sampling.temperature == 1 else logits.float() / sampling.temperature
+    logprobs = torch.log_softmax(scaled, dim=-1)
     if 0 < sampling.top_k < logits.shape[1]:
         threshold = logprobs.topk(sampling.top_k, dim=-1).values[:, -1:]
         logprobs = _keep(logprobs, logprobs >= threshold)
     if sampling.top_p < 1:
         logprobs = _keep(logprobs, _nucleus(logprobs, sampling.top_p))
     if sampling.min_p > 0:
-        cutoff = logprobs.amax(dim=-1, keepdim=True) + torch.tensor(sampling.min_p).log().to(logprobs)
+        cutoff = logprobs.amax(dim=-1, keepdim=True) + math.log(sampling.min_p)
         logprobs = _keep(logprobs, logprobs >= cutoff)
     return logprobs
 
 
-def _sample_chunk(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    logprobs = filtered_logprobs(logits, sampling)
-    cumulative = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
-    # right=True finds the first token whose cumulative sum is above the target, so a token of probability 0 never wins.
-    targets = uniform[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, targets, right=True).clamp_(max=logits.shape[1] - 1)
-    chosen = logprobs.gather(-1, tokens)[:, 0]
-    is_valid = cumulative[:, -1] > 0  # False for NaN too
-    return torch.where(is_valid, tokens[:, 0], 0), torch.where(is_valid, chosen, torch.nan)
+def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
+    logprobs = filtered_logprobs(logits, sampling)  # [R, V]
+    tokens = _search(logprobs.exp().cumsum(dim=-1, dtype=torch.float64), row_of, uniform)
+    chosen = _gather(logprobs, row_of, tokens)
+    tokens.masked_fill_(chosen.isnan(), 0)  # log_softmax makes every number of a broken row NaN
+    if _is_raw(sampling):
+        return Drawn(tokens, chosen, chosen)
+    raw = torch.log_softmax(logits.float(), dim=-1)
+    return Drawn(tokens, chosen, _gather(raw, row_of, tokens))
+
+
+def _is_raw(sampling: Sampling) -> bool:
+    has_filter = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
+    return sampling.temperature == 1 and not has_filter
+
+
+def _search(cumulative: Tensor, row_of: Tensor | None, uniform: Tensor) -> Tensor:
+    """The first token of each rollout's row whose cumulative sum is above its share of the row's: [R, V] -> [B].
+
+    A uniform number is at most 1 - 2**-53, so its share of a sum is below that sum after rounding too, and a token of
+    probability 0 never wins.
+    """
+    vocabulary = cumulative.shape[1]
+    if row_of is None:
+        found = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
+        return found.clamp_(max=vocabulary - 1)  # only NaN ends beyond
+    if len(row_of) * vocabulary <= _COPIED_ELEMENTS:
+        return _search(cumulative.index_select(0, row_of), None, uniform)
+    targets = uniform * cumulative[:, -1].index_select(0, row_of)
+    sums = cumulative.view(-1)
+    first = row_of * vocabulary
+    place, left = first.clone(), vocabulary
+    while left > 1:
+        half = left // 2
+        is_beyond = sums[half - 1 :].index_select(0, place) <= targets
+        place.add_(is_beyond, alpha=half)
+        left -= half
+    return place.sub_(first)
+
+
+def _gather(values: Tensor, row_of: Tensor | None, columns: Tensor) -> Tensor:
+    """values[row_of, columns]: [R, V], [B], [B] -> [B]."""
+    return values.gather(1, columns[:, None])[:, 0] if row_of is None else values[row_of, columns]
 
 
 def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from podsrl.errors import PodsError
+from podsrl.generate import EngineStats
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
@@ -39,7 +40,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
     """One step, whole. Returns its metrics, which it also appends to the folder's log."""
     clock = StageClock(trainer.model.device)
     seed_globals(trainer.config.seed, trainer.progress.step)
-    trainer.engine.peak_kv_bytes = 0  # evaluation's own does not count
+    trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()  # evaluation's own do not count
     with clock.stage("generate"):
         tasks = trainer.next_tasks()
         completions = trainer.generate(tasks)
@@ -62,6 +63,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
             stats,
             grad_norm,
             num_skipped_updates=trainer.updater.optimizer.num_skipped_steps,
+            engine_stats=trainer.engine.stats,
             peak_generate_bytes=trainer.engine.peak_kv_bytes,
             peak_update_bytes=trainer.updater.peak_bytes(),
         )

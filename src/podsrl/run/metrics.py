@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from podsrl.generate import EngineStats
 from podsrl.run.trainer import Progress
 from podsrl.types import Group, Selection
 from podsrl.update import UpdateStats
@@ -24,6 +25,7 @@ def step_metrics(
     grad_norm: float,
     *,
     num_skipped_updates: int,
+    engine_stats: EngineStats,
     peak_generate_bytes: int,
     peak_update_bytes: int | None,
 ) -> Json:
@@ -36,6 +38,7 @@ def step_metrics(
         stats: of the update.
         grad_norm: before clipping; written as null where it is not finite (no JSON number is).
         num_skipped_updates: of the whole run, given up because the gradient was not finite.
+        engine_stats: counted since the step's start.
         peak_generate_bytes: keys and values held at most.
         peak_update_bytes: GPU memory at most during the update; None on a CPU.
     """
@@ -49,6 +52,8 @@ def step_metrics(
         "version": progress.version,
         "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
         "tokens/generated": int(length_all.sum()),
+        "tokens/forwarded": engine_stats.forwarded,
+        "tokens/reread": engine_stats.reread_tokens,
         "tokens/trained": stats.num_trained_tokens,
         "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
         "tokens/discarded": int(length_all.sum() - length_kept.sum()),

@@ -13,6 +13,7 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate.scheduler import Limits, make_scheduler
 from podsrl.run.models import load_tokenizer, prompt_ids
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
@@ -52,6 +53,7 @@ def prepare(config: RunConfig, tokenizer: Any = None) -> Parts:
     Raises:
         UsageError: a name that does not exist, or parts that do not fit together or to the data.
     """
+    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)

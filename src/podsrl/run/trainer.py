@@ -97,9 +97,21 @@ class Trainer:
         self._check_vocabulary()
         self._check_window()
         self.threads = configure_threads(config.threads, self.model.num_parameters())
-        self.engine: Generator = Engine(
-            self.model, num_slots=config.rollouts.num_slots or None, seed=derive(config.seed, "sampling")
+        engine = Engine(
+            self.model,
+            num_slots=config.rollouts.num_slots or None,
+            kv_cache_bytes=config.rollouts.kv_cache_bytes or None,
+            scheduler=config.rollouts.scheduler,
+            seed=derive(config.seed, "sampling"),
+            tokenizer=self.tokenizer,
         )
+        longest = (0,) * self.parts.longest_prompt
+        num_rollouts, sampling = config.rollouts.num_rollouts, self.sampling
+        self.memory = engine.plan(
+            Request(str(i), longest, num_rollouts, sampling) for i in range(config.rollouts.num_prompts)
+        )
+        """How a step's rollouts share the key-value memory."""
+        self.engine: Generator = engine
         self.updater = self._new_updater()
 
     # --- the verbs, in the order of a step ---
@@ -116,18 +128,8 @@ class Trainer:
 
     def generate(self, tasks: Sequence[Task]) -> list[list[Completion]]:
         """`num_rollouts` completions for each task, in the order of their index."""
-        rollouts = self.config.rollouts
-        sampling = Sampling(
-            temperature=rollouts.temperature,
-            top_p=rollouts.top_p,
-            top_k=rollouts.top_k,
-            min_p=rollouts.min_p,
-            max_new_tokens=rollouts.max_new_tokens,
-            stop_token_ids=self.stop_token_ids,
-        )
-        return self.complete(
-            [self._group_id(i, t) for i, t in enumerate(tasks)], tasks, rollouts.num_rollouts, sampling
-        )
+        ids = [self._group_id(i, t) for i, t in enumerate(tasks)]
+        return self.complete(ids, tasks, self.config.rollouts.num_rollouts, self.sampling)
 
     def complete(
         self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling
@@ -252,6 +254,19 @@ class Trainer:
         self.sync()
 
     # --- details ---
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the rollouts that are trained on are drawn."""
+        rollouts = self.config.rollouts
+        return Sampling(
+            temperature=rollouts.temperature,
+            top_p=rollouts.top_p,
+            top_k=rollouts.top_k,
+            min_p=rollouts.min_p,
+            max_new_tokens=rollouts.max_new_tokens,
+            stop_token_ids=self.stop_token_ids,
+        )
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -1,0 +1,49 @@
+"""What is refused before anything is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from podsrl.errors import UsageError
+from podsrl.generate.prefill import new_prompt_cache
+from podsrl.generate.request import Request
+
+
+def check_requests(model: Any, requests: Sequence[Request], alive: Collection[str]) -> None:
+    """Refuse requests that the model cannot serve.
+
+    Args:
+        model: a Hugging Face causal language model.
+        requests: new ones.
+        alive: ids that are in use.
+
+    Raises:
+        UsageError: a repeated id, a prompt that with its limit exceeds the model's window, a token outside the
+            vocabulary, or a model whose cache is not supported over that length.
+    """
+    seen = set(alive)
+    config = model.config.get_text_config()
+    window = getattr(config, "max_position_embeddings", None)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    for request in requests:
+        if request.id in seen:
+            raise UsageError(f"request id {request.id!r} is used twice: give every request alive its own id")
+        seen.add(request.id)
+        low, high = min(request.prompt_ids), max(request.prompt_ids)
+        if not 0 <= low <= high < vocabulary:
+            raise UsageError(
+                f"request {request.id!r} has prompt tokens from {low} to {high}, but the model knows 0 to "
+                f"{vocabulary - 1}: is this prompt from another tokenizer?"
+            )
+        if window is not None and _total(request) > window:
+            raise UsageError(
+                f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
+                f"{request.sampling.max_new_tokens}, but the model's window holds {window}: shorten one of them"
+            )
+    if requests:
+        new_prompt_cache(model, max(map(_total, requests)))
+
+
+def _total(request: Request) -> int:
+    return len(request.prompt_ids) + request.sampling.max_new_tokens

@@ -1,0 +1,377 @@
+"""One busy period of the engine, step by step: who starts, one forward, one draw, who leaves.
+
+What may be asked from outside, and the life of a run from call to call, is in `engine.py`; the arrays in `batch.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from podsrl.generate.batch import Batch, Bools, Ints
+from podsrl.generate.forward import Forward
+from podsrl.generate.job import Job
+from podsrl.generate.pool import KVPool
+from podsrl.generate.random import uniforms_at
+from podsrl.generate.run import Run
+from podsrl.generate.sampler import Drawn, draw_mixed
+from podsrl.generate.scheduler import Scheduler
+from podsrl.generate.shelf import Prefix, Shelf, put_back
+from podsrl.generate.stats import EngineStats, Span
+from podsrl.generate.stop import StopStrings
+from podsrl.generate.view import StepView
+from podsrl.types import FinishReason
+
+Ended = tuple[Run, FinishReason]
+Hook = Callable[[StepView], None]
+
+_STOP, _LENGTH, _INVALID = 1, 2, 3
+_REASONS: dict[int, FinishReason] = {_STOP: "stop", _LENGTH: "length", _INVALID: "invalid"}
+
+
+class Core:
+    """The live rollouts, their memory and their scheduler."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        pool: KVPool,
+        shelf: Shelf,
+        scheduler: Scheduler,
+        stats: EngineStats,
+        trace: list[Span] | None,
+    ) -> None:
+        self.batch = Batch(pool)
+        self.shelf = shelf
+        self.scheduler = scheduler
+        self.stats = stats
+        self.peak_bytes = 0
+        self.version = 0
+        self.must_reread = False
+        """Set when the weights have changed under live rows: their keys and values are made anew."""
+        self.stop_strings: dict[tuple[str, ...], StopStrings] = {}
+        self._forward = forward
+        self._pool = pool
+        self._device = pool.layout.device
+        self._trace = trace
+        self._spans: dict[Run, Span] = {}
+        self._waiting: Counter[Prefix] = Counter()  # pending rollouts that will start from this prompt
+        self._runs: dict[Job, Run] = {}  # of pending jobs
+        self._fresh: list[tuple[Tensor, Tensor | None]] = []  # logits, hidden of rows that were just read
+        self._num_fresh = 0  # the last rows of the batch: no forward needed before their first draw
+        self._may_start = True  # something arrived, ended or left since the scheduler was asked
+        self._has_empty_rows = False
+        self._want_hidden = False
+
+    # --- runs wait, start and leave ---
+
+    def enqueue(self, runs: Sequence[Run]) -> None:
+        """Let runs wait for the scheduler."""
+        for run in runs:
+            run.state = "pending"
+            self._runs[run.job] = run
+            if len(run.history) == 0:
+                self._waiting[run.request.prompt_ids] += 1
+        self.scheduler.submit([run.job for run in runs])
+        self._may_start = True
+
+    @property
+    def num_active(self) -> int:
+        """Rollouts that are live or wait."""
+        return len(self.batch) + self.scheduler.num_pending
+
+    def knows(self, run: Run) -> bool:
+        """Whether a run is live here or waits here."""
+        return run.state == "live" or run.job in self._runs
+
+    def withdraw(self, runs: Sequence[Run]) -> None:
+        """Take pending runs back."""
+        self.scheduler.withdraw([run.job for run in runs])
+        for run in runs:
+            self._forget_pending(run)
+
+    def num_free(self, num_slots: int) -> int:
+        """Slots that nobody has or waits for."""
+        return 0 if self.scheduler.num_pending > 0 else max(0, num_slots - len(self.batch))
+
+    def join(self, runs: Sequence[Run], source: Run) -> None:
+        """Let forks of a live run stand on its row."""
+        if runs:
+            row = int(self.batch.row_of[self.batch.runs.index(source)])
+            self._enter(runs, [row] * len(runs))
+
+    def leave(self, runs: Iterable[Run], *, keep_kv: bool = False) -> None:
+        """Take live runs out of the batch; their histories come back to them, and their memory where it is kept."""
+        chosen = set(runs)
+        leaving = np.array([run in chosen for run in self.batch.runs], bool)
+        rows = self.batch.row_of[leaving].tolist()
+        for run, row in zip(self._exit(leaving), rows, strict=True):
+            # the newest token is read again, so that a row comes back to where its next forward starts
+            length = len(run.request.prompt_ids) + len(run.history) - 1
+            if keep_kv and length > 0 and not self.must_reread:
+                run.kept = self.shelf.keep(self._pool, row, length)
+        self._has_empty_rows = True
+
+    # --- the step ---
+
+    def step(self, hooks: Sequence[Hook]) -> list[Ended]:
+        """Draw one token for every live rollout, after letting new ones start. Returns who ended."""
+        probe_at = self.scheduler.probe_at
+        self._want_hidden = bool(hooks) or probe_at is not None
+        self._start()
+        if len(self.batch) == 0:
+            self._check_progress()
+            return []
+        logits, hidden = self._compute()
+        if hidden is not None:
+            if probe_at == 0:
+                self._observe(probe_at, logits, hidden)
+            for hook in hooks:
+                hook(self._view(logits, hidden))
+        return self._draw(logits, hidden) if len(self.batch) > 0 else []
+
+    def _start(self) -> None:
+        if self.scheduler.may_evict and len(self.batch) > 0:
+            jobs = set(self.scheduler.evict(self._live_jobs()))
+            if jobs:
+                runs = [run for run in self.batch.runs if run.job in jobs]
+                self.leave(runs)
+                self.enqueue(runs)
+        if self._has_empty_rows and len(self.batch) > 0:
+            self.batch.regroup(self.batch.newest_of_rollouts())
+        elif len(self.batch) == 0:
+            self.batch.clear_rows()
+        self._has_empty_rows = False
+        if self._may_start and self.scheduler.num_pending > 0:
+            self._admit([self._runs[job] for job in self.scheduler.admit(self._live_jobs())])
+        self._may_start = False
+
+    def _admit(self, runs: Sequence[Run]) -> None:
+        """Give each run a row: from its own kept memory, from a shared prompt's, or by reading its tokens."""
+        restored, shelved, unread = dict[Prefix, list[Run]](), dict[Prefix, list[Run]](), dict[Prefix, list[Run]]()
+        for run in runs:
+            self._forget_pending(run)
+            prefix = run.prefix
+            place = restored if run.kept else shelved if prefix in self.shelf.prompts else unread
+            place.setdefault(prefix, []).append(run)
+        self._restore(restored)
+        first = self.batch.num_rows
+        self._copy_prompts(shelved)
+        self._read(unread)
+        self._num_fresh = self.batch.num_rows - first
+        for prompt in {run.request.prompt_ids for run in runs}:
+            if self._waiting[prompt] == 0:
+                self.shelf.forget_prompt(prompt)
+
+    def _restore(self, groups: dict[Prefix, list[Run]]) -> None:
+        rows = self._add_rows(groups, [len(prefix) - 1 for prefix in groups])
+        for row, members in zip(rows, groups.values(), strict=True):
+            kept = members[0].kept
+            assert kept is not None
+            put_back(kept, self._pool, row)
+            for run in members:
+                self.shelf.discard(run.kept)
+                run.kept = None
+
+    def _copy_prompts(self, groups: dict[Prefix, list[Run]]) -> None:
+        rows = self._add_rows(groups, [len(prefix) for prefix in groups])
+        for row, prompt in zip(rows, groups, strict=True):
+            kept = self.shelf.prompts[prompt]
+            put_back(kept, self._pool, row)
+            assert kept.logits is not None
+            self._fresh.append((kept.logits[None], None if kept.hidden is None else kept.hidden[None]))
+
+    def _read(self, groups: dict[Prefix, list[Run]]) -> None:
+        if not groups:
+            return
+        rows = self._add_rows(groups, [len(prefix) for prefix in groups])
+        logits, hidden = self._prefill(list(groups), rows)
+        self._fresh.append((logits, hidden))
+        for i, (prefix, members) in enumerate(groups.items()):
+            num_prompt = len(members[0].request.prompt_ids)
+            self.stats.prompt_tokens += num_prompt
+            self.stats.reread_tokens += len(prefix) - num_prompt
+            if self._waiting[prefix] > 0:
+                kept = self.shelf.keep(
+                    self._pool, rows[i], len(prefix), logits[i], None if hidden is None else hidden[i]
+                )
+                if kept is not None:
+                    self.shelf.prompts[prefix] = kept
+
+    def _add_rows(self, groups: dict[Prefix, list[Run]], lengths: Sequence[int]) -> range:
+        rows = self.batch.add_rows(lengths, [prefix[-1] for prefix in groups])
+        for row, members in zip(rows, groups.values(), strict=True):
+            self._enter(members, [row] * len(members))
+        return rows
+
+    def _prefill(self, prefixes: Sequence[Prefix], rows: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        read = self._forward.prefill(prefixes)
+        places = torch.arange(len(prefixes), device=self._device)
+        read.write(self._pool, torch.tensor(rows, device=self._device), places)
+        self.peak_bytes = max(self.peak_bytes, self._pool.num_bytes + self.shelf.num_bytes + read.num_bytes)
+        return read.logits, read.hidden
+
+    def _compute(self) -> tuple[Tensor, Tensor | None]:
+        """Logits [R, V] after the newest token of every row, and the hidden states [R, D] where wanted."""
+        batch, parts = self.batch, list[tuple[Tensor, Tensor | None]]()
+        num_old = batch.num_rows - self._num_fresh
+        if num_old > 0:
+            parts.append(self._reread(num_old) if self.must_reread else self._decode(num_old))
+            batch.lengths[:num_old] += 1
+        parts += self._fresh
+        self._fresh, self._num_fresh, self.must_reread = [], 0, False
+        self.peak_bytes = max(self.peak_bytes, self._pool.num_bytes + self.shelf.num_bytes)
+        self.stats.rows_used = max(self.stats.rows_used, batch.num_rows)
+        self.stats.slots_used = max(self.stats.slots_used, len(batch))
+        if len(parts) == 1:
+            return parts[0]
+        hidden = [part for _, part in parts if part is not None]
+        return torch.cat([part for part, _ in parts]), torch.cat(hidden) if len(hidden) == len(parts) else None
+
+    def _decode(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
+        device, lengths = self._device, self.batch.lengths[:num_rows]
+        length = int(lengths.max()) + 1
+        self._pool.reserve(self.batch.num_rows, length)
+        tokens, positions = torch.from_numpy(self.batch.newest[:num_rows]), torch.from_numpy(lengths.copy())
+        self.stats.forwarded += num_rows
+        is_even = int(lengths.min()) + 1 == length
+        output = self._forward(
+            tokens.to(device), positions.to(device), self._pool, length, is_even=is_even, want_hidden=self._want_hidden
+        )
+        return output.logits, output.hidden
+
+    def _reread(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
+        prefixes = [self.batch.prefix_of_row(row) for row in range(num_rows)]
+        self._pool.reserve(self.batch.num_rows, max(map(len, prefixes)))
+        self.stats.reread_tokens += sum(map(len, prefixes))
+        return self._prefill(prefixes, range(num_rows))
+
+    # --- the draw ---
+
+    def _draw(self, logits: Tensor, hidden: Tensor | None) -> list[Ended]:
+        batch = self.batch
+        numbers = torch.from_numpy(uniforms_at(batch.random_keys, batch.num_new)).to(logits.device)
+        rows = None if batch.has_own_rows else torch.from_numpy(batch.row_of).to(logits.device)
+        drawn = draw_mixed(logits, rows, numbers, batch.samplings, batch.sampling_of)
+        tokens = drawn.tokens.cpu().numpy()
+        self._record(drawn, tokens)
+        reasons = self._reasons(tokens, drawn)
+        done = reasons > 0
+        ended = self._end(done, reasons) if done.any() else []
+        if self.scheduler.probe_at and hidden is not None:
+            self._observe(self.scheduler.probe_at, logits, hidden)
+        if len(batch) > 0:
+            batch.regroup(tokens[~done] if ended else tokens)
+        else:
+            batch.clear_rows()
+        return ended
+
+    def _record(self, drawn: Drawn, tokens: Ints) -> None:
+        logprobs = drawn.logprobs.cpu().numpy()
+        raw = logprobs if drawn.raw_logprobs is drawn.logprobs else drawn.raw_logprobs.cpu().numpy()
+        self.batch.record(tokens, logprobs, raw)
+        self.stats.steps += 1
+        self.stats.tokens += len(tokens)
+
+    def _reasons(self, tokens: Ints, drawn: Drawn) -> npt.NDArray[np.int8]:
+        batch = self.batch
+        reasons = np.zeros(len(batch), np.int8)
+        reasons[batch.num_new >= batch.limits] = _LENGTH
+        for i, sampling in enumerate(batch.samplings):
+            if sampling.stop_token_ids:
+                is_stop = np.isin(tokens, sampling.stop_token_ids)
+                reasons[is_stop & (batch.sampling_of == i)] = _STOP
+            if sampling.stop_strings:
+                reasons[self._hits_stop_string(i)] = _STOP
+        reasons[np.isnan(drawn.logprobs.cpu().numpy())] = _INVALID
+        return reasons
+
+    def _end(self, done: Bools, reasons: npt.NDArray[np.int8]) -> list[Ended]:
+        ended = list[Ended]()
+        self._clear_invalid(reasons)
+        for run, reason in zip(self._exit(done), reasons[done].tolist(), strict=True):
+            if reason == _INVALID:  # the token drawn from broken logits is no token of the policy's
+                run.history = run.history.shortened()
+            run.state = "ended"
+            self.scheduler.finish(run.job)
+            ended.append((run, _REASONS[reason]))
+        return ended
+
+    def _clear_invalid(self, reasons: npt.NDArray[np.int8]) -> None:
+        """Broken keys and values would reach their row's next user: masked attention still multiplies them by 0."""
+        rows = np.unique(self.batch.row_of[reasons == _INVALID])
+        if len(rows) > 0:
+            self._pool.clear_rows(torch.from_numpy(rows).to(self._device))
+
+    def _hits_stop_string(self, sampling_index: int) -> Bools:
+        """[B] whether a rollout of this sampling has just completed one of its stop strings."""
+        stop = self.stop_strings[self.batch.samplings[sampling_index].stop_strings]
+        of_sampling = np.flatnonzero(self.batch.sampling_of == sampling_index)
+        hits = np.zeros(len(self.batch), bool)
+        hits[of_sampling] = stop.hits(self.batch.tails(of_sampling, stop.num_tokens))
+        return hits
+
+    # --- what others see ---
+
+    def _observe(self, probe_at: int, logits: Tensor, hidden: Tensor) -> None:
+        """Show the scheduler the live rollouts that have just made `probe_at` tokens: what the last was drawn from."""
+        batch = self.batch
+        members = np.flatnonzero(batch.num_new == probe_at)
+        if len(members) == 0:
+            return
+        view = self._view(logits, hidden)
+        rows = view.row_of[torch.from_numpy(members).to(hidden.device)]
+        means = torch.from_numpy(batch.mean_logprobs(members)).to(hidden.device)
+        columns = [hidden[rows].float(), means[:, None], view.entropies[rows][:, None]]
+        features = torch.cat(columns, dim=1).cpu().numpy()
+        jobs = [batch.runs[i].job for i in members.tolist()]
+        for job in jobs:
+            job.num_tokens = probe_at
+        self.scheduler.observe(jobs, features)
+
+    def _view(self, logits: Tensor, hidden: Tensor) -> StepView:
+        batch = self.batch
+        rows = torch.from_numpy(batch.row_of).to(logits.device)
+        return StepView([run.key for run in batch.runs], batch.num_new.tolist(), rows, logits, hidden)
+
+    def _live_jobs(self) -> list[Job]:
+        for run, num_tokens in zip(self.batch.runs, self.batch.num_new.tolist(), strict=True):
+            run.job.num_tokens = num_tokens
+        return [run.job for run in self.batch.runs]
+
+    def _check_progress(self) -> None:
+        if self.scheduler.num_pending > 0:
+            raise RuntimeError(
+                f"scheduler {type(self.scheduler).__name__} starts none of its {self.scheduler.num_pending} pending "
+                "jobs though nothing runs"
+            )
+
+    # --- enter and exit ---
+
+    def _enter(self, runs: Sequence[Run], rows: Sequence[int]) -> None:
+        self.batch.add(runs, rows)
+        for run in runs:
+            if run.version is None:
+                run.version = self.version
+        if self._trace is not None:
+            for run in runs:
+                self._spans[run] = Span(run.request.id, run.index, self.stats.steps, self.stats.steps)
+                self._trace.append(self._spans[run])
+
+    def _exit(self, leaving: Bools) -> list[Run]:
+        runs = self.batch.take(leaving)
+        self._may_start = True
+        for run in runs:
+            if run in self._spans:
+                self._spans.pop(run).end = self.stats.steps
+        return runs
+
+    def _forget_pending(self, run: Run) -> None:
+        del self._runs[run.job]
+        if len(run.history) == 0:
+            self._waiting[run.request.prompt_ids] -= 1

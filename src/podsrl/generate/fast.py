@@ -1,0 +1,172 @@
+"""The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 20 operations a layer, no module calls.
+
+What it gains: on small models the calls of modules, hooks and attention interfaces that a step would spend most of its
+time in; on larger ones oneDNN's matrix product, which torch's own float32 linear does not use and which is twice as
+fast as MKL's on AMD processors. Weights are the model's own, in place. Query heads that share a key-value head are rows
+of one product, so that keys and values are never repeated. Anything that the step does not compute exactly is left to
+the model's own forward (`why_not_fast`).
+
+Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie et al. 2023 (GQA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from podsrl.generate.linear import Linear
+from podsrl.generate.pool import KVPool
+from podsrl.generate.prefill import Prefilled, prefill, read_layout
+from podsrl.generate.step import StepOutput
+from podsrl.generate.zones import Zone
+
+
+class _Layer(NamedTuple):
+    """One layer's weights: the model's own tensors."""
+
+    norm: Tensor
+    queries: Linear
+    keys: Linear
+    values: Linear
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    out: Linear
+    mlp_norm: Tensor
+    gate: Linear
+    up: Linear
+    down: Linear
+
+
+class _Part(NamedTuple):
+    """Rows first .. end - 1 and what they attend to."""
+
+    first: int
+    end: int
+    length: int
+    mask: Tensor | None
+
+
+class FastForward:
+    """See the module. Only for a model of which `why_not_fast` says None."""
+
+    name = "fast"
+
+    def __init__(self, model: Any) -> None:
+        self.layout = read_layout(model)
+        self._model = model
+        attention = model.model.layers[0].self_attn
+        self._num_queries, self._num_keys = model.config.num_attention_heads, model.config.num_key_value_heads
+        self._head_dim, self._scaling = attention.head_dim, attention.scaling
+        self._eps = torch.tensor(model.config.rms_norm_eps, dtype=self.layout.dtype, device=self.layout.device)
+        self._angles = torch.empty(0)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look up the weights' tensors anew; updates in place need none of this."""
+        self._layers = [_read_layer(layer) for layer in self._model.model.layers]
+        self._embedding = self._model.model.embed_tokens.weight
+        self._norm = self._model.model.norm.weight
+        self._head = Linear(self._model.lm_head)
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
+        return prefill(self._model, prompts)
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        pool: KVPool,
+        length: int,
+        *,
+        is_even: bool = False,
+        zones: Sequence[Zone] = (),
+        want_hidden: bool = False,
+    ) -> StepOutput:
+        parts = self._parts(positions, zones or ((len(tokens), length),), is_even)
+        cos, sin = self._turns(positions, pool.capacity)
+        lines = pool.line_index(positions)
+        x = F.embedding(tokens, self._embedding)
+        for i, layer in enumerate(self._layers):
+            queries, keys_values = self._project(self._rms_norm(x, layer.norm), layer, cos, sin)
+            pool.lines[i].index_copy_(0, lines, keys_values)
+            attended = [self._attend(queries, pool.keys[i], pool.values[i], part) for part in parts]
+            x += layer.out((attended[0] if len(parts) == 1 else torch.cat(attended)).view(len(tokens), -1))
+            y = self._rms_norm(x, layer.mlp_norm)
+            x += layer.down(F.silu(layer.gate(y)).mul_(layer.up(y)))
+        x = self._rms_norm(x, self._norm)
+        return StepOutput(self._head(x), x if want_hidden else None)
+
+    def _project(self, x: Tensor, layer: _Layer, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, D] -> queries [R * kv_heads, sharing, head_dim], keys and values [R * 2 * kv_heads, head_dim]."""
+        shape = (len(x), -1, self._head_dim)
+        values = layer.values(x).view(shape)
+        turned = torch.cat([layer.queries(x), layer.keys(x)], dim=1).view(shape)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = turned[:, : self._num_queries], turned[:, self._num_queries :]
+            turned = torch.cat([self._rms_norm(queries, layer.query_norm), self._rms_norm(keys, layer.key_norm)], dim=1)
+        turned = (turned * cos).addcmul_(turned.roll(self._head_dim // 2, -1), sin)
+        queries = turned[:, : self._num_queries].reshape(len(x) * self._num_keys, -1, self._head_dim)
+        return queries, torch.cat([turned[:, self._num_queries :], values], dim=1).view(-1, self._head_dim)
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, part: _Part) -> Tensor:
+        """Attend to positions 0 .. length - 1 of [rows, kv_heads, capacity, head_dim] for one part of the rows."""
+        queries = queries[part.first * self._num_keys : part.end * self._num_keys]
+        keys = keys[part.first : part.end, :, : part.length].flatten(0, 1).transpose(1, 2)
+        values = values[part.first : part.end, :, : part.length].flatten(0, 1)
+        if part.mask is None:
+            scores = torch.bmm(queries, keys).mul_(self._scaling)
+        else:
+            scores = torch.baddbmm(part.mask, queries, keys, alpha=self._scaling)
+        return torch.bmm(torch.softmax(scores, dim=-1), values)
+
+    def _parts(self, positions: Tensor, zones: Sequence[Zone], is_even: bool) -> list[_Part]:
+        parts, first = list[_Part](), 0
+        for rows, length in zones:
+            end = first + rows
+            parts.append(_Part(first, end, length, None if is_even else self._mask(positions[first:end], length)))
+            first = end
+        return parts
+
+    def _mask(self, positions: Tensor, length: int) -> Tensor:
+        """[R * kv_heads, 1, length], added to the scores: 0 up to a row's position, then -inf."""
+        hidden = torch.arange(length, device=positions.device) > positions.repeat_interleave(self._num_keys)[:, None]
+        zeros = torch.zeros(hidden.shape, dtype=self.layout.dtype, device=positions.device)
+        return zeros.masked_fill_(hidden, -torch.inf)[:, None]
+
+    def _turns(self, positions: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
+        """Cosine and signed sine of each row, [R, 1, head_dim]; a table serves all positions below `capacity`."""
+        if len(self._angles) < capacity:
+            rotary = self._model.model.rotary_emb
+            angles = torch.arange(capacity, device=positions.device).float()[:, None] * rotary.inv_freq.float()
+            cos, sin = angles.cos() * rotary.attention_scaling, angles.sin() * rotary.attention_scaling
+            self._angles = torch.cat([cos, cos, -sin, sin], dim=-1).to(self.layout.dtype)
+        cos, sin = self._angles.index_select(0, positions)[:, None].chunk(2, dim=-1)
+        return cos, sin
+
+    def _rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """As `F.rms_norm`, in fewer operations than that takes on a CPU."""
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x * torch.addcmul(self._eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).mul_(weight)
+
+
+def _read_layer(layer: Any) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    query_norm, key_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    return _Layer(
+        norm=layer.input_layernorm.weight,
+        queries=Linear(attention.q_proj),
+        keys=Linear(attention.k_proj),
+        values=Linear(attention.v_proj),
+        query_norm=None if query_norm is None else query_norm.weight,
+        key_norm=None if key_norm is None else key_norm.weight,
+        out=Linear(attention.o_proj),
+        mlp_norm=layer.post_attention_layernorm.weight,
+        gate=Linear(mlp.gate_proj),
+        up=Linear(mlp.up_proj),
+        down=Linear(mlp.down_proj),
+    )

@@ -1,0 +1,230 @@
+"""How many tokens will a rollout have? Online predictors: each rollout is predicted before it is learned from.
+
+    TaskMean           the running mean of the task's rollouts, of all rollouts where the task is new: the baseline
+    LengthRegression   recursive least squares on log-length: at submission from the prompt's length and the task's
+                       mean, after k tokens also from what the policy has computed anyway (hidden state, entropy …)
+    KnownLengths       the truth, for simulations
+
+The paper trains a separate regressor on the text; here the policy's own hidden state is the text's summary. Lengths
+drift as the policy learns: the task's mean forgets, and the regression has it as a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from podsrl.errors import UsageError
+from podsrl.generate.job import Job
+
+Features = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+
+
+class Predictor(Protocol):
+    """Fills `job.predicted`, the expected total of new tokens."""
+
+    @property
+    def probe_at(self) -> int | None:
+        """Ask for features when a job has made exactly this many tokens; None: never."""
+        ...
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Predict for jobs, from what is known before their prompt is read; known jobs may come again."""
+        ...
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        """Predict again, with features [J, F] of the jobs."""
+        ...
+
+    def finish(self, job: Job) -> None:
+        """Learn from a job that has ended with `job.num_tokens` tokens."""
+        ...
+
+
+def task_of(request_id: str) -> str:
+    """Name the task of a request: request ids are the task's id, or step and task's id ("s12/7+5").
+
+    Example:
+        >>> task_of("s12/7+5"), task_of("7+5")
+        ('7+5', '7+5')
+    """
+    return request_id.partition("/")[2] or request_id
+
+
+class TaskMean:
+    """Running mean of log-length, exponentially forgetting, for each task and over all.
+
+    Args:
+        rate: weight of the newest rollout once there are many, in (0, 1]; the first 1 / rate count alike.
+        task_of: request id -> task.
+
+    Raises:
+        UsageError: a rate outside its range.
+
+    Example:
+        >>> mean = TaskMean()
+        >>> mean.finish(Job("a", 0, prompt_length=1, max_new_tokens=9, order=0, num_tokens=6))
+        >>> round(mean.of("a"), 6), round(mean.of("new task"), 6)
+        (6.0, 6.0)
+    """
+
+    probe_at = None
+
+    def __init__(self, rate: float = 0.02, task_of: Callable[[str], str] = task_of) -> None:
+        if not 0 < rate <= 1:
+            raise UsageError(f"rate = {rate}: wanted a number in (0, 1]")
+        self._rate = rate
+        self._task_of = task_of
+        self._means: dict[str | None, tuple[int, float]] = {}  # task, None for all -> rollouts seen, mean log-length
+
+    def of(self, request_id: str) -> float | None:
+        """Predicted tokens of a request's rollouts; None before the first rollout has ended."""
+        known = self._means.get(self._task_of(request_id)) or self._means.get(None)
+        return None if known is None else float(np.exp(known[1]))
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            job.predicted = self.of(job.request_id)
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        """What a rollout looks like does not change its task's mean."""
+
+    def finish(self, job: Job) -> None:
+        for key in (self._task_of(job.request_id), None):
+            count, mean = self._means.get(key, (0, 0.0))
+            rate = max(self._rate, 1 / (count + 1))
+            self._means[key] = (count + 1, mean + rate * (float(np.log(job.num_tokens)) - mean))
+
+
+class LengthRegression:
+    """Recursive least squares from features to log-length.
+
+    Inputs at submission: 1, log prompt length, log of the task's mean; at the probe also the features seen.
+
+    Args:
+        probe_at: k, tokens made when features are looked at; None: predict at submission alone.
+        task_of: request id -> task.
+
+    Raises:
+        UsageError: a negative k; (by `observe`) features of another width than before.
+
+    Example:
+        >>> regression = LengthRegression()
+        >>> ended = [Job("q", i, prompt_length=10 * i, max_new_tokens=99, order=i, num_tokens=20 * i) for i in (1, 2)]
+        >>> for job in ended:
+        ...     regression.submit([job])
+        ...     regression.finish(job)
+        >>> jobs = [Job("new", i, prompt_length=10 * i, max_new_tokens=99, order=i) for i in (1, 2)]
+        >>> regression.submit(jobs)
+        >>> jobs[0].predicted < jobs[1].predicted
+        True
+    """
+
+    def __init__(self, probe_at: int | None = None, task_of: Callable[[str], str] = task_of) -> None:
+        if probe_at is not None and probe_at < 0:
+            raise UsageError(f"probe_at = {probe_at}: wanted None or at least 0")
+        self.probe_at = probe_at
+        self._mean = TaskMean(task_of=task_of)
+        self._early = LeastSquares(3)
+        self._late: LeastSquares | None = None
+        self._scale = 1.0
+        # weak: an aborted job is never finished
+        self._early_inputs: WeakKeyDictionary[Job, Floats] = WeakKeyDictionary()
+        self._late_inputs: WeakKeyDictionary[Job, Floats] = WeakKeyDictionary()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job in self._early_inputs:  # it was evicted or paused: what is known of it is newer
+                continue
+            mean = self._mean.of(job.request_id)
+            inputs = np.array([1.0, np.log(job.prompt_length), np.log(mean or 1.0)])
+            self._early_inputs[job] = inputs
+            if mean is not None:
+                job.predicted = float(np.exp(self._early.predict(inputs)))
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        # a rollout with broken logits ends by itself; its features must not reach the others' predictions
+        wide = np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        if self._late is None:
+            # the prior is of unit size, so a row of features has to be: its norm in the first batch is taken for all
+            self._scale = 1 / max(1e-12, float(np.sqrt((wide**2).sum(axis=1).mean())))
+            self._late = LeastSquares(3 + wide.shape[1])
+        if wide.shape[1] + 3 != self._late.width:
+            raise UsageError(f"features have {wide.shape[1]} columns, earlier ones had {self._late.width - 3}")
+        rows = np.concatenate([np.stack([self._early_inputs[job] for job in jobs]), self._scale * wide], axis=1)
+        for job, row, predicted in zip(jobs, rows, np.exp(self._late.predict(rows)), strict=True):
+            self._late_inputs[job] = row
+            if self._late.num_seen:
+                job.predicted = float(predicted)
+
+    def finish(self, job: Job) -> None:
+        target = float(np.log(job.num_tokens))
+        self._mean.finish(job)
+        if job in self._early_inputs:  # a fork was never predicted
+            self._early.learn(self._early_inputs.pop(job), target)
+        if self._late is not None and job in self._late_inputs:
+            self._late.learn(self._late_inputs.pop(job), target)
+
+
+class LeastSquares:
+    """Ridge regression, one sample at a time: the same weights as solving (X'X + I / prior) w = X'y at once.
+
+    Args:
+        width: D inputs; the first is constant and hardly regularised.
+        prior: variance of a weight before anything is seen, in units of the noise's.
+
+    Example:
+        >>> line = LeastSquares(2, prior=1e9)
+        >>> for x in (0.0, 1.0, 2.0):
+        ...     line.learn(np.array([1.0, x]), 3 * x + 1)
+        >>> round(float(line.predict(np.array([1.0, 5.0]))), 3)
+        16.0
+    """
+
+    def __init__(self, width: int, prior: float = 10.0) -> None:
+        self.width = width
+        self.num_seen = 0
+        self._weights: Floats = np.zeros(width)
+        self._covariance: Floats = np.eye(width) * prior
+        self._covariance[0, 0] = 1e4 * prior
+
+    def predict(self, inputs: Floats) -> Floats:
+        """Value at inputs [D] or [J, D]."""
+        values: Floats = np.asarray(inputs @ self._weights)
+        return values
+
+    def learn(self, inputs: Floats, target: float) -> None:
+        """Take in one sample: inputs [D]; time O(D^2)."""
+        gain = self._covariance @ inputs
+        gain_norm = gain / (1.0 + inputs @ gain)
+        self._weights += gain_norm * (target - inputs @ self._weights)
+        self._covariance -= np.outer(gain_norm, gain)
+        self.num_seen += 1
+
+
+class KnownLengths:
+    """The true lengths, for simulations: what perfect prediction would give.
+
+    Args:
+        lengths: job -> new tokens it will make.
+    """
+
+    probe_at = None
+
+    def __init__(self, lengths: Mapping[Job, int]) -> None:
+        self._lengths = lengths
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            job.predicted = float(self._lengths[job])
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        """There is nothing to add."""
+
+    def finish(self, job: Job) -> None:
+        """There is nothing to learn."""

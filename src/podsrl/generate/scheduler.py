@@ -1,0 +1,124 @@
+"""Which rollouts run in which step: Infinite Sampling's scheduling (arXiv 2506.22950), in plain Python.
+
+    full          all at once: the fewest steps, the most memory
+    micro         rounds of `num_slots`; the next begins when the last has ended
+    continuous    a fixed number of slots; a freed one is refilled in the same step
+    probed        fixed slots, but every rollout first makes k tokens and steps aside; then all run on in order
+    dynamic       as many rows as the KV memory holds at today's longest row; the youngest leave when rows grow
+
+A refill order may follow the name: "continuous+ljf" (see `orders.py`; fifo where none is given). A scheduler sees jobs,
+never tokens or tensors, so the simulator and the engine run the same objects. What comes out of a rollout does not
+depend on the schedule: random numbers belong to (seed, request, index, position).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from podsrl.errors import UsageError, nearest
+from podsrl.generate.dynamic import Dynamic, Probed
+from podsrl.generate.job import Job
+from podsrl.generate.lengths import Features, LengthRegression, Predictor
+from podsrl.generate.limits import Limits
+from podsrl.generate.orders import ORDERS, Order
+from podsrl.generate.slots import Continuous, Full, Micro
+
+__all__ = ["SCHEDULERS", "Limits", "Scheduler", "make_scheduler"]
+
+
+class Scheduler(Protocol):
+    """What an engine asks, in each step: evict, admit, (the step itself), finish, observe.
+
+    Jobs are told apart by identity; `live` is always the whole list of running jobs.
+    """
+
+    @property
+    def num_pending(self) -> int:
+        """Jobs submitted and neither admitted nor withdrawn."""
+        ...
+
+    @property
+    def probe_at(self) -> int | None:
+        """Call `observe` for live jobs when they have made exactly this many tokens; None: never."""
+        ...
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether `evict` has to be asked before each step."""
+        ...
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take in jobs: new ones, or paused or evicted ones that come back with `num_tokens` > 0."""
+        ...
+
+    def withdraw(self, jobs: Sequence[Job]) -> None:
+        """Forget pending jobs."""
+        ...
+
+    def admit(self, live: Sequence[Job]) -> list[Job]:
+        """Return the jobs to start now; they are pending no longer. Asked when a job arrived, ended or left."""
+        ...
+
+    def evict(self, live: Sequence[Job]) -> list[Job]:
+        """Return the live jobs that must leave before the next step; the engine hands them back by `submit`.
+
+        Asked first in a step, then `admit`: what leaves makes room for what starts.
+        """
+        ...
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        """See features `[J, F]` float32 of jobs that have just made `probe_at` tokens.
+
+        A row is the hidden state of the newest token, then the mean log-prob so far, then the entropy at that token.
+        """
+        ...
+
+    def finish(self, job: Job) -> None:
+        """Learn from a job that ended by itself, with `job.num_tokens` tokens; not called for aborted ones."""
+        ...
+
+
+PROBE_AT = 16
+"""Tokens after which "probed" predicts, where no predictor is given."""
+
+SCHEDULERS: dict[str, Callable[[Limits, Order, Predictor], Scheduler]] = {
+    "full": Full,
+    "micro": Micro,
+    "continuous": Continuous,
+    "probed": Probed,
+    "dynamic": Dynamic,
+}
+
+
+def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predictor | None = None) -> Scheduler:
+    """Build a scheduler from its name, or pass one through.
+
+    Args:
+        scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order ("micro+ljf"); or
+            an object.
+        limits: what the engine has room for.
+        predictor: of lengths, for the orders that need them; None: for those a `LengthRegression`, on what is known at submission
+            or, for "probed", on the first `PROBE_AT` tokens.
+
+    Returns:
+        The scheduler; an object is returned as it is.
+
+    Raises:
+        UsageError: an unknown name.
+
+    Example:
+        >>> make_scheduler("continuous+sjf", Limits(num_slots=4)).num_pending
+        0
+    """
+    if not isinstance(scheduler, str):
+        return scheduler
+    name, _, order = scheduler.partition("+")
+    order = order or "fifo"
+    if name not in SCHEDULERS:
+        raise UsageError(f"scheduler = {scheduler!r}: no scheduler {name!r}.{nearest(name, SCHEDULERS)}")
+    if order not in ORDERS:
+        raise UsageError(f"scheduler = {scheduler!r}: no refill order {order!r}.{nearest(order, ORDERS)}")
+    if predictor is None and (order != "fifo" or name == "probed"):  # arrival order needs no prediction
+        predictor = LengthRegression(probe_at=PROBE_AT if name == "probed" else None)
+    return SCHEDULERS[name](limits, ORDERS[order], predictor)

@@ -1,0 +1,190 @@
+"""Run a scheduler on recorded lengths: what the engine would do, without a model.
+
+One step makes one token for every live row, as in the engine: a freed slot is refilled for the very next step. Counted
+are decode steps and KV tokens; seconds are not, since they are the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from podsrl.errors import UsageError
+from podsrl.generate.job import Job
+from podsrl.generate.lengths import Features
+from podsrl.generate.scheduler import Scheduler
+
+FeatureSource = Callable[[Sequence[Job]], Features]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One stay of a job in a slot.
+
+    Example: `Span(job=3, slot=0, start=5, end=9)`: the fourth job made 4 tokens in slot 0, before step 9 it left.
+    """
+
+    job: int
+    """Place of the job in the list that was simulated."""
+    slot: int
+    start: int
+    """First step, from 0."""
+    end: int
+    """One past the last step."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulation:
+    """What a schedule cost."""
+
+    completion_steps: list[int]
+    """[J] the step after which each job was complete."""
+    num_steps: int = 0
+    """Decode steps, the makespan: until the last job is complete."""
+    peak_rows: int = 0
+    """Most live rows in a step."""
+    peak_kv_tokens: int = 0
+    """Most KV tokens in a step, counted as live rows times the longest row: a pool whose rows are equally long."""
+    peak_held_tokens: int = 0
+    """Most KV tokens in a step, counted row by row: a paged cache."""
+    longest_row: int = 0
+    """Tokens of the longest row of any step."""
+    num_evictions: int = 0
+    reread_tokens: int = 0
+    """Tokens that were read again because their KV had been dropped: prompts and what had been made."""
+    spans: list[Span] = field(default_factory=list)
+    """The trace of slots over time, in order of their end."""
+
+    @property
+    def pool_tokens(self) -> int:
+        """KV tokens of a pool that was never made smaller: most rows times the longest row."""
+        return self.peak_rows * self.longest_row
+
+    @property
+    def mean_completion_steps(self) -> float:
+        """Mean over jobs of the step in which each was complete (mean flow time: all arrive at step 0)."""
+        return float(np.mean(self.completion_steps))
+
+
+def least_steps(lengths: Sequence[int], num_slots: int) -> int:
+    """No schedule of `num_slots` slots takes fewer steps: max(ceil(sum L / g), max L).
+
+    Example:
+        >>> least_steps([3, 3, 2], 2), least_steps([9, 1], 2)
+        (4, 9)
+    """
+    return max(-(-sum(lengths) // num_slots), max(lengths))
+
+
+def simulate(
+    scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], features: FeatureSource | None = None
+) -> Simulation:
+    """Run all jobs, submitted at step 0, to their ends.
+
+    Args:
+        scheduler: fresh, or with what it learned before.
+        jobs: J jobs; their `num_tokens` is written.
+        lengths: [J] new tokens each will make, from 1 to its `max_new_tokens`.
+        features: what `observe` is given, [j, F] float32 for j jobs; None: probes are not answered.
+
+    Returns:
+        Counts and the trace.
+
+    Raises:
+        UsageError: lengths that do not fit the jobs, or a scheduler that starts nothing while nothing runs.
+
+    Example:
+        >>> from podsrl.generate.scheduler import Limits, make_scheduler
+        >>> jobs = [Job("a", i, prompt_length=1, max_new_tokens=9, order=i) for i in range(3)]
+        >>> simulate(make_scheduler("continuous", Limits(num_slots=2)), jobs, [3, 2, 4]).completion_steps
+        [3, 2, 6]
+    """
+    if len(lengths) != len(jobs) or any(not 1 <= n <= job.max_new_tokens for job, n in zip(jobs, lengths, strict=True)):
+        raise UsageError("lengths: wanted one a job, from 1 to its max_new_tokens")
+    run = _Run(scheduler, jobs, lengths, features)
+    scheduler.submit(jobs)
+    while scheduler.num_pending or run.live:
+        run.step()
+    return run.result
+
+
+class _Run:
+    """The state of a simulation between two steps."""
+
+    def __init__(
+        self, scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], features: FeatureSource | None
+    ) -> None:
+        self.scheduler = scheduler
+        self.live: list[Job] = []
+        self.features = features
+        self.total = dict(zip(jobs, lengths, strict=True))
+        self.place = {job: place for place, job in enumerate(jobs)}
+        self.seats: dict[Job, tuple[int, int]] = {}  # live job -> (slot, first step)
+        self.free: list[int] = []
+        self.result = Simulation(completion_steps=[0] * len(jobs))
+        self.may_admit = True
+
+    def step(self) -> None:
+        if self.scheduler.may_evict and self.live:
+            self._evict()
+        if self.may_admit:
+            self._admit()
+        if not self.live:
+            raise UsageError(f"scheduler {self.scheduler!r} starts none of {self.scheduler.num_pending} pending jobs")
+        self._count()
+        for job in self.live:
+            job.num_tokens += 1
+        self._finish()
+        self._probe([job for job in self.live if job.num_tokens == self.scheduler.probe_at])
+
+    def _admit(self) -> None:
+        self.may_admit = False
+        admitted = self.scheduler.admit(self.live)
+        for job in admitted:
+            if job.num_tokens:
+                self.result.reread_tokens += job.row_length
+            slot = self.free.pop() if self.free else len(self.seats)
+            self.seats[job] = (slot, self.result.num_steps)
+        self.live += admitted
+        if self.scheduler.probe_at == 0:
+            self._probe([job for job in admitted if job.num_tokens == 0])
+
+    def _evict(self) -> None:
+        evicted = self.scheduler.evict(self.live)
+        if evicted:
+            self.result.num_evictions += len(evicted)
+            self._leave(evicted)
+            self.scheduler.submit(evicted)
+
+    def _finish(self) -> None:
+        done = [job for job in self.live if job.num_tokens == self.total[job]]
+        if done:
+            self._leave(done)
+        for job in done:
+            self.result.completion_steps[self.place[job]] = self.result.num_steps
+            self.scheduler.finish(job)
+
+    def _leave(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            slot, start = self.seats.pop(job)
+            self.free.append(slot)
+            if self.result.num_steps > start:
+                span = Span(job=self.place[job], slot=slot, start=start, end=self.result.num_steps)
+                self.result.spans.append(span)
+        gone = set(jobs)
+        self.live = [job for job in self.live if job not in gone]
+        self.may_admit = True
+
+    def _count(self) -> None:
+        result, rows = self.result, [job.row_length for job in self.live]
+        result.num_steps += 1
+        result.peak_rows = max(result.peak_rows, len(rows))
+        result.longest_row = max(result.longest_row, *rows)
+        result.peak_kv_tokens = max(result.peak_kv_tokens, len(rows) * max(rows))
+        result.peak_held_tokens = max(result.peak_held_tokens, sum(rows))
+
+    def _probe(self, jobs: Sequence[Job]) -> None:
+        if jobs and self.features is not None:
+            self.scheduler.observe(jobs, self.features(jobs))

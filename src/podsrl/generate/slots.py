@@ -1,0 +1,90 @@
+"""Schedulers whose number of slots is fixed: full group, micro groups, continuous."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podsrl.errors import UsageError
+from podsrl.generate.job import Job
+from podsrl.generate.lengths import Features, Predictor
+from podsrl.generate.limits import Limits
+from podsrl.generate.orders import Order, fifo
+from podsrl.generate.pending import Pending
+
+
+class Continuous:
+    """Fixed slots: whenever fewer than `num_slots` jobs live, the next in order starts in the same step.
+
+    Decode steps of one group with lengths L on g slots are at least max(ceil(sum L / g), max L), and at most
+    (sum L - max L) / g + max L in any order (Graham 1966), 4/3 of the best with ljf and true lengths (Graham 1969).
+
+    Args:
+        limits: slots; `num_tokens` is not looked at, since the engine sizes the slots by it.
+        order: who is next.
+        predictor: fills `job.predicted` for the order; None: nothing is predicted.
+    """
+
+    may_evict = False
+
+    def __init__(self, limits: Limits, order: Order = fifo, predictor: Predictor | None = None) -> None:
+        self.limits = limits
+        self._order = order
+        self._pending = Pending(order, limits.num_slots)
+        self._predictor = predictor
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._pending)
+
+    @property
+    def probe_at(self) -> int | None:
+        return None if self._predictor is None else self._predictor.probe_at
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        if self._predictor is not None:
+            self._predictor.submit(jobs)
+        self._pending.add(jobs)
+
+    def withdraw(self, jobs: Sequence[Job]) -> None:
+        self._pending.remove(jobs)
+
+    def admit(self, live: Sequence[Job]) -> list[Job]:
+        return self._pending.take(self.limits.num_slots - len(live))
+
+    def evict(self, live: Sequence[Job]) -> list[Job]:
+        return []
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        if self._predictor is not None:
+            self._predictor.observe(jobs, features)
+
+    def finish(self, job: Job) -> None:
+        if self._predictor is not None:
+            self._predictor.finish(job)
+
+
+class Full(Continuous):
+    """All jobs at once: the fewest steps and the most memory, the reference that others are measured against.
+
+    Raises:
+        UsageError: (by `admit`) more jobs than slots.
+    """
+
+    def admit(self, live: Sequence[Job]) -> list[Job]:
+        count = len(live) + len(self._pending)
+        if count > self.limits.num_slots:
+            raise UsageError(
+                f"scheduler = 'full': {count} rollouts at once, but num_slots = {self.limits.num_slots}; "
+                "raise num_slots (or kv_cache_bytes), or use scheduler = 'continuous'"
+            )
+        return self._pending.take(count)
+
+
+class Micro(Continuous):
+    """Sequential micro sampling groups: a round of at most `num_slots` jobs starts when the last has ended.
+
+    Steps are the sum of every round's longest; rounds of equals (ljf or sjf with true lengths) make that sum least.
+    """
+
+    def admit(self, live: Sequence[Job]) -> list[Job]:
+        return [] if live else self._pending.take(self.limits.num_slots)

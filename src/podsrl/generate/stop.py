@@ -1,0 +1,100 @@
+"""Stop strings: has a rollout's newest token completed one in its text?
+
+Text is what the tokenizer makes of all tokens so far, special tokens spelled out; so a stop string may name a special
+token, and none is found across one. Only a bounded tail is decoded, and only where the newest token can be the last of
+a stop string. The prompt's text is never looked at.
+
+Why the tail is long enough: every token but the first and the last of those that hold a string of m bytes lies inside
+it with at least one byte, and those two share at least one byte each with it; so it spans at most m tokens. What is cut
+off before the tail can change the text of the first token left (a leading space is dropped) and can cut a character,
+whose remaining bytes are at most three tokens; some tokenizers then show the bytes beside them as broken too, until the
+cut is at the start of a character again. Hence four tokens more, and up to three tried without. (Tokens without any
+text, such as ids beyond the tokenizer's vocabulary, come on top: a string with many of them inside can be missed.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from podsrl.errors import UsageError
+
+_CUT_TOKENS = 3
+"""A UTF-8 character has at most four bytes."""
+_BROKEN = "\ufffd"
+"""What decoders write for bytes that are no character."""
+
+
+class StopStrings:
+    """Finds the rollouts whose newest token completes one of these strings.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        strings: at least one, none empty.
+
+    Raises:
+        UsageError: a string that the tokenizer does not give back as it is (lower-cased, unknown characters …), since
+            it could never be found.
+
+    Example:
+        >>> stop = StopStrings(tokenizer, ["\\n\\n", "</answer>"])           # doctest: +SKIP
+        >>> stop.hits([tokenizer.encode("1</answer>"), tokenizer.encode("1")])  # doctest: +SKIP
+        [True, False]
+    """
+
+    def __init__(self, tokenizer: Any, strings: Sequence[str]) -> None:
+        for string in strings:
+            _check(tokenizer, string)
+        self.strings = tuple(strings)
+        self.num_tokens = max(len(string.encode()) for string in strings) + 1 + _CUT_TOKENS
+        """How many of a rollout's newest tokens `hits` looks at."""
+        self._tokenizer = tokenizer
+        self._can_end: dict[int, bool] = {}
+
+    def hits(self, tails: Sequence[Sequence[int]]) -> list[bool]:
+        """Whether each rollout's text has just come to contain a stop string.
+
+        Args:
+            tails: B lists with a rollout's new tokens, or at least its `num_tokens` newest.
+
+        Returns:
+            B answers. To be asked after every token: a string completed by an earlier token may count too.
+        """
+        found = [False] * len(tails)
+        places = [i for i, tail in enumerate(tails) if len(tail) > 0 and self._may_end(int(tail[-1]))]
+        cut = [list(tails[i][-self.num_tokens :]) for i in places]
+        for i, tail, text in zip(places, cut, self._decode(cut), strict=True):
+            found[i] = self._has(text)
+            if not found[i] and _BROKEN in text and len(tail) == self.num_tokens:
+                found[i] = any(map(self._has, self._decode([tail[k:] for k in range(1, _CUT_TOKENS + 1)])))
+        return found
+
+    def _has(self, text: str) -> bool:
+        return any(string in text for string in self.strings)
+
+    def _may_end(self, token: int) -> bool:
+        """Whether a string can end in this token: it holds a last character, or broken bytes that may be part of one.
+
+        Twice in a row, since the first token of a text may lose its leading space.
+        """
+        known = self._can_end.get(token)
+        if known is None:
+            text = self._decode([[token, token]])[0]
+            known = self._can_end[token] = _BROKEN in text or any(string[-1] in text for string in self.strings)
+        return known
+
+    def _decode(self, tails: list[list[int]]) -> list[str]:
+        texts: list[str] = self._tokenizer.batch_decode(tails, skip_special_tokens=False) if tails else []
+        return texts
+
+
+def _check(tokenizer: Any, string: str) -> None:
+    if _BROKEN in string:
+        raise UsageError(f"stop string {string!r}: U+FFFD stands for broken bytes in decoded text; leave it out")
+    ids = tokenizer.encode(string, add_special_tokens=False)
+    back = tokenizer.decode(ids, skip_special_tokens=False)
+    if back != string:
+        raise UsageError(
+            f"stop string {string!r}: the tokenizer turns it into {back!r}, so no text would ever contain it; "
+            "write it as the tokenizer spells it, or use stop_token_ids"
+        )

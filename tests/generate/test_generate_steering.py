@@ -1,0 +1,282 @@
+"""Steering from outside: arrivals, pauses, forks, hooks, new weights. None of them changes another rollout's tokens."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.generate import Engine, Request, Sampling, StepView
+from podsrl.types import Completion
+
+Key = tuple[str, int]
+SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
+LONG = (9, 20, 31, 4, 50, 11, 8)
+
+
+def drain(engine: Engine) -> dict[Key, Completion]:
+    found: dict[Key, Completion] = {}
+    while engine.num_unfinished > 0:
+        found |= by_key(engine.step())
+    return found
+
+
+def by_key(completions: Iterable[Completion]) -> dict[Key, Completion]:
+    return {(c.request_id, c.index): c for c in completions}
+
+
+def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
+    return {key: completion.token_ids for key, completion in completions.items()}
+
+
+def whole(model: Any, *requests: Request) -> dict[Key, tuple[int, ...]]:
+    """Every request alone, undisturbed."""
+    return {k: v for r in requests for k, v in tokens(by_key(Engine(model).generate([r]))).items()}
+
+
+A, B = Request("a", (5, 7), 3, SAMPLING), Request("b", LONG, 2, SAMPLING)
+
+
+# --- arrivals ---
+
+
+@pytest.mark.parametrize("num_slots", [None, 2])
+def test_a_request_that_arrives_while_others_run_joins_them(qwen2: Any, num_slots: int | None) -> None:
+    engine = Engine(qwen2, num_slots=num_slots)
+    engine.submit([A])
+    early = [completion for _ in range(4) for completion in engine.step()]
+    engine.submit([B])
+    assert tokens(by_key(early) | drain(engine)) == whole(qwen2, A, B)
+
+
+def test_a_longer_arrival_makes_bounded_memory_start_over_with_longer_rows(qwen2: Any) -> None:
+    engine = Engine(qwen2, kv_cache_bytes=40 * 256)
+    engine.submit([A])
+    for _ in range(3):
+        assert engine.step() == []
+    assert engine.memory is not None and engine.memory.num_slots == 3
+    engine.submit([B])
+    assert engine.memory.num_slots == 1
+    assert tokens(drain(engine)) == whole(qwen2, A, B)
+    assert engine.stats.reread_tokens > 0
+
+
+# --- pause and resume ---
+
+
+@pytest.mark.parametrize("keep_kv", [True, False])
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_paused_rollout_goes_on_where_it_stopped(qwen2: Any, keep_kv: bool, after: int) -> None:
+    engine = Engine(qwen2)
+    engine.submit([A, B])
+    for _ in range(after):
+        assert engine.step() == []
+    engine.pause([("a", 1), "b"], keep_kv=keep_kv)
+    assert {key for key, state in engine.states().items() if state == "paused"} == {("a", 1), ("b", 0), ("b", 1)}
+    first = drain(engine)
+    assert set(first) == {("a", 0), ("a", 2)}
+    engine.resume(["a", "b"])
+    found = first | drain(engine)
+    assert tokens(found) == whole(qwen2, A, B)
+    assert len(found["a", 1].logprobs) == len(found["a", 1].token_ids)
+    assert (engine.stats.reread_tokens > 0) == (not keep_kv and after > 0)
+
+
+def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    engine.hooks.append(lambda view: engine.pause(["a"]) if view.num_tokens[0] == 4 else None)
+    first = by_key(engine.generate([A, B]))
+    assert set(first) == {("b", 0), ("b", 1)}
+    engine.hooks.clear()
+    engine.resume(["a"])
+    assert tokens(first | by_key(engine.generate([]))) == whole(qwen2, A, B)
+
+
+def test_kept_memory_beyond_the_bound_is_read_again_instead(qwen2: Any) -> None:
+    engine = Engine(qwen2, kv_cache_bytes=3 * 11 * 256)
+    engine.submit([A])
+    for _ in range(6):
+        engine.step()
+    engine.pause([("a", 0)])
+    engine.resume(["a"])
+    assert tokens(drain(engine)) == whole(qwen2, A)
+    assert engine.peak_kv_bytes <= 3 * 11 * 256 + 8 * 256  # and what was just read again
+    assert engine.stats.reread_tokens > 0
+
+
+def test_an_aborted_pause_hands_out_the_tokens_it_had_and_frees_its_memory(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    engine.submit([A])
+    for _ in range(4):
+        engine.step()
+    engine.pause(["a"])
+    engine.abort([("a", 2)])
+    (completion,) = engine.step()
+    assert (completion.finish_reason, completion.token_ids) == ("aborted", whole(qwen2, A)["a", 2][:4])
+    engine.abort(["a"])
+    assert {c.index for c in engine.step()} == {0, 1}
+    assert engine.states() == {}
+
+
+# --- forks ---
+
+
+@pytest.mark.parametrize("num_slots", [None, 3])
+def test_a_fork_shares_the_tokens_so_far_and_draws_its_own_from_there(qwen2: Any, num_slots: int | None) -> None:
+    engine = Engine(qwen2, num_slots=num_slots)
+    engine.submit([A])
+    for _ in range(4):
+        engine.step()
+    engine.fork("a", 1, into="c", num_rollouts=6)
+    found = drain(engine)
+    assert tokens({k: c for k, c in found.items() if k[0] == "a"}) == whole(qwen2, A)
+    forks = [found["c", i] for i in range(6)]
+    assert {c.token_ids[:4] for c in forks} == {found["a", 1].token_ids[:4]}
+    assert {c.logprobs[:4] for c in forks} == {found["a", 1].logprobs[:4]}
+    assert len({c.token_ids for c in forks}) > 1
+    assert all(len(c.token_ids) == len(c.logprobs) == 10 for c in forks)
+
+
+def test_a_fork_of_a_live_rollout_costs_no_row_until_it_differs(qwen2: Any) -> None:
+    greedy = Request("g", (5, 7), 1, Sampling(top_k=1, max_new_tokens=10))
+    engine = Engine(qwen2)
+    engine.submit([greedy])
+    engine.step()
+    engine.fork("g", 0, into="h", num_rollouts=5)
+    found = drain(engine)
+    assert set(tokens(found).values()) == set(whole(qwen2, greedy).values())
+    assert engine.stats.rows_used == 1 and engine.stats.slots_used == 6
+
+
+def test_paused_and_waiting_rollouts_can_be_forked_and_ended_ones_cannot(qwen2: Any) -> None:
+    engine = Engine(qwen2, num_slots=3)
+    engine.submit([A, B])
+    engine.step()
+    engine.pause([("a", 0)])
+    engine.fork("a", 0, into="of-paused")
+    engine.fork("b", 1, into="of-waiting")
+    with pytest.raises(UsageError, match="request id 'b' is used twice"):
+        engine.fork("a", 1, into="b")
+    found = drain(engine)
+    assert found["of-paused", 0].token_ids[:1] == whole(qwen2, A)["a", 0][:1]
+    assert len(found["of-waiting", 0].token_ids) == 10
+    with pytest.raises(UsageError, match="fork of 'b', rollout 1: it is not alive"):
+        engine.fork("b", 1, into="d")
+
+
+# --- hooks ---
+
+
+def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2: Any) -> None:
+    seen: dict[tuple[Key, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def look(view: StepView) -> None:
+        for key, num_tokens, row in zip(view.keys, view.num_tokens, view.row_of.tolist(), strict=True):
+            seen[key, num_tokens] = (view.hidden[row].clone(), view.logprobs[row].clone())
+
+    engine = Engine(qwen2, num_slots=2)
+    engine.hooks.append(look)
+    found = by_key(engine.generate([A, B]))
+    assert set(seen) == {(key, t) for key in found for t in range(10)}
+    for request in (A, B):
+        for index in range(request.num_rollouts):
+            made = found[request.id, index].token_ids
+            with torch.no_grad():
+                output = qwen2(torch.tensor([[*request.prompt_ids, *made]]), output_hidden_states=True)
+            for t in range(10):
+                hidden, logprobs = seen[(request.id, index), t]
+                place = len(request.prompt_ids) - 1 + t
+                assert torch.allclose(hidden, output.hidden_states[-1][0, place], atol=1e-4)
+                assert torch.allclose(logprobs, output.logits[0, place].log_softmax(-1), atol=1e-4)
+
+
+def test_a_hook_may_abort_pause_and_fork_before_the_draw(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+
+    def steer(view: StepView) -> None:
+        if view.num_tokens[0] == 3 and "fork" not in dict(engine.states()):
+            engine.abort([("a", 0)])
+            engine.pause([("a", 1)])
+            engine.fork("a", 2, into="fork")
+            engine.hooks.clear()
+
+    engine.hooks.append(steer)
+    found = by_key(engine.generate([A, B]))
+    alone = whole(qwen2, A, B)
+    assert found["a", 0].token_ids == alone["a", 0][:3]
+    assert found["fork", 0].token_ids[:3] == alone["a", 2][:3] and len(found["fork", 0].token_ids) == 10
+    engine.resume(["a"])
+    found |= by_key(engine.generate([]))
+    assert all(found[key].token_ids == alone[key] for key in (("a", 1), ("a", 2), ("b", 0), ("b", 1)))
+
+
+# --- new weights ---
+
+
+def changed(model: Any) -> Any:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.3)
+    return other
+
+
+@pytest.mark.parametrize("num_slots", [None, 2])
+def test_live_and_paused_rollouts_go_on_with_new_weights_from_tokens_read_again(
+    make_model: Any, num_slots: int | None
+) -> None:
+    model = make_model("qwen2")
+    before, other = copy.deepcopy(model), changed(model)
+    greedy = [Request(r.id, r.prompt_ids, r.num_rollouts, Sampling(top_k=1, max_new_tokens=10)) for r in (A, B)]
+    engine = Engine(model, num_slots=num_slots)
+    engine.submit(greedy)
+    for _ in range(4):
+        engine.step()
+    engine.pause([("a", 0)])
+    old = whole(before, *greedy)["a", 0][:4]
+    engine.load_weights(other.named_parameters(), version=1)
+    engine.resume(["a"])
+    found = drain(engine)
+    ids = torch.tensor([[*A.prompt_ids, *old]])
+    rest = other.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=6)[0, -6:]
+    wanted = (*old, *rest.tolist())
+    assert found["a", 0].token_ids == found["a", 1].token_ids == wanted != whole(before, *greedy)["a", 0]
+    assert found["a", 0].version == 0
+
+
+def test_weights_changed_in_place_are_used_by_the_next_call_without_a_copy(make_model: Any) -> None:
+    model = make_model("qwen2")
+    engine = Engine(model)
+    list(engine.generate([A]))
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[3] += 0.5
+        model.lm_head.weight[7] *= 2.0
+    assert tokens(by_key(engine.generate([A]))) == whole(copy.deepcopy(model), A)
+
+
+# --- what is recorded, and what happens when things break ---
+
+
+def test_the_trace_says_who_was_in_the_batch_in_which_steps(qwen2: Any) -> None:
+    engine = Engine(qwen2, num_slots=2)
+    engine.trace = []
+    list(engine.generate([A]))
+    assert [(s.request_id, s.index, s.start, s.end) for s in engine.trace] == [
+        ("a", 0, 0, 10),
+        ("a", 1, 0, 10),
+        ("a", 2, 10, 20),
+    ]
+
+
+def test_after_a_failing_hook_the_engine_is_empty_and_works_again(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    engine.hooks.append(lambda view: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(engine.generate([A, B]))
+    assert engine.states() == {}
+    engine.hooks.clear()
+    assert tokens(by_key(engine.generate([A, B]))) == whole(qwen2, A, B)
