@@ -64,6 +64,7 @@ def test_a_workload_without_stop_tokens_runs_to_the_limit_in_every_engine(model:
     assert [arm(0).lengths for arm in arms] == [[3, 3, 3, 3]] * 3
 
 
+@pytest.mark.slow
 def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(model: Any) -> None:
     work = skewed_workload(8, 16)
     arms: dict[str, Arm] = {
@@ -88,7 +89,8 @@ def test_another_round_draws_other_completions(model: Any) -> None:
 
 
 def test_tokens_per_second_and_ratios_by_hand() -> None:
-    assert Made([3, 5], 2.0).tokens_per_second == 4.0
+    made = Made([3, 5], 2.0, 0.5)
+    assert (made.tokens_per_second, made.tokens_per_cpu_second) == (4.0, 16.0)
     assert _ratios([6.0, 8.0, 9.0], [2.0, 4.0, 1.0]) == {"min": 2.0, "median": 3.0, "max": 9.0}
 
 

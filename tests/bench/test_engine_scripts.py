@@ -36,7 +36,7 @@ def test_the_floor_by_hand() -> None:
 def test_the_gpu_measurement_runs_at_toy_size() -> None:
     script = load("engine_gpu")
     words = "--device cpu --dtype float32 --shapes s128 --rollouts 4 --curve 2 8 --prompt-tokens 5 --new-tokens 4"
-    result = json.loads(json.dumps(script.main(script.parse([*words.split(), "--repeats", "2"]))))
+    result = json.loads(json.dumps(script.main(script.parse([*words.split(), "--repeats", "1"]))))
     facts = result["s128"]
     assert set(facts["rollouts"]) == {"4"} and set(facts["curve"]) == {"2", "4", "8"}
     assert facts["curve_ratio"] == pytest.approx(facts["curve"]["8"] / facts["curve"]["2"])

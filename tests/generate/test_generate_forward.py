@@ -209,6 +209,21 @@ def test_rows_beyond_the_batch_are_not_written(forward_of: Callable[[Any], Forwa
     assert all(tensor[0, :, 2].abs().sum() > 0 for tensor in (*pool.keys, *pool.values))
 
 
+def test_zones_change_no_result(forward_of: Callable[[Any], Forward], tiny_model: Any) -> None:
+    rows = sorted(ROWS, key=len, reverse=True)
+    forward = forward_of(tiny_model)
+    pool = KVPool(forward.layout)
+    pool.reserve(len(rows), 16)
+    places = torch.arange(len(rows))
+    forward.prefill([row[:-1] for row in rows]).write(pool, places, places)
+    tokens = torch.tensor([row[-1] for row in rows])
+    positions = torch.tensor([len(row) - 1 for row in rows])
+    for zones in [((1, 12), (4, 9)), ((3, 12), (1, 8), (1, 4))]:
+        logits = forward(tokens, positions, pool, 12, zones=zones).logits
+        for i, row in enumerate(rows):
+            torch.testing.assert_close(logits[i], reference(tiny_model, row)[0], atol=1e-5, rtol=1e-5)
+
+
 def test_hidden_states_come_only_on_request(forward_of: Callable[[Any], Forward], qwen2: Any) -> None:
     forward = forward_of(qwen2)
     pool = KVPool(forward.layout)
@@ -301,6 +316,14 @@ def test_changed_modules_keep_a_model_from_the_fast_step(make_model: Callable[..
     assert "norm has a hook" in reason(lambda model: setattr(model.model.norm, "forward", lambda x: x))
     assert "bfloat16 on a CPU" in reason(lambda model: model.bfloat16())
     assert "different types" in reason(lambda model: model.model.norm.double())
+
+
+def test_a_model_altered_after_the_choice_is_told_at_the_next_refresh(make_model: Callable[..., Any]) -> None:
+    model = make_model("qwen2")
+    forward = choose_forward(model)
+    model.model.norm.register_forward_hook(lambda *_: None)
+    with pytest.raises(UsageError, match=r"does not cover this model: its model.norm has a hook"):
+        forward.refresh()
 
 
 def test_the_usual_families_run_fast_and_an_unknown_name_is_refused(tiny_model: Any) -> None:

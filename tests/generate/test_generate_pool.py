@@ -72,18 +72,36 @@ def test_rows_that_grow_one_by_one_seldom_need_new_memory() -> None:
     sizes = set()
     for n in range(1, 129):
         pool.reserve(n, n)
+        assert pool.rows >= n and pool.capacity >= n
         sizes.add((pool.rows, pool.capacity))
-    assert len(sizes) <= 8 and pool.rows < 256 and pool.capacity <= 256
+    assert len(sizes) < 24 and pool.rows < 256 and pool.capacity <= 256
 
 
-def test_growth_stays_under_the_bound() -> None:
-    bound = 10 * 20 * EQUAL.token_bytes
-    pool = KVPool(EQUAL, max_bytes=bound)
+def test_growth_takes_no_more_than_will_ever_be_needed() -> None:
+    pool = KVPool(EQUAL, max_rows=10, max_capacity=20)
+    for rows, capacity in ((9, 15), (10, 17), (10, 20)):
+        pool.reserve(rows, capacity)
+        assert rows <= pool.rows <= 10 and capacity <= pool.capacity <= 20
+
+
+def test_growth_stays_under_the_bound_of_tokens() -> None:
+    pool = KVPool(EQUAL, max_tokens=200)
     for rows, capacity in ((6, 16), (7, 17), (10, 17), (10, 20)):
         pool.reserve(rows, capacity)
-        assert pool.rows >= rows and pool.capacity >= capacity and pool.num_bytes <= bound
-    with pytest.raises(UsageError, match=r"kv_cache_bytes = 25600: 11 rows of 20 tokens take 28160 bytes"):
+        assert pool.rows >= rows and pool.capacity >= capacity and pool.rows * pool.capacity <= 200
+    with pytest.raises(UsageError, match=r"11 rows of 20 tokens do not fit in key-value memory of 200 tokens"):
         pool.reserve(11, 20)
+
+
+def test_under_the_bound_longer_rows_are_fewer_and_the_first_ones_stay() -> None:
+    pool = KVPool(EQUAL, max_tokens=200)
+    pool.reserve(10, 20)
+    for tensor in (*pool.keys, *pool.values):
+        tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape))
+    before = contents(pool)
+    pool.reserve(4, 45)
+    assert pool.rows >= 4 and pool.capacity >= 45 and pool.rows * pool.capacity <= 200
+    assert all(torch.equal(new[:4, :, :20], old[:4]) for old, new in zip(before, contents(pool), strict=True))
 
 
 @pytest.mark.parametrize("layout", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
@@ -95,6 +113,19 @@ def test_copied_rows_equal_their_source_up_to_the_length_and_nothing_else_change
             for position in range(7):
                 tensor[target, :, position] = tensor[source, :, position]
     pool.copy_rows(torch.tensor([1, 1, 1, 5]), torch.tensor([0, 4, 3, 2]), 7)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(contents(pool), expected, strict=True))
+
+
+@pytest.mark.parametrize("layout", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+def test_swapped_rows_change_places_up_to_the_length_and_nothing_else_changes(layout: Layout) -> None:
+    pool = filled(layout, 6, 16)
+    expected = contents(pool)
+    for tensor in expected:
+        for one, other in ((4, 0), (2, 5)):
+            saved = tensor[one, :, :7].clone()
+            tensor[one, :, :7] = tensor[other, :, :7]
+            tensor[other, :, :7] = saved
+    pool.swap_rows(torch.tensor([4, 2]), torch.tensor([0, 5]), 7)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(contents(pool), expected, strict=True))
 
 

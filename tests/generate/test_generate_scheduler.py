@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.generate.dynamic import Dynamic
 from podsrl.generate.job import Job
+from podsrl.generate.lengths import LengthRegression
 from podsrl.generate.scheduler import Limits, make_scheduler
 
 
 def jobs_of(count: int, prompt_length: int = 4) -> list[Job]:
     return [Job("a", i, prompt_length=prompt_length, max_new_tokens=64, order=i) for i in range(count)]
+
+
+def live_jobs(rows: list[int], prompt_length: int = 4) -> list[Job]:
+    """Jobs that have made so many tokens, in order of arrival."""
+    jobs = jobs_of(len(rows), prompt_length)
+    for job, num_tokens in zip(jobs, rows, strict=True):
+        job.num_tokens = num_tokens
+    return jobs
 
 
 def test_full_starts_every_job_at_once() -> None:
@@ -19,6 +29,13 @@ def test_full_starts_every_job_at_once() -> None:
     scheduler.submit(jobs)
     assert scheduler.admit([]) == jobs
     assert scheduler.num_pending == 0
+
+
+def test_full_without_a_slot_a_job_is_refused() -> None:
+    scheduler = make_scheduler("full", Limits(num_slots=4))
+    scheduler.submit(jobs_of(5))
+    with pytest.raises(UsageError, match="5 rollouts at once, but num_slots = 4"):
+        scheduler.admit([])
 
 
 def test_micro_starts_a_round_only_when_the_last_has_ended() -> None:
@@ -77,3 +94,70 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, words: str) -> N
 def test_no_room_at_all_is_refused(limits: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="= 0: wanted at least 1"):
         Limits(**limits)
+
+
+def test_dynamic_starts_what_fits_beside_the_longest_row_with_headroom() -> None:
+    jobs = jobs_of(9, prompt_length=10)
+    scheduler = Dynamic(Limits(num_slots=9, num_tokens=60), headroom=0.5)
+    scheduler.submit(jobs)
+    assert scheduler.admit([]) == jobs[:4]  # four rows of 15 tokens
+    assert scheduler.admit(live_jobs([10])) == [jobs[4]]  # beside a row of 20: two rows of 30
+
+
+def test_dynamic_keeps_to_its_slots_where_memory_has_room() -> None:
+    scheduler = make_scheduler("dynamic", Limits(num_slots=3))
+    scheduler.submit(jobs_of(9))
+    assert len(scheduler.admit(live_jobs([1]))) == 2
+
+
+def test_dynamic_starts_a_lone_job_whatever_its_size() -> None:
+    jobs = jobs_of(2, prompt_length=100)
+    scheduler = make_scheduler("dynamic", Limits(num_slots=2, num_tokens=100))
+    scheduler.submit(jobs)
+    assert scheduler.admit([]) == jobs[:1]
+
+
+def test_dynamic_evicts_the_last_of_its_order_until_the_rest_fits() -> None:
+    live = live_jobs([16, 1, 6, 2])  # rows of 20, 5, 10 and 6 tokens
+    limits = Limits(num_slots=4, num_tokens=60)
+    assert make_scheduler("dynamic", limits).evict(live) == [live[3]]
+    for job, predicted in zip(live, (17, 60, 10, 63), strict=True):
+        job.predicted = predicted
+    assert make_scheduler("dynamic+ljf", limits).evict(live) == [live[0]]  # without it the longest row has 10
+    assert make_scheduler("dynamic+sjf", limits).evict(live) == [live[3]]
+    assert make_scheduler("dynamic", Limits(num_slots=4, num_tokens=80)).evict(live) == []
+
+
+def test_dynamic_never_evicts_the_only_row() -> None:
+    assert make_scheduler("dynamic", Limits(num_slots=1, num_tokens=2)).evict(live_jobs([5])) == []
+
+
+def test_probed_jobs_step_aside_for_those_that_are_not() -> None:
+    jobs = jobs_of(3)
+    scheduler = make_scheduler("probed+ljf", Limits(num_slots=2), LengthRegression(probe_at=1))
+    scheduler.submit(jobs)
+    live = scheduler.admit([])
+    assert live == jobs[:2]
+    for job, predicted in zip(live, (9, 30), strict=True):
+        job.num_tokens, job.predicted = 1, predicted
+    assert scheduler.evict(live) == [jobs[0]]  # one waits unprobed, so one goes
+    scheduler.submit([jobs[0]])
+    assert scheduler.admit([jobs[1]]) == [jobs[2]]
+    jobs[2].num_tokens = 1
+    assert scheduler.evict([jobs[1], jobs[2]]) == []  # all are probed: they run on
+    assert scheduler.admit([jobs[1]]) == [jobs[0]]
+
+
+def test_probed_without_tokens_to_look_at_is_refused() -> None:
+    with pytest.raises(UsageError, match="probe_at = None"):
+        make_scheduler("probed", Limits(num_slots=1), LengthRegression())
+
+
+def test_a_negative_headroom_is_refused() -> None:
+    with pytest.raises(UsageError, match="headroom = -1"):
+        Dynamic(Limits(num_slots=1), headroom=-1)
+
+
+def test_names_without_a_predictor_learn_by_themselves() -> None:
+    assert make_scheduler("continuous+ljf", Limits(num_slots=1)).probe_at is None
+    assert make_scheduler("probed", Limits(num_slots=1)).probe_at == 16

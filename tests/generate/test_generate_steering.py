@@ -258,6 +258,24 @@ def test_weights_changed_in_place_are_used_by_the_next_call_without_a_copy(make_
     assert tokens(by_key(engine.generate([A]))) == whole(copy.deepcopy(model), A)
 
 
+def test_a_module_that_is_exchanged_after_the_engine_was_made_is_not_passed_over(make_model: Any) -> None:
+    model = make_model("qwen2")
+    engine = Engine(model)
+    before = tokens(by_key(engine.generate([A])))
+    assert engine.forward.name == "fast"
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    old = model.model.layers[0].mlp.down_proj
+    model.model.layers[0].mlp.down_proj = Doubled(old.in_features, old.out_features, bias=False)
+    model.model.layers[0].mlp.down_proj.weight = old.weight
+    after = tokens(by_key(engine.generate([A])))
+    assert engine.forward.name == "model"
+    assert after != before and after == whole(copy.deepcopy(model), A)
+
+
 # --- what is recorded, and what happens when things break ---
 
 

@@ -11,6 +11,7 @@ BENCHES = {
     "select": "podsrl.bench.select",
     "loop": "podsrl.bench.loop",
     "engine": "podsrl.bench.engine",
+    "infinite-sampling": "podsrl.bench.infinite_sampling",
 }
 
 

@@ -33,9 +33,7 @@ def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
     tokenizer, model = load_tokenizer(config), load_model(config)
     tasks = load_arithmetic(digits=2, num_eval=max(questions) + 1).eval
     sampling = Sampling(max_new_tokens=48, stop_token_ids=(tokenizer.eos_token_id,))
-    requests = [
-        Request(tasks[i].id, prompt_ids(tokenizer, tasks[i], 64), num_rollouts, sampling) for i in questions
-    ]
+    requests = [Request(tasks[i].id, prompt_ids(tokenizer, tasks[i], 64), num_rollouts, sampling) for i in questions]
     completions = sorted(Engine(model, seed=0).generate(requests), key=lambda c: (c.request_id, c.index))
     prompts = {request.id: request.prompt_ids for request in requests}
     features = _prefix_features(model, prompts, completions)
@@ -53,7 +51,7 @@ def _prefix(prompts: dict[str, tuple[int, ...]], completion: Completion) -> tupl
 def _prefix_features(
     model: Any, prompts: dict[str, tuple[int, ...]], completions: Sequence[Completion]
 ) -> dict[tuple[int, ...], tuple[float, ...]]:
-    """Prompt and first tokens -> hidden state of the newest, mean log-prob so far, entropy at the newest."""
+    """Prompt and first tokens -> what the engine shows a scheduler (`Scheduler.observe`)."""
     features: dict[tuple[int, ...], tuple[float, ...]] = {}
     for completion in completions:
         prefix = _prefix(prompts, completion)
@@ -63,6 +61,6 @@ def _prefix_features(
         before = torch.log_softmax(output.logits[0, -1 - PROBE_AT : -1], dim=-1)  # [k, V] each new token's distribution
         drawn = before.gather(1, torch.tensor(prefix[-PROBE_AT:])[:, None])
         entropy = torch.special.entr(before[-1].exp()).sum()
-        hidden = output.hidden_states[-1][0, -1]
+        hidden = output.hidden_states[-1][0, -2]
         features[prefix] = tuple(torch.cat([hidden, drawn.mean()[None], entropy[None]]).tolist())
     return features

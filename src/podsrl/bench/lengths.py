@@ -1,13 +1,13 @@
 """Three sets of rollout lengths for the scheduling benchmark.
 
-    gsm8k     tokens of GSM8K's solutions (`benchmarks/record_gsm8k_lengths.py`): a group is G questions' solutions; what
-              a predictor sees are counts from the question and the solution's first 32 tokens
+    gsm8k     tokens of GSM8K's solutions (`benchmarks/record_gsm8k_lengths.py`): a group is G questions' solutions;
+              what a predictor sees are counts from the question and from the solution's first 32 tokens
     skewed    geometric with mean 20, cut at 128: memoryless, so nothing seen can say how much is still to come
     demo      the demo's base model, sampled now: a group is G rollouts of one question; a predictor sees the model's
               last hidden state, mean log-prob and entropy after the first tokens
 
-Each set has rollouts to learn from and groups to be measured on, which have no rollout in common; within both, a rollout
-is predicted before it is learned from.
+Each set has rollouts to learn from and groups to be measured on, which have no rollout in common; within both, a
+rollout is predicted before it is learned from.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import torch
 
 from podsrl.generate.pool import KVPool
 from podsrl.generate.request import Sampling
-from podsrl.generate.run import History, Run, empty_history
+from podsrl.generate.run import EMPTY, History, Run
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -39,9 +39,8 @@ class Batch:
         self.lengths: Ints = np.zeros(0, np.int64)  # [R]
         self.newest: Ints = np.zeros(0, np.int64)  # [R]
         self._places: Ints = np.zeros(0, np.int64)  # [B] where in the store its tokens are
-        self._store = empty_history()
-        self._store.tokens = np.zeros((0, 0), np.int32)
-        self._store.logprobs = self._store.raw_logprobs = np.zeros((0, 0), np.float32)
+        no_logprobs = np.zeros((0, 0), np.float32)
+        self._store = History(np.zeros((0, 0), np.int32), no_logprobs, no_logprobs)  # a row a place
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -163,6 +162,16 @@ class Batch:
         self.lengths[places], self.newest[places] = lengths, newest
         self.row_of = places[members]
 
+    def swap(self, first: Ints, second: Ints) -> None:
+        """Let rows first[i] and second[i] change places, [K] and [K], all different."""
+        if len(first) == 0:
+            return
+        device, length = self.pool.layout.device, int(self.lengths[np.concatenate([first, second])].max())
+        self.pool.swap_rows(torch.from_numpy(first).to(device), torch.from_numpy(second).to(device), length)
+        place = np.arange(self.num_rows)
+        place[first], place[second] = second, first
+        self.lengths, self.newest, self.row_of = self.lengths[place], self.newest[place], place[self.row_of]
+
     def newest_of_rollouts(self) -> Ints:
         """[B] the token each rollout's row still has to read."""
         return self.newest[self.row_of]
@@ -175,10 +184,15 @@ class Batch:
         self.pool.copy_rows(torch.from_numpy(sources).to(device), torch.from_numpy(targets).to(device), length)
 
     def _histories(self, indices: Ints) -> list[History]:
-        store, places, lengths = self._store, self._places[indices].tolist(), self.num_new[indices].tolist()
+        """Copies, in one block for all: a copy a rollout would cost more than the draw that ended it."""
+        if len(indices) == 0:
+            return []
+        places, lengths = self._places[indices], self.num_new[indices]
+        longest, store = int(lengths.max()), self._store
+        tokens, logprobs = store.tokens[places, :longest], store.logprobs[places, :longest]
+        raw_logprobs = store.raw_logprobs[places, :longest]
         return [
-            History(store.tokens[p, :t].copy(), store.logprobs[p, :t].copy(), store.raw_logprobs[p, :t].copy())
-            for p, t in zip(places, lengths, strict=True)
+            History(tokens[i, :t], logprobs[i, :t], raw_logprobs[i, :t]) for i, t in enumerate(lengths.tolist())
         ]
 
     def _sampling_index(self, run: Run) -> int:
@@ -195,7 +209,7 @@ class Batch:
                 self._store.tokens[place, made] = run.history.tokens
                 self._store.logprobs[place, made] = run.history.logprobs
                 self._store.raw_logprobs[place, made] = run.history.raw_logprobs
-                run.history = empty_history()
+                run.history = EMPTY
         return places
 
     def _grow(self, num_more: int, length: int) -> None:

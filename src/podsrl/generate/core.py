@@ -25,6 +25,7 @@ from podsrl.generate.shelf import Prefix, Shelf, put_back
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
 from podsrl.generate.view import StepView
+from podsrl.generate.zones import Zones
 from podsrl.types import FinishReason
 
 Ended = tuple[Run, FinishReason]
@@ -58,6 +59,7 @@ class Core:
         self._forward = forward
         self._pool = pool
         self._device = pool.layout.device
+        self._zones = Zones()
         self._trace = trace
         self._spans: dict[Run, Span] = {}
         self._waiting: Counter[Prefix] = Counter()  # pending rollouts that will start from this prompt
@@ -94,6 +96,7 @@ class Core:
         self.scheduler.withdraw([run.job for run in runs])
         for run in runs:
             self._forget_pending(run)
+        self._forget_prompts(runs)
 
     def num_free(self, num_slots: int) -> int:
         """Slots that nobody has or waits for."""
@@ -164,9 +167,7 @@ class Core:
         self._copy_prompts(shelved)
         self._read(unread)
         self._num_fresh = self.batch.num_rows - first
-        for prompt in {run.request.prompt_ids for run in runs}:
-            if self._waiting[prompt] == 0:
-                self.shelf.forget_prompt(prompt)
+        self._forget_prompts(runs)
 
     def _restore(self, groups: dict[Prefix, list[Run]]) -> None:
         rows = self._add_rows(groups, [len(prefix) - 1 for prefix in groups])
@@ -234,14 +235,23 @@ class Core:
         return torch.cat([part for part, _ in parts]), torch.cat(hidden) if len(hidden) == len(parts) else None
 
     def _decode(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        device, lengths = self._device, self.batch.lengths[:num_rows]
+        device = self._device
+        if self._forward.name == "fast":
+            self.batch.swap(*self._zones.plan(self.batch.lengths[:num_rows] + 1))
+        lengths = self.batch.lengths[:num_rows]
         length = int(lengths.max()) + 1
         self._pool.reserve(self.batch.num_rows, length)
         tokens, positions = torch.from_numpy(self.batch.newest[:num_rows]), torch.from_numpy(lengths.copy())
         self.stats.forwarded += num_rows
         is_even = int(lengths.min()) + 1 == length
         output = self._forward(
-            tokens.to(device), positions.to(device), self._pool, length, is_even=is_even, want_hidden=self._want_hidden
+            tokens.to(device),
+            positions.to(device),
+            self._pool,
+            length,
+            is_even=is_even,
+            zones=() if is_even else self._zones.at(lengths + 1),
+            want_hidden=self._want_hidden,
         )
         return output.logits, output.hidden
 
@@ -375,3 +385,10 @@ class Core:
         del self._runs[run.job]
         if len(run.history) == 0:
             self._waiting[run.request.prompt_ids] -= 1
+
+    def _forget_prompts(self, runs: Sequence[Run]) -> None:
+        """Let go the prompts of these runs that nobody waits for any more."""
+        for prompt in {run.request.prompt_ids for run in runs}:
+            if self._waiting[prompt] == 0:
+                del self._waiting[prompt]
+                self.shelf.forget_prompt(prompt)

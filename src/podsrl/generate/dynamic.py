@@ -17,8 +17,8 @@ class Dynamic(Continuous):
 
     While rows are short, more of them run than there would be fixed slots for the longest. As the longest grows, rows
     have to go: the one that the refill order puts last leaves, so what was just started is not what leaves. To leave
-    rarely, a job starts only where it would still fit with the longest row grown by `headroom`. Every step makes a token
-    for some row and no token is ever lost, so all jobs end.
+    rarely, a job starts only where it would still fit with the longest row grown by `headroom`. Every step makes a
+    token for some row and no token is ever lost, so all jobs end.
 
     Args:
         limits: `num_tokens` None leaves only the slots as a bound.
@@ -85,10 +85,11 @@ class Probed(Continuous):
 
     may_evict = True
 
-    def __init__(self, limits: Limits, order: Order, predictor: Predictor) -> None:
-        if not predictor.probe_at:
-            raise UsageError(f"probe_at = {predictor.probe_at} of the predictor: 'probed' wants at least 1 token")
-        self._probe_at = predictor.probe_at
+    def __init__(self, limits: Limits, order: Order, predictor: Predictor | None) -> None:
+        probe_at = None if predictor is None else predictor.probe_at
+        if not probe_at:
+            raise UsageError(f"probe_at = {probe_at} of the predictor: scheduler 'probed' wants at least 1 token")
+        self._probe_at = probe_at
         self._unprobed: set[Job] = set()
         super().__init__(limits, self._in_stages(order), predictor)
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from podsrl.errors import UsageError
 from podsrl.generate.check import check_requests
 from podsrl.generate.core import Core, Ended, Hook
+from podsrl.generate.families import why_not_fast
 from podsrl.generate.forward import Forward, choose_forward
 from podsrl.generate.job import Job
 from podsrl.generate.lengths import Predictor
@@ -36,6 +37,7 @@ from podsrl.generate.scheduler import Limits, Scheduler, make_scheduler
 from podsrl.generate.shelf import Shelf
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
+from podsrl.generate.weights import take_weights
 from podsrl.types import Completion
 
 Ids = Iterable[str | Key]
@@ -100,6 +102,8 @@ class Engine:
         self.memory: MemoryPlan | None = None
         """What the last call's memory was divided into."""
         self.forward: Forward = choose_forward(model, forward)
+        """The decode step; `forward.name` is "fast" or "model"."""
+        self._forward_option = forward
         self._scheduler_option, self._predictor, self._tokenizer = scheduler, predictor, tokenizer
         self._scheduler: Scheduler | None = None
         self._scheduler_limits: Limits | None = None
@@ -211,7 +215,7 @@ class Engine:
         history = core.batch.history_of(source) if is_live and core is not None else source.history
         runs = self._runs[into] = self._new_runs(request)
         for run in runs:
-            run.history, run.version = history.copy(), source.version
+            run.history, run.version = history, source.version
             run.job.num_tokens = len(history)
         num_joining = core.num_free(self._limits().num_slots) if is_live and core is not None else 0
         if core is not None:
@@ -226,14 +230,7 @@ class Engine:
         Raises:
             UsageError: a name that the model does not have, or another shape.
         """
-        own = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, tensor in named_tensors:
-                if name not in own or own[name].shape != tensor.shape:
-                    shape = tuple(own[name].shape) if name in own else "no such parameter"
-                    raise UsageError(f"weight {name!r} of shape {tuple(tensor.shape)}: the engine's model has {shape}")
-                if own[name].data_ptr() != tensor.data_ptr():
-                    own[name].copy_(tensor)
+        take_weights(self.model, named_tensors)
         self.version = version
         if self._core is not None:
             self._forget_kept_memory(self._core)
@@ -286,6 +283,8 @@ class Engine:
             assert self.memory is not None
             self._was_training = self.model.training
             self.model.eval()
+            if self.forward.name == "fast" and why_not_fast(self.model) is not None:  # adapters came since, say
+                self.forward = choose_forward(self.model, self._forward_option)
             self.forward.refresh()
             self._core = Core(
                 self.forward,
@@ -397,11 +396,5 @@ class Engine:
         check_requests(self.model, requests, self._runs)
         self.plan(requests)
         for strings in {request.sampling.stop_strings for request in requests}:
-            self._check_stop_strings(strings)
-
-    def _check_stop_strings(self, strings: tuple[str, ...]) -> None:
-        if not strings or strings in self._stop_strings:
-            return
-        if self._tokenizer is None:
-            raise UsageError(f"stop_strings = {strings!r}: the engine has no tokenizer: Engine(model, tokenizer=...)")
-        self._stop_strings[strings] = StopStrings(self._tokenizer, strings)
+            if strings and strings not in self._stop_strings:
+                self._stop_strings[strings] = StopStrings(self._tokenizer, strings)

@@ -33,7 +33,11 @@ class Forward(Protocol):
     """What one token takes in the pool."""
 
     def refresh(self) -> None:
-        """Take notice of new weights: call it before the first step after they may have changed."""
+        """Take notice of new weights: call it before the first step after they may have changed.
+
+        Raises:
+            UsageError: the model has been altered into one that the step does not compute.
+        """
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
         """Read P prompts (or prompts and the tokens made so far)."""
@@ -79,10 +83,8 @@ def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> 
     """
     if name not in (None, "fast", "model"):
         raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
-    reason = None if name == "model" else why_not_fast(model)
-    if name == "fast" and reason is not None:
-        raise UsageError(f"forward = 'fast' does not cover this model: {reason}: use 'model' or None")
-    return ModelForward(model) if name == "model" or reason is not None else FastForward(model)
+    is_fast = name == "fast" or (name is None and why_not_fast(model) is None)
+    return FastForward(model) if is_fast else ModelForward(model)
 
 
 class ModelForward:
@@ -113,9 +115,9 @@ class ModelForward:
         zones: Sequence[Zone] = (),
         want_hidden: bool = False,
     ) -> StepOutput:
-        cache = Cache(
-            layers=[_PoolLayer(*layer, positions, length) for layer in zip(pool.keys, pool.values, strict=True)]
-        )
+        rows = torch.arange(len(tokens), device=tokens.device)
+        layers = zip(pool.keys, pool.values, strict=True)
+        cache = Cache(layers=[_PoolLayer(keys, values, rows, positions, length) for keys, values in layers])
         mask = None if is_even else self._mask(positions, length)
         with maskable_attention(self._model), head_input(self._model) if want_hidden else nullcontext() as seen:
             output = self._model(
@@ -140,11 +142,10 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is unty
 
     is_sliding = False
 
-    def __init__(self, keys: Tensor, values: Tensor, positions: Tensor, length: int) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, positions: Tensor, length: int) -> None:
         super().__init__()
         self.keys, self.values = keys, values
-        self._rows = torch.arange(len(positions), device=positions.device)
-        self._positions, self._length = positions, length
+        self._rows, self._positions, self._length = rows, positions, length
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -98,7 +98,7 @@ class TaskMean:
         for key in (self._task_of(job.request_id), None):
             count, mean = self._means.get(key, (0, 0.0))
             rate = max(self._rate, 1 / (count + 1))
-            self._means[key] = (count + 1, mean + rate * (float(np.log(job.num_tokens)) - mean))
+            self._means[key] = (count + 1, mean + rate * (_log_length(job) - mean))
 
 
 class LengthRegression:
@@ -163,12 +163,16 @@ class LengthRegression:
                 job.predicted = float(predicted)
 
     def finish(self, job: Job) -> None:
-        target = float(np.log(job.num_tokens))
+        target = _log_length(job)
         self._mean.finish(job)
         if job in self._early_inputs:  # a fork was never predicted
             self._early.learn(self._early_inputs.pop(job), target)
         if self._late is not None and job in self._late_inputs:
             self._late.learn(self._late_inputs.pop(job), target)
+
+
+def _log_length(job: Job) -> float:
+    return float(np.log(max(1, job.num_tokens)))  # a rollout whose first logits were broken has no token
 
 
 class LeastSquares:

@@ -40,7 +40,8 @@ def grouped(jobs: Sequence[Job], num_slots: int) -> list[Job]:
     starts exactly when planned; if not, a slot that is free early takes the next start of any, so none stands idle.
     """
     starts: dict[Job, float] = {}
-    for slot in partition([job.remaining for job in jobs], num_slots):
+    num_used = max(1, min(num_slots, len(jobs)))  # an engine without a bound has slots without end
+    for slot in partition([job.remaining for job in jobs], num_used):
         clock = 0.0
         for place in sorted(slot, key=lambda place: (-jobs[place].remaining, jobs[place].order)):
             starts[jobs[place]] = clock

@@ -148,7 +148,7 @@ class KVPool:
         for block in self.blocks:
             saved = block[:, first, :, :length]
             _copy_rows(block, second, block, first, length)
-            _copy_rows(saved, torch.arange(len(first)), block, second, length)
+            _copy_rows(saved, torch.arange(len(first), device=first.device), block, second, length)
 
     def fill_rows(self, blocks: Sequence[Tensor], sources: Tensor, targets: Tensor, length: int) -> None:
         """Copy the first `length` tokens of rows that were made elsewhere.

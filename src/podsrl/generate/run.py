@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ Key = tuple[str, int]
 """(request id, rollout index)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class History:
     """Tokens made so far, with both log-probabilities: three arrays of T entries."""
 
@@ -29,17 +29,13 @@ class History:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def copy(self) -> History:
-        return History(self.tokens.copy(), self.logprobs.copy(), self.raw_logprobs.copy())
-
     def shortened(self) -> History:
         """Without the last token."""
         return History(self.tokens[:-1], self.logprobs[:-1], self.raw_logprobs[:-1])
 
 
-def empty_history(length: int = 0) -> History:
-    """Room for `length` tokens."""
-    return History(np.zeros(length, np.int32), np.zeros(length, np.float32), np.zeros(length, np.float32))
+EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.float32))
+"""Of a run without tokens; histories are never written into."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +47,7 @@ class Run:
     job: Job
     random_key: np.uint64
     state: State = "pending"
-    history: History = field(default_factory=empty_history)
+    history: History = EMPTY
     """Its tokens while it is not live; a live run's are in the batch."""
     kept: Kept | None = None
     """Its keys and values, where a pause kept them."""

@@ -70,7 +70,8 @@ class Scheduler(Protocol):
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
         """See features `[J, F]` float32 of jobs that have just made `probe_at` tokens.
 
-        A row is the hidden state of the newest token, then the mean log-prob so far, then the entropy at that token.
+        A row is the hidden state from which the newest token was drawn, then the mean log-prob so far, then the entropy
+        of the distribution it was drawn from; at 0 tokens the next token's, with a mean of 0.
         """
         ...
 
@@ -82,7 +83,7 @@ class Scheduler(Protocol):
 PROBE_AT = 16
 """Tokens after which "probed" predicts, where no predictor is given."""
 
-SCHEDULERS: dict[str, Callable[[Limits, Order, Predictor], Scheduler]] = {
+SCHEDULERS: dict[str, Callable[[Limits, Order, Predictor | None], Scheduler]] = {
     "full": Full,
     "micro": Micro,
     "continuous": Continuous,
@@ -98,8 +99,8 @@ def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predic
         scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order ("micro+ljf"); or
             an object.
         limits: what the engine has room for.
-        predictor: of lengths, for the orders that need them; None: for those a `LengthRegression`, on what is known at submission
-            or, for "probed", on the first `PROBE_AT` tokens.
+        predictor: of lengths, for the orders that need them; None: for those a `LengthRegression`, on what is known at
+            submission or, for "probed", on the first `PROBE_AT` tokens.
 
     Returns:
         The scheduler; an object is returned as it is.

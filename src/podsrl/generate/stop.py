@@ -33,8 +33,8 @@ class StopStrings:
         strings: at least one, none empty.
 
     Raises:
-        UsageError: a string that the tokenizer does not give back as it is (lower-cased, unknown characters …), since
-            it could never be found.
+        UsageError: no tokenizer, or a string that the tokenizer does not give back as it is (lower-cased, unknown
+            characters …), since it could never be found.
 
     Example:
         >>> stop = StopStrings(tokenizer, ["\\n\\n", "</answer>"])           # doctest: +SKIP
@@ -43,6 +43,8 @@ class StopStrings:
     """
 
     def __init__(self, tokenizer: Any, strings: Sequence[str]) -> None:
+        if tokenizer is None:
+            raise UsageError(f"stop_strings = {tuple(strings)}: the engine has no tokenizer: Engine(model, tokenizer=…)")
         for string in strings:
             _check(tokenizer, string)
         self.strings = tuple(strings)
