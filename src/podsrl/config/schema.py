@@ -56,7 +56,7 @@ class TaskConfig(Section):
 
 
 def parse_bytes(value: Any) -> Any:
-    """"512MiB" -> 536870912; numbers, and what is no such text, are left to the field's own check."""
+    """ "512MiB" -> 536870912; numbers, and what is no such text, are left to the field's own check."""
     units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value) if isinstance(value, str) else None
     if match is None or match[2] not in units:

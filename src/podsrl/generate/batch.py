@@ -191,9 +191,7 @@ class Batch:
         longest, store = int(lengths.max()), self._store
         tokens, logprobs = store.tokens[places, :longest], store.logprobs[places, :longest]
         raw_logprobs = store.raw_logprobs[places, :longest]
-        return [
-            History(tokens[i, :t], logprobs[i, :t], raw_logprobs[i, :t]) for i, t in enumerate(lengths.tolist())
-        ]
+        return [History(tokens[i, :t], logprobs[i, :t], raw_logprobs[i, :t]) for i, t in enumerate(lengths.tolist())]
 
     def _sampling_index(self, run: Run) -> int:
         if run.request.sampling not in self.samplings:

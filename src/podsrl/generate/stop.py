@@ -44,7 +44,9 @@ class StopStrings:
 
     def __init__(self, tokenizer: Any, strings: Sequence[str]) -> None:
         if tokenizer is None:
-            raise UsageError(f"stop_strings = {tuple(strings)}: the engine has no tokenizer: Engine(model, tokenizer=…)")
+            raise UsageError(
+                f"stop_strings = {tuple(strings)}: the engine has no tokenizer: Engine(model, tokenizer=…)"
+            )
         for string in strings:
             _check(tokenizer, string)
         self.strings = tuple(strings)

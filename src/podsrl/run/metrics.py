@@ -50,13 +50,7 @@ def step_metrics(
     metrics = {
         "step": progress.step,
         "version": progress.version,
-        "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
-        "tokens/generated": int(length_all.sum()),
-        "tokens/forwarded": engine_stats.forwarded,
-        "tokens/reread": engine_stats.reread_tokens,
-        "tokens/trained": stats.num_trained_tokens,
-        "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
-        "tokens/discarded": int(length_all.sum() - length_kept.sum()),
+        **_token_counts(groups, length_all, length_kept, stats, engine_stats),
         "reward/all": _mean(np.concatenate(reward_all)),
         "reward/kept": _mean(np.concatenate(reward_kept)),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
@@ -80,6 +74,25 @@ def step_metrics(
         "memory/peak_update_bytes": peak_update_bytes,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
+
+
+def _token_counts(
+    groups: Sequence[Group],
+    length_all: np.ndarray[Any, Any],
+    length_kept: np.ndarray[Any, Any],
+    stats: UpdateStats,
+    engine_stats: EngineStats,
+) -> Json:
+    """What was read, made, trained on and left."""
+    return {
+        "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
+        "tokens/generated": int(length_all.sum()),
+        "tokens/forwarded": engine_stats.forwarded,
+        "tokens/reread": engine_stats.reread_tokens,
+        "tokens/trained": stats.num_trained_tokens,
+        "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
+        "tokens/discarded": int(length_all.sum() - length_kept.sum()),
+    }
 
 
 def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: float) -> Json:
