@@ -10,9 +10,9 @@ import torch
 
 from podsrl.generate import Request, Sampling
 from podsrl.generate.batch import Batch
-from podsrl.generate.job import Job
-from podsrl.generate.pool import KVPool, Layout
+from podsrl.generate.decode.pool import KVPool, Layout
 from podsrl.generate.run import Run
+from podsrl.generate.schedule.job import Job
 
 LAYOUT = Layout(keys=((1, 1), (1, 1)), values=((1, 1), (1, 1)), dtype=torch.float32, device=torch.device("cpu"))
 

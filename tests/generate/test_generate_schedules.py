@@ -21,13 +21,13 @@ from torch import Tensor
 
 from podsrl.generate import Engine, Request, Sampling, StepView
 from podsrl.generate import engine as engine_module
-from podsrl.generate import zones as zones_module
-from podsrl.generate.lengths import LengthRegression
-from podsrl.generate.orders import ORDERS
-from podsrl.generate.pool import KVPool, Layout
+from podsrl.generate.decode import zones as zones_module
+from podsrl.generate.decode.pool import KVPool, Layout
 from podsrl.generate.random import request_key, row_keys, uniforms_at
 from podsrl.generate.sampler import draw, filtered_logprobs
-from podsrl.generate.scheduler import SCHEDULERS
+from podsrl.generate.schedule.lengths import LengthRegression
+from podsrl.generate.schedule.orders import ORDERS
+from podsrl.generate.schedule.scheduler import SCHEDULERS
 from podsrl.types import Completion, FinishReason
 
 Key = tuple[str, int]
@@ -64,36 +64,49 @@ def state_of(tokens: Sequence[int]) -> int:
 
 
 class Hashing:
-    """A forward pass: keys hold token times position's weight, values the token, in 2 heads of width 2."""
+    """A forward pass: keys hold token times position's weight, values the token, in 2 heads of width 2.
+
+    Both are shifted by a number that changes with the weights: what older weights have left gives another hash.
+    """
 
     name = "model"
     layout = Layout(keys=((2, 2),), values=((2, 2),), dtype=torch.float32, device=torch.device("cpu"))
 
+    def __init__(self) -> None:
+        self._shift = 0
+
     def refresh(self) -> None:
-        pass
+        self._shift = (self._shift + 5) % 7
+
+    def _entries(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        values = tokens.float() + 1
+        return values * WEIGHTS[positions] + self._shift, values + self._shift
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Any:
         def write(pool: KVPool, rows: Tensor, prompt_of_row: Tensor) -> None:
             for row, i in zip(rows.tolist(), prompt_of_row.tolist(), strict=True):
-                values = torch.tensor(prompts[i]).float() + 1
-                pool.keys[0][row, :, : len(values)] = (values * WEIGHTS[: len(values)])[:, None]
-                pool.values[0][row, :, : len(values)] = values[:, None]
+                length = len(prompts[i])
+                keys, values = self._entries(torch.tensor(prompts[i]), torch.arange(length))
+                pool.keys[0][row, :, :length] = keys[:, None]
+                pool.values[0][row, :, :length] = values[:, None]
 
         states = torch.tensor([state_of(prompt) for prompt in prompts])
         num_bytes = sum(map(len, prompts)) * self.layout.token_bytes
         return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float(), num_bytes=num_bytes, write=write)
 
     def __call__(self, tokens: Tensor, positions: Tensor, pool: KVPool, length: int, **options: Any) -> Any:
-        rows = torch.arange(len(tokens))
+        rows, places = torch.arange(len(tokens)), torch.arange(length)
         assert length == int(positions.max()) + 1
         assert options["is_even"] == bool((positions == length - 1).all())
-        pool.keys[0][rows, :, positions] = ((tokens + 1) * WEIGHTS[positions])[:, None, None]
-        pool.values[0][rows, :, positions] = (tokens + 1.0)[:, None, None]
+        keys, values = self._entries(tokens, positions)
+        pool.keys[0][rows, :, positions] = keys[:, None, None]
+        pool.values[0][rows, :, positions] = values[:, None, None]
         zones = options["zones"] or [(len(rows), length)]
         visible = torch.cat([torch.full((count,), end) for count, end in zones])[:, None]  # further on nothing is read
-        mask = (torch.arange(length) <= positions[:, None]) & (torch.arange(length) < visible)
+        mask = (places <= positions[:, None]) & (places < visible)
         held = pool.keys[0][rows, :, :length] + 7 * pool.values[0][rows, :, :length]
-        states = held.mul(mask[:, None, :, None]).sum(dim=(1, 2, 3)).long() % STATES
+        sums = held.mul(mask[:, None, :, None]).sum(dim=(1, 2, 3))
+        states = (sums.long() - 32 * self._shift * (positions + 1)) % STATES
         return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float() if options["want_hidden"] else None)
 
 
@@ -240,7 +253,7 @@ class Schedule:
         return int(core.batch.num_new[core.batch.runs.index(run)]) if is_live else len(run.history)
 
     def new_weights(self) -> None:
-        """The same ones under a new version: all is read again, and no token changes."""
+        """They say the same as the old ones, so no token changes if nothing is left of what those have made."""
         self.engine.load_weights([], self.engine.version + 1)
 
     def step(self) -> None:
@@ -321,7 +334,7 @@ def new_engine(rng: random.Random, model: Any, name: str, **options: Any) -> Eng
         num_slots=rng.choice([None, 1, 2, 3, 6]) if is_bound else None,
         kv_cache_bytes=rng.choice([None, row_bytes, 2 * row_bytes + 40, 5 * row_bytes]) if is_bound else None,
         scheduler=name,
-        predictor=LengthRegression(probe_at=rng.randrange(1, 4)) if name.startswith("probed") else None,
+        predictor=LengthRegression(probe_at=rng.randrange(name.startswith("probed"), 4)),
         seed=SEED,
         tokenizer=Letters(),
         **options,

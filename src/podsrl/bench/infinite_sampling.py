@@ -28,9 +28,9 @@ from rich.table import Table
 
 from podsrl.bench.hardware import hardware_line
 from podsrl.bench.lengths import SETS, LengthSet, Recorded
-from podsrl.generate.lengths import KnownLengths, LengthRegression, Predictor
-from podsrl.generate.scheduler import Limits, make_scheduler
-from podsrl.generate.simulate import Simulation, least_steps, simulate
+from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
+from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.simulate import Simulation, least_steps, simulate
 
 HELP = "Steps, KV memory and seconds of full-group, micro-group, continuous, probed and dynamic schedules."
 

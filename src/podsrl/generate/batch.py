@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from podsrl.generate.pool import KVPool
+from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.request import Sampling
 from podsrl.generate.run import EMPTY, History, Run
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from podsrl.errors import UsageError
-from podsrl.generate.prefill import new_prompt_cache
+from podsrl.generate.decode.prefill import new_prompt_cache
 from podsrl.generate.request import Request
 
 

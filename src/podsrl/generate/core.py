@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from podsrl.generate.batch import Batch, Bools, Ints
-from podsrl.generate.forward import Forward
-from podsrl.generate.job import Job
-from podsrl.generate.pool import KVPool
+from podsrl.generate.decode.forward import Forward
+from podsrl.generate.decode.pool import KVPool
+from podsrl.generate.decode.zones import Zones
 from podsrl.generate.random import uniforms_at
 from podsrl.generate.run import Run
 from podsrl.generate.sampler import Drawn, draw_mixed
-from podsrl.generate.scheduler import Scheduler
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.scheduler import Scheduler
 from podsrl.generate.shelf import Prefix, Shelf, put_back
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
 from podsrl.generate.view import StepView
-from podsrl.generate.zones import Zones
 from podsrl.types import FinishReason
 
 Ended = tuple[Run, FinishReason]

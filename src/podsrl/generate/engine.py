@@ -24,16 +24,16 @@ from torch import Tensor
 from podsrl.errors import UsageError
 from podsrl.generate.check import check_requests
 from podsrl.generate.core import Core, Ended, Hook
-from podsrl.generate.families import why_not_fast
-from podsrl.generate.forward import Forward, choose_forward
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import Predictor
+from podsrl.generate.decode.families import why_not_fast
+from podsrl.generate.decode.forward import Forward, choose_forward
+from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.memory import MemoryPlan, plan_memory
-from podsrl.generate.pool import KVPool
 from podsrl.generate.random import request_key, row_keys
 from podsrl.generate.request import Request
 from podsrl.generate.run import Key, Run, State
-from podsrl.generate.scheduler import Limits, Scheduler, make_scheduler
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import Predictor
+from podsrl.generate.schedule.scheduler import Limits, Scheduler, make_scheduler
 from podsrl.generate.shelf import Shelf
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.generate.job import Job
 from podsrl.generate.request import Request
+from podsrl.generate.schedule.job import Job
 from podsrl.generate.shelf import Kept
 from podsrl.types import Completion, FinishReason
 

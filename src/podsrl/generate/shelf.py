@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from podsrl.generate.pool import KVPool
+from podsrl.generate.decode.pool import KVPool
 
 Prefix = tuple[int, ...]
 

@@ -13,7 +13,7 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.run.models import load_tokenizer, prompt_ids
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule

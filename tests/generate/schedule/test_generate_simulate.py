@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import Features, KnownLengths, LengthRegression
-from podsrl.generate.orders import ORDERS
-from podsrl.generate.scheduler import SCHEDULERS, Limits, Scheduler, make_scheduler
-from podsrl.generate.simulate import Simulation, Span, least_steps, simulate
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import Features, KnownLengths, LengthRegression
+from podsrl.generate.schedule.orders import ORDERS
+from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, Scheduler, make_scheduler
+from podsrl.generate.schedule.simulate import Simulation, Span, least_steps, simulate
 
 NAMES = [name if order == "fifo" else f"{name}+{order}" for name in SCHEDULERS for order in ORDERS]
 
@@ -85,7 +85,7 @@ def test_dynamic_counts_what_it_reads_again() -> None:
 
 
 def make_scheduler_without_headroom(num_tokens: int) -> Scheduler:
-    from podsrl.generate.dynamic import Dynamic
+    from podsrl.generate.schedule.dynamic import Dynamic
 
     return Dynamic(Limits(num_slots=99, num_tokens=num_tokens), headroom=0)
 

@@ -1,7 +1,7 @@
 """One decode step: the newest token of every row in, logits out, keys and values written into the pool.
 
-`ModelForward` runs any Hugging Face decoder by its own forward; `podsrl.generate.fast.FastForward` is the same step
-written by hand for the common families. `choose_forward` picks. Both read prompts by `prefill`.
+`ModelForward` runs any Hugging Face decoder by its own forward; `FastForward` (fast.py) is the same step written by
+hand for the common families. `choose_forward` picks. Both read prompts by `prefill`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
 from podsrl.errors import UsageError
-from podsrl.generate.families import why_not_fast
-from podsrl.generate.fast import FastForward
-from podsrl.generate.pool import KVPool, Layout
-from podsrl.generate.prefill import Prefilled, head_input, maskable_attention, prefill, read_layout
-from podsrl.generate.step import StepOutput
-from podsrl.generate.zones import Zone
+from podsrl.generate.decode.families import why_not_fast
+from podsrl.generate.decode.fast import FastForward
+from podsrl.generate.decode.pool import KVPool, Layout
+from podsrl.generate.decode.prefill import Prefilled, head_input, maskable_attention, prefill, read_layout
+from podsrl.generate.decode.step import StepOutput
+from podsrl.generate.decode.zones import Zone
 
 
 class Forward(Protocol):

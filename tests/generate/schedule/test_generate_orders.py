@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from podsrl.generate.job import Job
-from podsrl.generate.orders import ORDERS, Order, fifo, grouped, ljf, sjf
-from podsrl.generate.partition import partition
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.orders import ORDERS, Order, fifo, grouped, ljf, sjf
+from podsrl.generate.schedule.partition import partition
 
 
 def jobs_of(predicted: list[float | None], num_tokens: list[int] | None = None) -> list[Job]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.dynamic import Dynamic
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import LengthRegression
-from podsrl.generate.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.dynamic import Dynamic
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import LengthRegression
+from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 
 
 def jobs_of(count: int, prompt_length: int = 4) -> list[Job]:

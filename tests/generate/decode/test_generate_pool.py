@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.generate.pool import KVPool, Layout
+from podsrl.generate.decode.pool import KVPool, Layout
 
 CPU = torch.device("cpu")
 EQUAL = Layout(keys=((2, 4), (2, 4)), values=((2, 4), (2, 4)), dtype=torch.float32, device=CPU)

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.partition import fullest, lpt, makespan, partition
+from podsrl.generate.schedule.partition import fullest, lpt, makespan, partition
 
 
 def least_makespan(lengths: list[float], num_slots: int) -> float:

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.generate.families import why_not_fast
-from podsrl.generate.linear import Linear
-from podsrl.generate.pool import KVPool
-from podsrl.generate.prefill import Prefilled, prefill, read_layout
-from podsrl.generate.step import StepOutput
-from podsrl.generate.zones import Zone
+from podsrl.generate.decode.families import why_not_fast
+from podsrl.generate.decode.linear import Linear
+from podsrl.generate.decode.pool import KVPool
+from podsrl.generate.decode.prefill import Prefilled, prefill, read_layout
+from podsrl.generate.decode.step import StepOutput
+from podsrl.generate.decode.zones import Zone
 
 
 class _Layer(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import Features, Predictor
-from podsrl.generate.limits import Limits
-from podsrl.generate.orders import Order, fifo
-from podsrl.generate.pending import Pending
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import Features, Predictor
+from podsrl.generate.schedule.limits import Limits
+from podsrl.generate.schedule.orders import Order, fifo
+from podsrl.generate.schedule.pending import Pending
 
 
 class Continuous:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import KnownLengths, LeastSquares, LengthRegression, TaskMean, task_of
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import KnownLengths, LeastSquares, LengthRegression, TaskMean, task_of
 
 
 def job_of(request_id: str = "s1/q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from podsrl.generate.zones import Ints, Zones
+from podsrl.generate.decode.zones import Ints, Zones
 
 
 def planned(lengths: Ints) -> tuple[Ints, Zones]:

@@ -17,7 +17,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from podsrl.errors import UsageError
-from podsrl.generate.pool import KVPool, Layout
+from podsrl.generate.decode.pool import KVPool, Layout
 
 _BATCH_TOKENS = 8192
 """Padded tokens (prompts times longest) read at once: bounds the memory of activations."""

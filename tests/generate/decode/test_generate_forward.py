@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.generate import linear
-from podsrl.generate.families import why_not_fast
-from podsrl.generate.fast import FastForward
-from podsrl.generate.forward import Forward, ModelForward, choose_forward
-from podsrl.generate.linear import Linear
-from podsrl.generate.pool import KVPool
-from podsrl.generate.prefill import prefill
+from podsrl.generate.decode import linear
+from podsrl.generate.decode.families import why_not_fast
+from podsrl.generate.decode.fast import FastForward
+from podsrl.generate.decode.forward import Forward, ModelForward, choose_forward
+from podsrl.generate.decode.linear import Linear
+from podsrl.generate.decode.pool import KVPool
+from podsrl.generate.decode.prefill import prefill
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
 """Rows of different lengths; the third is the longest."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from podsrl.generate.job import Job
-from podsrl.generate.partition import partition
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.partition import partition
 
 Order = Callable[[Sequence[Job], int], list[Job]]
 

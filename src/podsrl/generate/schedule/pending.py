@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from podsrl.generate.job import Job
-from podsrl.generate.orders import Order
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.orders import Order
 
 
 class Pending:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
+from podsrl.generate.schedule.job import Job
 
 Features = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import Predictor
-from podsrl.generate.limits import Limits
-from podsrl.generate.orders import Order, fifo
-from podsrl.generate.slots import Continuous
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import Predictor
+from podsrl.generate.schedule.limits import Limits
+from podsrl.generate.schedule.orders import Order, fifo
+from podsrl.generate.schedule.slots import Continuous
 
 
 class Dynamic(Continuous):

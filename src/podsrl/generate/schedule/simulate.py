@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from podsrl.errors import UsageError
-from podsrl.generate.job import Job
-from podsrl.generate.lengths import Features
-from podsrl.generate.scheduler import Scheduler
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.lengths import Features
+from podsrl.generate.schedule.scheduler import Scheduler
 
 FeatureSource = Callable[[Sequence[Job]], Features]
 
@@ -96,7 +96,7 @@ def simulate(
         UsageError: lengths that do not fit the jobs, or a scheduler that starts nothing while nothing runs.
 
     Example:
-        >>> from podsrl.generate.scheduler import Limits, make_scheduler
+        >>> from podsrl.generate.schedule.scheduler import Limits, make_scheduler
         >>> jobs = [Job("a", i, prompt_length=1, max_new_tokens=9, order=i) for i in range(3)]
         >>> simulate(make_scheduler("continuous", Limits(num_slots=2)), jobs, [3, 2, 4]).completion_steps
         [3, 2, 6]
