@@ -68,7 +68,7 @@ class Plan:
 
 QUICK = Plan(
     models=("s128",),
-    num_prompts=8,
+    num_prompts=4,
     rounds=3,
     hf_batches=(YARDSTICK_BATCH,),
     batch_tokens=(32,),
@@ -82,7 +82,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     """Measure every model, then the demo.
 
     Args:
-        quick: one tiny model and an eighth of the prompts, some seconds.
+        quick: one tiny model and few prompts, some seconds.
 
     Returns:
         JSON-able: name, hardware, one entry a model (`measure_model`), and the demo's stages (`measure_demo`).

@@ -156,3 +156,22 @@ def test_a_rate_out_of_range_is_refused(rate: float) -> None:
 def test_a_negative_probe_is_refused() -> None:
     with pytest.raises(UsageError, match="probe_at = -1"):
         LengthRegression(probe_at=-1)
+
+
+def test_wide_hidden_states_are_projected_and_still_tell_lengths_apart() -> None:
+    rng = np.random.default_rng(3)
+    direction = rng.standard_normal(2000)
+    regression = LengthRegression(probe_at=2)
+    errors = []
+    for i in range(600):
+        kind = rng.integers(2)
+        job = Job("a", i, 5, 200, order=i)
+        hidden = 0.3 * rng.standard_normal(2000) + (1 if kind else -1) * direction
+        regression.submit([job])
+        regression.observe([job], np.concatenate([hidden, [-1.0, 0.5]])[None].astype(np.float32))
+        if i >= 300:
+            errors.append(abs(np.log(job.predicted or 1.0) - np.log(80 if kind else 20)))
+        job.num_tokens = 80 if kind else 20
+        regression.finish(job)
+    assert regression._late is not None and regression._late.width == 3 + 128 + 2
+    assert np.mean(errors) < 0.1

@@ -12,6 +12,7 @@ drift as the policy learns: the task's mean forgets, and the regression has it a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,8 @@ import numpy.typing as npt
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
 
+_MAX_WIDTH = 128
+"""Hidden states wider than this are projected."""
 Features = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 
@@ -148,8 +151,9 @@ class LengthRegression:
                 job.predicted = float(np.exp(self._early.predict(inputs)))
 
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
+        self.submit(jobs)  # a fork of a running rollout comes without having waited
         # a rollout with broken logits ends by itself; its features must not reach the others' predictions
-        wide = np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        wide = _narrowed(np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
         if self._late is None:
             # the prior is of unit size, so a row of features has to be: its norm in the first batch is taken for all
             self._scale = 1 / max(1e-12, float(np.sqrt((wide**2).sum(axis=1).mean())))
@@ -165,10 +169,26 @@ class LengthRegression:
     def finish(self, job: Job) -> None:
         target = _log_length(job)
         self._mean.finish(job)
-        if job in self._early_inputs:  # a fork was never predicted
+        if job in self._early_inputs:  # a fork of a running rollout was perhaps never seen
             self._early.learn(self._early_inputs.pop(job), target)
         if self._late is not None and job in self._late_inputs:
             self._late.learn(self._late_inputs.pop(job), target)
+
+
+def _narrowed(features: Floats) -> Floats:
+    """At most `_MAX_WIDTH` columns of a hidden state, by a fixed random projection, and the last two as they are.
+
+    Least squares keep a square matrix of the width, and each sample costs its square.
+    """
+    hidden, rest = features[:, :-2], features[:, -2:]
+    if hidden.shape[1] <= _MAX_WIDTH:
+        return features
+    return np.concatenate([hidden @ _directions(hidden.shape[1]), rest], axis=1)
+
+
+@cache
+def _directions(width: int) -> Floats:
+    return np.random.default_rng(0).standard_normal((width, _MAX_WIDTH)) / np.sqrt(_MAX_WIDTH)
 
 
 def _log_length(job: Job) -> float:
