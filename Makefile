@@ -26,7 +26,7 @@ demo: $(SETUP)
 test: unit slow
 
 unit: $(SETUP)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m "not slow"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 -m "not slow"
 
 slow: $(SETUP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m slow

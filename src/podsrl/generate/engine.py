@@ -43,7 +43,7 @@ from podsrl.types import Completion
 Ids = Iterable[str | Key]
 """Request ids, or (request id, rollout index) pairs."""
 _NO_BOUND = 1 << 31
-_SPARE_BYTES = 64 << 20
+_SPARE_BYTES = 256 << 20
 """A pool up to this size waits for the next call: clearing new memory can cost more than a small model's steps."""
 
 
