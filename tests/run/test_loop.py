@@ -161,9 +161,19 @@ def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
     trainer = Trainer(small_config('rollouts.kv_cache_bytes="100KiB"', "rollouts.scheduler=continuous+ljf"))
     bound = training_step(trainer)
     assert trainer.config.rollouts.kv_cache_bytes == 102_400
-    assert str(trainer.memory).endswith("kv_cache_bytes = 102,400)")
+    assert trainer.generation.startswith("hand-written decode step; ")
+    assert trainer.generation.endswith("kv_cache_bytes = 102,400)")
     assert bound["reward/all"] == free["reward/all"] and bound["length/all"] == free["length/all"]
     assert bound["memory/peak_generate_bytes"] < min(130_000, free["memory/peak_generate_bytes"])
+
+
+def test_stop_strings_end_completions_and_one_that_can_never_come_is_refused_before_the_model_loads() -> None:
+    trainer = Trainer(small_config('rollouts.stop_strings=["+"]'))
+    completions = [c for group in trainer.generate(trainer.next_tasks()) for c in group]
+    texts = trainer.tokenizer.batch_decode([c.token_ids for c in completions])
+    assert any(text.endswith("+") for text in texts) and not any("+" in text[:-1] for text in texts)
+    with pytest.raises(UsageError, match="漢"):
+        Trainer(small_config('rollouts.stop_strings=["漢"]'))
 
 
 def test_memory_for_less_than_one_rollout_and_an_unknown_scheduler_are_refused() -> None:

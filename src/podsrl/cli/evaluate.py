@@ -16,6 +16,7 @@ READ = (
     "model.",
     "rollouts.max_new_tokens",
     "rollouts.max_prompt_tokens",
+    "rollouts.stop_strings",
     "rollouts.num_slots",
     "rollouts.kv_cache_bytes",
     "rollouts.scheduler",

@@ -81,6 +81,8 @@ class RolloutConfig(Section):
     """Drop tokens under this fraction of the likeliest one's probability; 0 keeps all."""
     max_new_tokens: Count = 64
     """Token limit of a completion."""
+    stop_strings: tuple[str, ...] = ()
+    """A completion also ends with the token that completes one of these texts, while training and in evaluation."""
     num_slots: Annotated[int, Field(ge=0)] = 0
     """Most rollouts generated at once, in training and evaluation; 0 for as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)] = 0

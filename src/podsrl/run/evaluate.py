@@ -55,6 +55,7 @@ def evaluate(trainer: Trainer) -> Evaluation:
         top_p=options.top_p,
         max_new_tokens=trainer.config.rollouts.max_new_tokens,
         stop_token_ids=trainer.stop_token_ids,
+        stop_strings=trainer.config.rollouts.stop_strings,
     )
     ids = [f"eval/{i}/{task.id}" for i, task in enumerate(tasks)]
     groups = trainer.score(tasks, trainer.complete(ids, tasks, options.num_samples, sampling))

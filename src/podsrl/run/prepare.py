@@ -14,6 +14,7 @@ import torch
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.stop import StopStrings
 from podsrl.run.models import load_tokenizer, prompt_ids
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
@@ -60,6 +61,8 @@ def prepare(config: RunConfig, tokenizer: Any = None) -> Parts:
     scorer, tasks = Scorer(config.task.rewards, config.task.correct), _load_tasks(config)
     warnings = [*scorer.probe(tasks.train[0]), *_filter_warning(config)]
     tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
+    if config.rollouts.stop_strings:
+        StopStrings(tokenizer, config.rollouts.stop_strings)
     return Parts(
         rule=rule,
         advantage=advantage,

@@ -100,8 +100,7 @@ def _run(
     trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None], say: Say
 ) -> Outcome:
     say(trainer.threads)
-    if trainer.config.rollouts.num_slots or trainer.config.rollouts.kv_cache_bytes:
-        say(f"generation: {trainer.memory}")
+    say(f"generation: {trainer.generation}")
     for warning in trainer.parts.warnings:
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:

@@ -107,10 +107,12 @@ class Trainer:
         )
         longest = (0,) * self.parts.longest_prompt
         num_rollouts, sampling = config.rollouts.num_rollouts, self.sampling
-        self.memory = engine.plan(
+        memory = engine.plan(
             Request(str(i), longest, num_rollouts, sampling) for i in range(config.rollouts.num_prompts)
         )
-        """How a step's rollouts share the key-value memory."""
+        step = "hand-written decode step" if engine.forward.name == "fast" else "the model's own forward"
+        self.generation = f"{step}; {memory}"
+        """Which decode step runs, and how a step's rollouts share the key-value memory."""
         self.engine: Generator = engine
         self.updater = self._new_updater()
 
@@ -266,6 +268,7 @@ class Trainer:
             min_p=rollouts.min_p,
             max_new_tokens=rollouts.max_new_tokens,
             stop_token_ids=self.stop_token_ids,
+            stop_strings=rollouts.stop_strings,
         )
 
     @property

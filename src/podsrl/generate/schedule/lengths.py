@@ -188,7 +188,8 @@ def _narrowed(features: Floats) -> Floats:
 
 @cache
 def _directions(width: int) -> Floats:
-    return np.random.default_rng(0).standard_normal((width, _MAX_WIDTH)) / np.sqrt(_MAX_WIDTH)
+    directions: Floats = np.random.default_rng(0).standard_normal((width, _MAX_WIDTH)) / np.sqrt(_MAX_WIDTH)
+    return directions
 
 
 def _log_length(job: Job) -> float:
