@@ -157,7 +157,7 @@ class Engine:
 
     def states(self) -> dict[Key, State]:
         """Every unfinished rollout: "pending", "live" or "paused"."""
-        return {run.key: run.state for runs in self._runs.values() for run in runs}
+        return {run.key: run.state for runs in self._runs.values() for run in runs if run.state != "ended"}
 
     def plan(self, requests: Iterable[Request]) -> MemoryPlan:
         """How the memory would be divided for these requests; nothing is generated.

@@ -51,6 +51,7 @@ NO_UPDATE = UpdateStats(
 )
 """Of a step in which no group had two valid rollouts."""
 
+MAX_REMEMBERED_PROMPTS = 4096
 CHANGEABLE = ("stop.", "checkpoint.", "record.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
 
@@ -94,6 +95,7 @@ class Trainer:
         self.parts = prepare(config, tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.model = model if model is not None else load_model(config.model)
+        self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._check_vocabulary()
         self._check_window()
         self.threads = configure_threads(config.threads, self.model.num_parameters())
@@ -145,9 +147,9 @@ class Trainer:
 
     def score(self, tasks: Sequence[Task], completions: Sequence[Sequence[Completion]]) -> list[Group]:
         """Completions -> groups of rollouts with rewards."""
-        flat = [completion.token_ids for group in completions for completion in group]
-        texts = iter(self.tokenizer.batch_decode(flat, skip_special_tokens=True))
-        texts_PG = [[next(texts) for _ in group] for group in completions]
+        distinct = list({completion.token_ids: None for group in completions for completion in group})
+        texts = dict(zip(distinct, self.tokenizer.batch_decode(distinct, skip_special_tokens=True), strict=True))
+        texts_PG = [[texts[completion.token_ids] for completion in group] for group in completions]
         rollouts = self.scorer.score(tasks, completions, texts_PG)
         return [
             Group(id=group[0].completion.request_id, task=task, prompt_ids=self.prompt_ids(task), rollouts=tuple(group))
@@ -279,7 +281,13 @@ class Trainer:
         return tuple(sorted(ids - {None}))
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
-        return prompt_ids(self.tokenizer, task, self.config.rollouts.max_prompt_tokens)
+        """Tokens of a task's prompt; the newest thousands are remembered, since a step asks for each twice."""
+        key = task.prompt if isinstance(task.prompt, str) else repr(task.prompt)
+        if key not in self._prompt_ids:
+            if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
+                self._prompt_ids.clear()
+            self._prompt_ids[key] = prompt_ids(self.tokenizer, task, self.config.rollouts.max_prompt_tokens)
+        return self._prompt_ids[key]
 
     def _group_id(self, place: int, task: Task) -> str:
         return f"s{self.progress.step}/{place}/{task.id}"
