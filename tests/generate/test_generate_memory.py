@@ -21,11 +21,9 @@ def test_without_bounds_everything_has_a_slot() -> None:
 
 @pytest.mark.parametrize(
     ("kv_cache_bytes", "slots", "shelf"),
-    [(1000, 1, 0), (1999, 1, 999), (2000, 1, 1000), (4999, 3, 1999), (5000, 5, 0), (9000, 5, 4000)],
+    [(1000, 1, 0), (1999, 1, 999), (2000, 1, 1000), (4999, 3, 1999), (5000, 4, 1000), (9000, 8, 1000)],
 )
-def test_a_bound_leaves_one_slot_s_worth_for_the_waiting_prompt_unless_all_fit(
-    kv_cache_bytes: int, slots: int, shelf: int
-) -> None:
+def test_a_bound_leaves_one_slot_s_worth_for_prompts_and_pauses(kv_cache_bytes: int, slots: int, shelf: int) -> None:
     plan = plan_memory([wanted(3, 8, 5)], 100, None, kv_cache_bytes)
     assert (plan.num_slots, plan.shelf_bytes, plan.num_tokens) == (slots, shelf, slots * 10)
 

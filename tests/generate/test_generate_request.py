@@ -47,7 +47,7 @@ def test_an_empty_prompt_is_refused() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -0.5, math.nan])
 def test_no_temperature_is_told_how_to_decode_greedily(temperature: float) -> None:
-    with pytest.raises(UsageError, match=r"temperature = .*above 0 \(for greedy decoding set top_k = 1\)"):
+    with pytest.raises(UsageError, match=r"temperature = .*at least 1e-06 \(for greedy decoding set top_k = 1\)"):
         Sampling(temperature=temperature)
 
 

@@ -254,7 +254,8 @@ class Schedule:
 
     def step(self) -> None:
         """Every step draws a token for somebody, if anybody waits or lives, and hands out nothing twice."""
-        is_active, before = self.engine.num_unfinished > 0, self.engine.stats.tokens
+        core = self.engine._core
+        is_active, before = core is not None and core.num_active > 0, self.engine.stats.tokens
         for completion in self.engine.step():
             key = completion.request_id, completion.index
             assert key not in self.found
@@ -367,7 +368,8 @@ def check_nothing_is_left_but_the_anchor(engine: Engine) -> None:
     assert core is not None and set(engine.states()) == {(ANCHOR.id, 0), (ANCHOR.id, 1)}
     batch = core.batch
     assert len(batch) == batch.num_rows == core.scheduler.num_pending == core.shelf.num_bytes == 0
-    assert not core._runs and not core.shelf.prompts and not any(core._waiting.values())
+    waiting = core.waiting
+    assert not waiting._runs and not core.shelf.prompts and not any(waiting._starters.values())
     assert sorted(batch._free) == list(range(len(batch._store.tokens)))
     engine.abort([ANCHOR.id])
     assert [(c.request_id, c.finish_reason) for c in engine.step()] == [(ANCHOR.id, "aborted")] * 2

@@ -5,7 +5,6 @@ What may be asked from outside, and the life of a run from call to call, is in `
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -21,11 +20,12 @@ from podsrl.generate.random import uniforms_at
 from podsrl.generate.run import Run
 from podsrl.generate.sampler import Drawn, draw_mixed
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.scheduler import Scheduler
+from podsrl.generate.schedule.scheduler import Limits, Scheduler
 from podsrl.generate.shelf import Prefix, Shelf, put_back
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
 from podsrl.generate.view import StepView
+from podsrl.generate.waiting import Waiting
 from podsrl.types import FinishReason
 
 Ended = tuple[Run, FinishReason]
@@ -44,15 +44,17 @@ class Core:
         pool: KVPool,
         shelf: Shelf,
         scheduler: Scheduler,
-        stats: EngineStats,
-        trace: list[Span] | None,
+        limits: Limits,
     ) -> None:
         self.batch = Batch(pool)
         self.shelf = shelf
         self.scheduler = scheduler
-        self.stats = stats
+        self.limits = limits
+        self.stats = EngineStats()
+        self.trace: list[Span] | None = None
         self.peak_bytes = 0
         self.version = 0
+        self.waiting = Waiting(scheduler, shelf)
         self.must_reread = False
         """Set when the weights have changed under live rows: their keys and values are made anew."""
         self.stop_strings: dict[tuple[str, ...], StopStrings] = {}
@@ -60,47 +62,28 @@ class Core:
         self._pool = pool
         self._device = pool.layout.device
         self._zones = Zones()
-        self._trace = trace
         self._spans: dict[Run, Span] = {}
-        self._waiting: Counter[Prefix] = Counter()  # pending rollouts that will start from this prompt
-        self._runs: dict[Job, Run] = {}  # of pending jobs
         self._fresh: list[tuple[Tensor, Tensor | None]] = []  # logits, hidden of rows that were just read
         self._num_fresh = 0  # the last rows of the batch: no forward needed before their first draw
-        self._may_start = True  # something arrived, ended or left since the scheduler was asked
         self._has_empty_rows = False
         self._want_hidden = False
 
     # --- runs wait, start and leave ---
-
-    def enqueue(self, runs: Sequence[Run]) -> None:
-        """Let runs wait for the scheduler."""
-        for run in runs:
-            run.state = "pending"
-            self._runs[run.job] = run
-            if len(run.history) == 0:
-                self._waiting[run.request.prompt_ids] += 1
-        self.scheduler.submit([run.job for run in runs])
-        self._may_start = True
 
     @property
     def num_active(self) -> int:
         """Rollouts that are live or wait."""
         return len(self.batch) + self.scheduler.num_pending
 
-    def knows(self, run: Run) -> bool:
-        """Whether a run is live here or waits here."""
-        return run.state == "live" or run.job in self._runs
-
-    def withdraw(self, runs: Sequence[Run]) -> None:
-        """Take pending runs back."""
-        self.scheduler.withdraw([run.job for run in runs])
-        for run in runs:
-            self._forget_pending(run)
-        self._forget_prompts(runs)
-
-    def num_free(self, num_slots: int) -> int:
-        """Slots that nobody has or waits for."""
-        return 0 if self.scheduler.num_pending > 0 else max(0, num_slots - len(self.batch))
+    @property
+    def num_free(self) -> int:
+        """Slots that nobody has or waits for, and that the memory holds at today's longest row."""
+        if self.scheduler.num_pending > 0 or len(self.batch) == 0:
+            return 0
+        slots = self.limits.num_slots
+        if self.limits.num_tokens is not None:
+            slots = min(slots, self.limits.num_tokens // (int(self.batch.lengths.max()) + 1))
+        return max(0, slots - len(self.batch))
 
     def join(self, runs: Sequence[Run], source: Run) -> None:
         """Let forks of a live run stand on its row."""
@@ -118,6 +101,8 @@ class Core:
             length = len(run.request.prompt_ids) + len(run.history) - 1
             if keep_kv and length > 0 and not self.must_reread:
                 run.kept = self.shelf.keep(self._pool, row, length)
+            if len(run.history) == 0:
+                run.version = None
         self._has_empty_rows = True
 
     # --- the step ---
@@ -136,6 +121,8 @@ class Core:
                 self._observe(probe_at, logits, hidden)
             for hook in hooks:
                 hook(self._view(logits, hidden))
+            if self._has_empty_rows:  # who left may have been broken
+                self._clear_broken(logits, np.arange(self.batch.num_rows))
         return self._draw(logits, hidden) if len(self.batch) > 0 else []
 
     def _start(self) -> None:
@@ -144,21 +131,19 @@ class Core:
             if jobs:
                 runs = [run for run in self.batch.runs if run.job in jobs]
                 self.leave(runs)
-                self.enqueue(runs)
+                self.waiting.add(runs)
         if self._has_empty_rows and len(self.batch) > 0:
             self.batch.regroup(self.batch.newest_of_rollouts())
         elif len(self.batch) == 0:
             self.batch.clear_rows()
         self._has_empty_rows = False
-        if self._may_start and self.scheduler.num_pending > 0:
-            self._admit([self._runs[job] for job in self.scheduler.admit(self._live_jobs())])
-        self._may_start = False
+        if self.waiting.has_changed and self.scheduler.num_pending > 0:
+            self._admit(self.waiting.admit(self._live_jobs()))
 
     def _admit(self, runs: Sequence[Run]) -> None:
         """Give each run a row: from its own kept memory, from a shared prompt's, or by reading its tokens."""
         restored, shelved, unread = dict[Prefix, list[Run]](), dict[Prefix, list[Run]](), dict[Prefix, list[Run]]()
         for run in runs:
-            self._forget_pending(run)
             prefix = run.prefix
             place = restored if run.kept else shelved if prefix in self.shelf.prompts else unread
             place.setdefault(prefix, []).append(run)
@@ -167,7 +152,7 @@ class Core:
         self._copy_prompts(shelved)
         self._read(unread)
         self._num_fresh = self.batch.num_rows - first
-        self._forget_prompts(runs)
+        self.waiting.forget_prompts(runs)
 
     def _restore(self, groups: dict[Prefix, list[Run]]) -> None:
         rows = self._add_rows(groups, [len(prefix) - 1 for prefix in groups])
@@ -197,7 +182,7 @@ class Core:
             num_prompt = len(members[0].request.prompt_ids)
             self.stats.prompt_tokens += num_prompt
             self.stats.reread_tokens += len(prefix) - num_prompt
-            if self._waiting[prefix] > 0:
+            if self.waiting.is_wanted(prefix):
                 kept = self.shelf.keep(
                     self._pool, rows[i], len(prefix), logits[i], None if hidden is None else hidden[i]
                 )
@@ -272,6 +257,7 @@ class Core:
         self._record(drawn, tokens)
         reasons = self._reasons(tokens, drawn)
         done = reasons > 0
+        self._clear_broken(logits, np.unique(batch.row_of[reasons == _INVALID]))
         ended = self._end(done, reasons) if done.any() else []
         if self.scheduler.probe_at and hidden is not None:
             self._observe(self.scheduler.probe_at, logits, hidden)
@@ -303,7 +289,6 @@ class Core:
 
     def _end(self, done: Bools, reasons: npt.NDArray[np.int8]) -> list[Ended]:
         ended = list[Ended]()
-        self._clear_invalid(reasons)
         for run, reason in zip(self._exit(done), reasons[done].tolist(), strict=True):
             if reason == _INVALID:  # the token drawn from broken logits is no token of the policy's
                 run.history = run.history.shortened()
@@ -312,11 +297,16 @@ class Core:
             ended.append((run, _REASONS[reason]))
         return ended
 
-    def _clear_invalid(self, reasons: npt.NDArray[np.int8]) -> None:
-        """Broken keys and values would reach their row's next user: masked attention still multiplies them by 0."""
-        rows = np.unique(self.batch.row_of[reasons == _INVALID])
-        if len(rows) > 0:
-            self._pool.clear_rows(torch.from_numpy(rows).to(self._device))
+    def _clear_broken(self, logits: Tensor, rows: Ints) -> None:
+        """Zero those of the rows whose logits are no numbers.
+
+        Broken keys and values would reach their row's next user: masked attention still multiplies them by 0.
+        """
+        if len(rows) == 0:
+            return
+        places = torch.from_numpy(rows).to(self._device)
+        own = logits[places]
+        self._pool.clear_rows(places[(own.isnan() | (own == torch.inf)).any(dim=1)])
 
     def _hits_stop_string(self, sampling_index: int) -> Bools:
         """[B] whether a rollout of this sampling has just completed one of its stop strings."""
@@ -368,27 +358,15 @@ class Core:
         for run in runs:
             if run.version is None:
                 run.version = self.version
-        if self._trace is not None:
+        if self.trace is not None:
             for run in runs:
                 self._spans[run] = Span(run.request.id, run.index, self.stats.steps, self.stats.steps)
-                self._trace.append(self._spans[run])
+                self.trace.append(self._spans[run])
 
     def _exit(self, leaving: Bools) -> list[Run]:
         runs = self.batch.take(leaving)
-        self._may_start = True
+        self.waiting.has_changed = True
         for run in runs:
             if run in self._spans:
                 self._spans.pop(run).end = self.stats.steps
         return runs
-
-    def _forget_pending(self, run: Run) -> None:
-        del self._runs[run.job]
-        if len(run.history) == 0:
-            self._waiting[run.request.prompt_ids] -= 1
-
-    def _forget_prompts(self, runs: Sequence[Run]) -> None:
-        """Let go the prompts of these runs that nobody waits for any more."""
-        for prompt in {run.request.prompt_ids for run in runs}:
-            if self._waiting[prompt] == 0:
-                del self._waiting[prompt]
-                self.shelf.forget_prompt(prompt)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,20 +27,16 @@ from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.forward import Forward, choose_forward
 from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.memory import MemoryPlan, plan_memory
-from podsrl.generate.random import request_key, row_keys
 from podsrl.generate.request import Request
-from podsrl.generate.run import Key, Run, State
-from podsrl.generate.schedule.job import Job
+from podsrl.generate.run import Ids, Key, Run, State, find_runs, new_runs
 from podsrl.generate.schedule.lengths import Predictor
-from podsrl.generate.schedule.scheduler import Limits, Scheduler, make_scheduler
+from podsrl.generate.schedule.scheduler import Limits, Scheduler, default_predictor, make_scheduler
 from podsrl.generate.shelf import Shelf
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
 from podsrl.generate.weights import take_weights
 from podsrl.types import Completion
 
-Ids = Iterable[str | Key]
-"""Request ids, or (request id, rollout index) pairs."""
 _NO_BOUND = 1 << 31
 _SPARE_BYTES = 256 << 20
 """A pool up to this size waits for the next call: clearing new memory can cost more than a small model's steps."""
@@ -54,8 +49,8 @@ class Engine:
         model: a Hugging Face causal language model; used in place, on its own device.
         num_slots: most rollouts alive at once; None: as many as `kv_cache_bytes` holds, or all.
         kv_cache_bytes: bound of the key-value memory of rows, shared prompts and paused rollouts; None: no bound.
-        scheduler: "full", "micro", "continuous" or "dynamic", perhaps with a refill order ("continuous+ljf"), or an
-            object of your own (see scheduler.py).
+        scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order
+            ("continuous+ljf"), or an object of your own (see schedule/scheduler.py).
         predictor: of lengths, for the refill orders that use one; None: the scheduler's default.
         seed: with a request's id, a rollout's index and a token's position it decides every random number, so the same
             request gives the same tokens in any batch.
@@ -104,7 +99,10 @@ class Engine:
         self.forward: Forward = choose_forward(model, forward)
         """The decode step; `forward.name` is "fast" or "model"."""
         self._forward_option = forward
-        self._scheduler_option, self._predictor, self._tokenizer = scheduler, predictor, tokenizer
+        self._scheduler_option, self._tokenizer = scheduler, tokenizer
+        self._predictor = predictor
+        if predictor is None and isinstance(scheduler, str):
+            self._predictor = default_predictor(scheduler)  # one for all calls, since it learns
         self._scheduler: Scheduler | None = None
         self._scheduler_limits: Limits | None = None
         self._spare_pool: KVPool | None = None
@@ -113,16 +111,19 @@ class Engine:
         self._core: Core | None = None
         self._ended: list[Ended] = []  # by a verb, handed out with the next step
         self._num_arrived = 0
-        self._was_training = False
+        self._own: set[str] | None = None  # request ids of the open call of `generate`
 
     # --- to generate ---
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Yield every completion as it finishes, until only paused rollouts are left.
 
+        A consumer that stops early ends the call's unpaused rollouts without completions.
+
         Raises:
-            UsageError: before anything is generated: a repeated id, a prompt that with its limit exceeds the model's
-                window, a request that can never fit in `kv_cache_bytes`, stop strings without a tokenizer.
+            UsageError: another call is open (use `submit` to add to it); or, before anything is generated: a repeated
+                id, a prompt that with its limit exceeds the model's window, a request that can never fit in
+                `kv_cache_bytes`, stop strings without a tokenizer.
         """
         wanted = list(requests)
         self._check(wanted)
@@ -138,45 +139,54 @@ class Engine:
         self._check(wanted)
         for request in wanted:
             self._runs[request.id] = self._new_runs(request)
-        self._enqueue([run for request in wanted for run in self._runs[request.id]])
+        try:
+            self._enqueue([run for request in wanted for run in self._runs[request.id]])
+        except BaseException:
+            for request in wanted:
+                del self._runs[request.id]
+            raise
 
     def step(self) -> list[Completion]:
         """Let rollouts start, draw one token for every live one, and return those that ended."""
+        if self._core is None:
+            return self._hand_out()
+        was_training = self.model.training
         try:
+            if was_training:
+                self.model.eval()
+            self._core.stats, self._core.trace = self.stats, self.trace
             with torch.inference_mode():
-                self._ended += [] if self._core is None else self._core.step(self.hooks)
+                self._ended += self._core.step(self.hooks)
         except BaseException:
             self._abandon()  # stopped half-way, the arrays do not fit together any more
             raise
+        finally:
+            if was_training:
+                self.model.train()
         return self._hand_out()
 
     @property
     def num_unfinished(self) -> int:
-        """Rollouts that wait or run; paused ones do not count."""
-        return 0 if self._core is None else self._core.num_active
+        """Rollouts that wait, run, or have ended and come with the next step; paused ones do not count."""
+        return len(self._ended) + (0 if self._core is None else self._core.num_active)
 
     def states(self) -> dict[Key, State]:
         """Every unfinished rollout: "pending", "live" or "paused"."""
         return {run.key: run.state for runs in self._runs.values() for run in runs if run.state != "ended"}
 
     def plan(self, requests: Iterable[Request]) -> MemoryPlan:
-        """How the memory would be divided for these requests; nothing is generated.
-
-        Raises:
-            UsageError: one of them can never fit in `kv_cache_bytes`.
-        """
+        """How the memory would be divided for these requests. UsageError: one of them can never fit."""
         return plan_memory(list(requests), self.forward.layout.token_bytes, self.num_slots, self.kv_cache_bytes)
 
     # --- to steer ---
 
     def abort(self, ids: Ids) -> None:
         """End these rollouts with finish reason "aborted" and their tokens so far; ids not alive are passed over."""
-        runs = self._find(ids)
+        runs = find_runs(self._runs, ids)
         self._withdraw(runs)
         for run in runs:
-            if run.kept is not None and self._core is not None:
-                self._core.shelf.discard(run.kept)
-            run.kept, run.state = None, "ended"
+            self._discard_kept(run)
+            run.state = "ended"
             self._ended.append((run, "aborted"))
 
     def pause(self, ids: Ids, *, keep_kv: bool = True) -> None:
@@ -187,14 +197,16 @@ class Engine:
             keep_kv: also keep the keys and values, where the memory's bound leaves room; otherwise, and after new
                 weights, the tokens are read again at `resume`.
         """
-        runs = [run for run in self._find(ids) if run.state != "paused"]
-        self._withdraw(runs, keep_kv=keep_kv)
-        for run in runs:
+        found = find_runs(self._runs, ids)
+        self._withdraw([run for run in found if run.state != "paused"], keep_kv=keep_kv)
+        for run in found:
             run.state = "paused"
+            if not keep_kv:
+                self._discard_kept(run)
 
     def resume(self, ids: Ids) -> None:
         """Let paused rollouts go on where they stopped."""
-        self._enqueue([run for run in self._find(ids) if run.state == "paused"])
+        self._enqueue([run for run in find_runs(self._runs, ids) if run.state == "paused"])
 
     def fork(self, request_id: str, index: int, *, into: str, num_rollouts: int = 1) -> None:
         """Start new rollouts that go on from the tokens of an unfinished one, with random numbers of their own.
@@ -205,7 +217,7 @@ class Engine:
         Raises:
             UsageError: a source that is not alive, or a repeated id.
         """
-        sources = self._find([(request_id, index)])
+        sources = find_runs(self._runs, [(request_id, index)])
         if not sources:
             raise UsageError(f"fork of {request_id!r}, rollout {index}: it is not alive; fork before it ends")
         source, core = sources[0], self._core
@@ -217,7 +229,9 @@ class Engine:
         for run in runs:
             run.history, run.version = history, source.version
             run.job.num_tokens = len(history)
-        num_joining = core.num_free(self._limits().num_slots) if is_live and core is not None else 0
+        if self._own is not None and request_id in self._own:
+            self._own.add(into)
+        num_joining = core.num_free if is_live and core is not None else 0
         if core is not None:
             core.join(runs[:num_joining], source)
         self._enqueue(runs[num_joining:])
@@ -241,28 +255,36 @@ class Engine:
     # --- inside ---
 
     def _generate(self, requests: list[Request]) -> Iterator[Completion]:
-        self.submit(requests)
+        if self._own is not None:
+            raise UsageError("generate: another call is open; finish or close it, or add to it with submit()")
+        was_training = self.model.training
+        self.model.eval()
+        self._own = {request.id for request in requests}
         try:
-            while self.num_unfinished > 0 or self._ended:
+            self.submit(requests)
+            while self.num_unfinished > 0:
                 yield from self.step()
         finally:
-            self._drop_unpaused()
+            own, self._own = self._own, None
+            self._drop_unpaused(own or set())
+            self.model.train(was_training)
 
     def _enqueue(self, runs: Sequence[Run]) -> None:
         if not runs:
             return
         self._divide_memory()
         core = self._open()
-        core.enqueue(runs)
+        core.waiting.add(runs)
 
     def _withdraw(self, runs: Sequence[Run], *, keep_kv: bool = False) -> None:
         core = self._core
-        if core is None:
+        if core is None or not runs:
             return
-        core.withdraw([run for run in runs if run.state == "pending"])
+        core.waiting.withdraw([run for run in runs if run.state == "pending"])
         live = [run for run in runs if run.state == "live"]
         if live:
-            core.leave(live, keep_kv=keep_kv)
+            with torch.inference_mode():
+                core.leave(live, keep_kv=keep_kv)
 
     def _hand_out(self) -> list[Completion]:
         ended, self._ended = self._ended, []
@@ -273,6 +295,7 @@ class Engine:
                 del self._runs[run.request.id]
         if self._core is not None:
             self.peak_kv_bytes = max(self.peak_kv_bytes, self._core.peak_bytes)
+            self._core.peak_bytes = 0
             if not self._runs:
                 self._close()
         return [run.completion(reason, self.version) for run, reason in ended]
@@ -281,86 +304,77 @@ class Engine:
         """The current busy period, or a new one."""
         if self._core is None:
             assert self.memory is not None
-            self._was_training = self.model.training
-            self.model.eval()
             if self.forward.name == "fast" and why_not_fast(self.model) is not None:  # adapters came since, say
                 self.forward = choose_forward(self.model, self._forward_option)
             self.forward.refresh()
-            self._core = Core(
-                self.forward,
-                self._new_pool(),
-                Shelf(self.memory.shelf_bytes),
-                self._make_scheduler(),
-                self.stats,
-                self.trace,
-            )
-            self._core.version = self.version
-            self._core.stop_strings = self._stop_strings
+            limits = self._limits(self.memory)
+            shelf = Shelf(self.memory.shelf_bytes)
+            core = Core(self.forward, self._new_pool(self.memory, limits), shelf, self._new_scheduler(limits), limits)
+            core.version, core.stop_strings = self.version, self._stop_strings
+            core.stats, core.trace = self.stats, self.trace
+            self._core = core
         return self._core
 
-    def _new_pool(self) -> KVPool:
-        assert self.memory is not None
-        slots = self._limits().num_slots
-        bounds = (None if slots == _NO_BOUND else slots, self.memory.row_tokens, self.memory.num_tokens)
-        pool = self._spare_pool
+    def _new_pool(self, memory: MemoryPlan, limits: Limits) -> KVPool:
+        """Under a bound with fixed slots all of it at once, since growing holds old and new for a moment."""
+        bounds = (None if limits.num_slots == _NO_BOUND else limits.num_slots, memory.row_tokens, memory.num_tokens)
+        pool, self._spare_pool = self._spare_pool, None
         if pool is None or (pool.max_rows, pool.max_capacity, pool.max_tokens) != bounds:
             pool = KVPool(self.forward.layout, max_rows=bounds[0], max_capacity=bounds[1], max_tokens=bounds[2])
+        if bounds[0] is not None and bounds[0] * bounds[1] == bounds[2]:
+            pool.reserve(bounds[0], bounds[1])
         return pool
 
     def _close(self) -> None:
-        """Give the memory back, unless it is small, and the model its mode."""
+        """Give the memory back, unless it is small."""
         if self._core is not None:
             pool = self._core.batch.pool
             self._spare_pool = pool if pool.num_bytes <= _SPARE_BYTES else None
             self._core = None
-            self.model.train(self._was_training)
 
     def _abandon(self) -> None:
-        """Forget all rollouts, paused ones too."""
-        self._runs, self._ended, self._scheduler = {}, [], None
-        self._close()
+        """Forget all rollouts, paused ones too, and memory that may hold broken numbers."""
+        if self._core is not None:
+            self._core.waiting.withdraw_all()
+        self._runs, self._ended, self._core, self._scheduler, self._spare_pool = {}, [], None, None, None
 
-    def _drop_unpaused(self) -> None:
-        """What is left when a consumer stops early is forgotten."""
-        dropped = [run for runs in self._runs.values() for run in runs if run.state != "paused"]
-        with torch.inference_mode():
-            self._withdraw(dropped)
+    def _drop_unpaused(self, request_ids: set[str]) -> None:
+        """What is left of these requests when a consumer stops early is forgotten."""
+        dropped = [run for i in request_ids for run in self._runs.get(i, ()) if run.state in ("pending", "live")]
+        self._withdraw(dropped)
         for run in dropped:
+            self._discard_kept(run)
             run.state = "ended"
             self._ended.append((run, "aborted"))
         self._hand_out()
 
+    def _discard_kept(self, run: Run) -> None:
+        if run.kept is not None and self._core is not None:
+            self._core.shelf.discard(run.kept)
+        run.kept = None
+
     def _divide_memory(self) -> None:
-        """Plan the memory for all unfinished requests; where rows must be longer than they are now, start over."""
-        requests = [runs[0].request for runs in self._runs.values()]
-        plan = self.plan(requests)
-        before, self.memory = self.memory, plan
+        """Plan the memory for all unfinished requests; where bounded rows must be longer than they are, start over."""
+        before = self.memory
+        self.memory = self.plan(runs[0].request for runs in self._runs.values())
         core = self._core
-        if core is None or before is None or plan.num_tokens is None or plan.row_tokens <= before.row_tokens:
+        if core is None or before is None or before.num_tokens is None:
             return
-        waiting = [run for runs in self._runs.values() for run in runs if run.state in ("pending", "live")]
-        known = [run for run in waiting if core.knows(run)]
-        with torch.inference_mode():
-            self._withdraw(known)
+        if self.memory.row_tokens <= before.row_tokens:
+            self.memory = before
+            return
+        known = [run for runs in self._runs.values() for run in runs if run.state == "live" or run in core.waiting]
+        self._withdraw(known)
         self._forget_kept_memory(core)
-        self._core = None
-        self._scheduler = None
-        self._open().enqueue(known)
+        self._core = self._scheduler = None
+        self._open().waiting.add(known)
 
-    def _limits(self) -> Limits:
-        assert self.memory is not None
-        slots = self.memory.num_slots
-        if self.num_slots is None and (self.kv_cache_bytes is None or self._is_dynamic):
-            slots = _NO_BOUND
-        return Limits(num_slots=slots, num_tokens=self.memory.num_tokens)
+    def _limits(self, memory: MemoryPlan) -> Limits:
+        is_dynamic = isinstance(self._scheduler_option, str) and self._scheduler_option.startswith("dynamic")
+        slots = memory.num_slots if self.kv_cache_bytes is not None and not is_dynamic else self.num_slots
+        return Limits(num_slots=slots or _NO_BOUND, num_tokens=memory.num_tokens)
 
-    @property
-    def _is_dynamic(self) -> bool:
-        return isinstance(self._scheduler_option, str) and self._scheduler_option.startswith("dynamic")
-
-    def _make_scheduler(self) -> Scheduler:
-        """Kept from call to call while its limits stay, since its predictions learn."""
-        limits = self._limits()
+    def _new_scheduler(self, limits: Limits) -> Scheduler:
         if self._scheduler is None or self._scheduler_limits != limits:
             self._scheduler = make_scheduler(self._scheduler_option, limits, self._predictor)
             self._scheduler_limits = limits
@@ -375,22 +389,8 @@ class Engine:
                 run.kept = None
 
     def _new_runs(self, request: Request) -> list[Run]:
-        num, sampling = request.num_rollouts, request.sampling
-        keys = row_keys(np.full(num, request_key(self.seed, request.id)), range(num))
-        first, self._num_arrived = self._num_arrived, self._num_arrived + num
-        length = len(request.prompt_ids)
-        jobs = [Job(request.id, i, length, sampling.max_new_tokens, order=first + i) for i in range(num)]
-        return [Run(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
-
-    def _find(self, ids: Ids) -> list[Run]:
-        """Unfinished runs of these ids, each once."""
-        found: dict[Run, None] = {}
-        for wanted in ids:
-            request_id, index = (wanted, None) if isinstance(wanted, str) else wanted
-            for run in self._runs.get(request_id, ()):
-                if run.state != "ended" and index in (None, run.index):
-                    found[run] = None
-        return list(found)
+        self._num_arrived += request.num_rollouts
+        return new_runs(request, self.seed, self._num_arrived - request.num_rollouts)
 
     def _check(self, requests: Sequence[Request]) -> None:
         check_requests(self.model, requests, self._runs)

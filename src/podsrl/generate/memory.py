@@ -49,7 +49,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Divide the memory into slots that hold the longest request.
 
-    Where not all rollouts fit, one slot's worth is left for the prompt that waiting rollouts start from.
+    One slot's worth is left for the prompts that waiting rollouts start from, and for paused ones. The slots of a bound
+    do not depend on how many rollouts are wanted now, since more may arrive.
 
     Raises:
         UsageError: a request that can never fit, with the numbers.
@@ -61,7 +62,8 @@ def plan_memory(
         fit = kv_cache_bytes // (row_tokens * bytes_per_token)
         if fit < 1:
             raise _too_long(max(requests, key=_row_tokens), bytes_per_token, kv_cache_bytes)
-        slots = min(slots, fit if fit >= wanted else max(1, fit - 1))
+        room = max(1, fit - 1)
+        slots = room if num_slots is None else min(num_slots, room)
     return MemoryPlan(
         num_slots=slots, row_tokens=row_tokens, bytes_per_token=bytes_per_token, kv_cache_bytes=kv_cache_bytes
     )

@@ -13,6 +13,9 @@ from podsrl.errors import UsageError
 from podsrl.generate.stats import EngineStats
 from podsrl.types import Completion
 
+MIN_TEMPERATURE = 1e-6
+"""Below it logits divided by it overflow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
@@ -27,7 +30,7 @@ class Sampling:
     """
 
     temperature: float = 1.0
-    """Softmax temperature, above 0."""
+    """Softmax temperature, at least `MIN_TEMPERATURE`."""
     top_p: float = 1.0
     """Nucleus: smallest set of tokens with at least this probability, in (0, 1]; 1 keeps all."""
     top_k: int = 0
@@ -43,19 +46,22 @@ class Sampling:
     that happens; the prompt's text does not count. The engine needs a tokenizer for them (stop.py)."""
 
     def __post_init__(self) -> None:
-        is_positive = math.isfinite(self.temperature) and self.temperature > 0
-        _require(is_positive, "temperature", self.temperature, "a number above 0 (for greedy decoding set top_k = 1)")
+        is_positive = math.isfinite(self.temperature) and self.temperature >= MIN_TEMPERATURE
+        wanted = f"a number of at least {MIN_TEMPERATURE:g} (for greedy decoding set top_k = 1)"
+        _require(is_positive, "temperature", self.temperature, wanted)
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
         _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
-        is_list = not isinstance(self.stop_strings, str)
+        is_list = isinstance(self.stop_token_ids, Iterable)
+        _require(is_list, "stop_token_ids", repr(self.stop_token_ids), "a tuple of token ids, also for a single one")
+        is_list = not isinstance(self.stop_strings, str) and isinstance(self.stop_strings, Iterable)
         _require(is_list, "stop_strings", repr(self.stop_strings), "a tuple of strings, also for a single one")
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
         _require(
             "" not in self.stop_strings, "stop_strings", self.stop_strings, "no empty string: it would stop at once"
         )
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
 
     @property
     def shape(self) -> tuple[float, float, int, float]:
@@ -80,6 +86,8 @@ class Request:
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt_ids", tuple(self.prompt_ids))
         _require(len(self.prompt_ids) > 0, f"prompt_ids of request {self.id!r}", "no tokens", "at least one token")
+        are_ids = all(isinstance(token, int) for token in self.prompt_ids)
+        _require(are_ids, f"prompt_ids of request {self.id!r}", self.prompt_ids[:8], "integers (token ids)")
         _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
 
 

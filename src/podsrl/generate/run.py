@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from podsrl.errors import UsageError
+from podsrl.generate.random import request_key, row_keys
 from podsrl.generate.request import Request
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.shelf import Kept
@@ -16,6 +19,8 @@ from podsrl.types import Completion, FinishReason
 State = Literal["pending", "live", "paused", "ended"]
 Key = tuple[str, int]
 """(request id, rollout index)."""
+Ids = Iterable[str | Key]
+"""Request ids, or (request id, rollout index) pairs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,3 +81,28 @@ class Run:
             finish_reason=reason,
             version=version if self.version is None else self.version,
         )
+
+
+def new_runs(request: Request, seed: int, first_order: int) -> list[Run]:
+    """The request's rollouts; `first_order` is the first one's arrival number."""
+    num, sampling, length = request.num_rollouts, request.sampling, len(request.prompt_ids)
+    keys = row_keys(np.full(num, request_key(seed, request.id)), range(num))
+    jobs = [Job(request.id, i, length, sampling.max_new_tokens, order=first_order + i) for i in range(num)]
+    return [Run(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
+
+
+def find_runs(runs_by_request: Mapping[str, Sequence[Run]], ids: Ids) -> list[Run]:
+    """Runs of these ids that have not ended, each once.
+
+    Raises:
+        UsageError: one bare id instead of a list.
+    """
+    if isinstance(ids, str) or (isinstance(ids, tuple) and len(ids) == 2 and isinstance(ids[1], int)):
+        raise UsageError(f"ids = {ids!r}: wanted a list of request ids or of (request id, index), also for one")
+    found: dict[Run, None] = {}
+    for wanted in ids:
+        request_id, index = (wanted, None) if isinstance(wanted, str) else wanted
+        for run in runs_by_request.get(request_id, ()):
+            if run.state != "ended" and index in (None, run.index):
+                found[run] = None
+    return list(found)

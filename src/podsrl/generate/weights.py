@@ -17,11 +17,12 @@ def take_weights(model: Any, named_tensors: Iterable[tuple[str, Tensor]]) -> Non
     Raises:
         UsageError: a name that the model does not have, or another shape.
     """
-    own = dict(model.named_parameters())
+    own, new = dict(model.named_parameters()), list(named_tensors)
+    for name, tensor in new:
+        if name not in own or own[name].shape != tensor.shape:
+            shape = tuple(own[name].shape) if name in own else "no such parameter"
+            raise UsageError(f"weight {name!r} of shape {tuple(tensor.shape)}: the engine's model has {shape}")
     with torch.no_grad():
-        for name, tensor in named_tensors:
-            if name not in own or own[name].shape != tensor.shape:
-                shape = tuple(own[name].shape) if name in own else "no such parameter"
-                raise UsageError(f"weight {name!r} of shape {tuple(tensor.shape)}: the engine's model has {shape}")
+        for name, tensor in new:
             if own[name].data_ptr() != tensor.data_ptr():
                 own[name].copy_(tensor)

@@ -120,6 +120,12 @@ def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predic
         raise UsageError(f"scheduler = {scheduler!r}: no scheduler {name!r}.{nearest(name, SCHEDULERS)}")
     if order not in ORDERS:
         raise UsageError(f"scheduler = {scheduler!r}: no refill order {order!r}.{nearest(order, ORDERS)}")
-    if predictor is None and (order != "fifo" or name == "probed"):  # arrival order needs no prediction
-        predictor = LengthRegression(probe_at=PROBE_AT if name == "probed" else None)
-    return SCHEDULERS[name](limits, ORDERS[order], predictor)
+    return SCHEDULERS[name](limits, ORDERS[order], predictor or default_predictor(scheduler))
+
+
+def default_predictor(scheduler: str) -> Predictor | None:
+    """What a named scheduler predicts lengths with; None for arrival order, which needs no prediction."""
+    name, _, order = scheduler.partition("+")
+    if name != "probed" and order in ("", "fifo"):
+        return None
+    return LengthRegression(probe_at=PROBE_AT if name == "probed" else None)
