@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, Sampling, StepView
+from podsrl.generate import Engine, EngineStats, Request, Sampling, StepView
+from podsrl.generate.schedule.limits import Limits
+from podsrl.generate.schedule.slots import Continuous
 from podsrl.types import Completion
 
 Key = tuple[str, int]
@@ -298,3 +300,117 @@ def test_after_a_failing_hook_the_engine_is_empty_and_works_again(qwen2: Any) ->
     assert engine.states() == {}
     engine.hooks.clear()
     assert tokens(by_key(engine.generate([A, B]))) == whole(qwen2, A, B)
+
+
+# --- orders of events that once went wrong ---
+
+
+def test_bounded_memory_does_not_stay_cut_for_the_first_arrival(qwen2: Any) -> None:
+    engine = Engine(qwen2, kv_cache_bytes=400 * 256)
+    engine.submit([Request("one", (5, 7), 1, SAMPLING)])
+    engine.step()
+    more = Request("more", (5, 7), 8, SAMPLING)
+    engine.submit([more])
+    assert {key: t for key, t in tokens(drain(engine)).items() if key[0] == "more"} == whole(qwen2, more)
+    assert engine.stats.slots_used == 9
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "dynamic"])
+def test_forks_beyond_what_the_memory_holds_wait(qwen2: Any, scheduler: str) -> None:
+    engine = Engine(qwen2, kv_cache_bytes=60 * 256, scheduler=scheduler)
+    engine.hooks.append(lambda view: fork_once(engine) if max(view.num_tokens) == 6 else None)
+    found = by_key(engine.generate([A]))
+    assert tokens({k: c for k, c in found.items() if k[0] == "a"}) == whole(qwen2, A)
+    assert len(found) == 3 + 30 and all(len(c.token_ids) == 10 for c in found.values())
+    assert engine.peak_kv_bytes < 2 * 60 * 256
+
+
+def fork_once(engine: Engine) -> None:
+    if ("many", 0) not in engine.states():
+        engine.fork("a", 0, into="many", num_rollouts=30)
+        engine.hooks.clear()
+
+
+@pytest.mark.parametrize("verb", ["raise", "abort", "pause"])
+def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_model: Any, verb: str) -> None:
+    model = make_model("qwen2")
+    good = {name: p.detach().clone() for name, p in model.named_parameters()}
+    engine = Engine(model)
+    wanted = whole(copy.deepcopy(model), A, B)
+    broken = ((name, torch.full_like(p, torch.nan)) for name, p in good.items())
+
+    def leave(view: StepView) -> None:
+        if verb == "raise":
+            raise ZeroDivisionError
+        engine.abort(["a", "b"]) if verb == "abort" else engine.pause(["a", "b"])
+
+    engine.load_weights(broken, version=1)
+    engine.hooks.append(leave)
+    try:
+        list(engine.generate([A, B]))
+    except ZeroDivisionError:
+        assert verb == "raise"
+    engine.hooks.clear()
+    engine.load_weights(good.items(), version=2)
+    engine.abort(["a", "b"])
+    engine.step()
+    found = by_key(engine.generate([A, B]))
+    assert tokens(found) == wanted and {c.version for c in found.values()} == {2}
+
+
+def test_a_refused_weight_changes_none(make_model: Any) -> None:
+    model = make_model("qwen2")
+    before = model.lm_head.weight.detach().clone()
+    with pytest.raises(UsageError, match="'nope'"):
+        Engine(model).load_weights([("lm_head.weight", before + 1), ("nope", before)], version=1)
+    assert torch.equal(model.lm_head.weight, before)
+
+
+def test_a_call_that_is_closed_early_drops_its_own_rollouts_only_and_two_cannot_be_open(qwen2: Any) -> None:
+    engine = Engine(qwen2, num_slots=1)
+    engine.submit([B])
+    running = engine.generate([A])
+    next(running)
+    with pytest.raises(UsageError, match="another call is open"):
+        next(engine.generate([Request("c", (3,), 1, SAMPLING)]))
+    running.close()
+    assert {key[0] for key in engine.states()} == {"b"}
+    assert tokens(drain(engine)) == {key: t for key, t in whole(qwen2, B).items() if key == ("b", 1)}
+
+
+def test_a_model_that_trains_is_in_its_mode_again_after_every_step(make_model: Any) -> None:
+    model = make_model("qwen2").train()
+    engine = Engine(model, kv_cache_bytes=40 * 256)
+    engine.submit([A])
+    engine.step()
+    assert model.training
+    engine.submit([B])
+    drain(engine)
+    assert model.training
+
+
+def test_counts_and_traces_that_are_replaced_while_rollouts_are_paused_go_on(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    engine.submit([A])
+    engine.step()
+    engine.pause([("a", 0)])
+    drain(engine)
+    engine.stats, engine.trace, engine.peak_kv_bytes = EngineStats(), [], 0
+    engine.resume(["a"])
+    drain(engine)
+    assert engine.stats.tokens == 9 and len(engine.trace) == 1 and engine.peak_kv_bytes > 0
+
+
+@pytest.mark.parametrize("ids", ["a", ("a", 1)])
+def test_a_bare_id_is_refused(qwen2: Any, ids: Any) -> None:
+    with pytest.raises(UsageError, match="wanted a list of request ids"):
+        Engine(qwen2).abort(ids)
+
+
+def test_a_scheduler_of_ones_own_is_empty_after_a_failure(qwen2: Any) -> None:
+    engine = Engine(qwen2, scheduler=Continuous(Limits(num_slots=2)))
+    engine.hooks.append(lambda view: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(engine.generate([A]))
+    engine.hooks.clear()
+    assert tokens(by_key(engine.generate([A]))) == whole(qwen2, A)
