@@ -148,7 +148,7 @@ def _tuned_arms(model: Any, work: Workload, plan: Plan, say: Say) -> tuple[dict[
     )
     our_rates, slots = _tune(partial(podsrl_engine, model, work), plan.slots, 2, lambda t: say(f"num_slots {t}"))
     arms = {YARDSTICK: hf_generate(model, work, YARDSTICK_BATCH)}
-    if hf_best is not None and hf_rates[str(hf_best)] > CLEARLY * hf_rates[str(YARDSTICK_BATCH)]:
+    if hf_best is not None and hf_rates[str(hf_best)] > CLEARLY * hf_rates.get(str(YARDSTICK_BATCH), 0.0):
         arms[f"HF generate, batch {hf_best}"] = hf_generate(model, work, hf_best)
     arms[PEER] = continuous_batching(model, work, cb_best)
     arms[OURS] = podsrl_engine(model, work, slots)
