@@ -39,9 +39,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
-    """All metrics but the clock's and the process's own: memory is kept from step to step, so a new process has less."""
+    """All metrics but the clock's and the memory's: some is kept from step to step, so a new process holds less."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith(("seconds/", "memory/"))} for line in lines]
+    return [
+        {key: value for key, value in line.items() if not key.startswith(("seconds/", "memory/"))} for line in lines
+    ]
 
 
 def final_files(folder: Path) -> dict[str, str]:
