@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -53,10 +53,12 @@ class Sampling:
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
         _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
-        is_list = isinstance(self.stop_token_ids, Iterable)
-        _require(is_list, "stop_token_ids", repr(self.stop_token_ids), "a tuple of token ids, also for a single one")
-        is_list = not isinstance(self.stop_strings, str) and isinstance(self.stop_strings, Iterable)
-        _require(is_list, "stop_strings", repr(self.stop_strings), "a tuple of strings, also for a single one")
+        ids: Any = self.stop_token_ids
+        strings: Any = self.stop_strings
+        is_list = isinstance(ids, Iterable)
+        _require(is_list, "stop_token_ids", repr(ids), "a tuple of token ids, also for a single one")
+        is_list = isinstance(strings, Iterable) and not isinstance(strings, str)
+        _require(is_list, "stop_strings", repr(strings), "a tuple of strings, also for a single one")
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
         _require(
