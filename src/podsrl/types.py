@@ -78,6 +78,10 @@ class Rollout:
     """Each reward function's own value, before its weight."""
     is_correct: bool
     """Whether the answer is right: what accuracy counts, whatever the reward's shape."""
+    is_formatted: bool = True
+    """Whether the answer has the form that was asked for; True where the task asks for none."""
+    answer: str | None = None
+    """The final answer found in the text, for majority votes; None where none was found or looked for."""
     invalid_reason: str | None = None
     """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
 

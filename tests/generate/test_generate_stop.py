@@ -183,6 +183,26 @@ def test_a_string_that_the_tokenizer_changes_is_refused_with_what_becomes_of_it(
     assert f"stop string {string!r}: the tokenizer turns it into {back!r}" in str(caught.value)
 
 
+def test_a_string_with_a_leading_space_is_taken_where_the_tokenizer_drops_only_a_texts_first_space() -> None:
+    tokenizer = SentencePieceLike()
+    assert tokenizer.decode(tokenizer.encode(" ab")) == "ab"
+    stop = StopStrings(tokenizer, [" ab"])
+    assert stop.hits([tokenizer.encode("x ab"), tokenizer.encode("xab")]) == [True, False]
+
+
+class SentencePieceLike:
+    """Characters as tokens; decoding drops a text's first space, as Llama-2-like tokenizers do."""
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return [ord(character) for character in text]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(map(chr, ids)).removeprefix(" ")
+
+    def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool = False) -> list[str]:
+        return [self.decode(row) for row in rows]
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_mark_of_broken_bytes_is_no_stop_string(name: str) -> None:
     with pytest.raises(UsageError, match=r"U\+FFFD"):

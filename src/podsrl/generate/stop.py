@@ -95,10 +95,14 @@ class StopStrings:
 def _check(tokenizer: Any, string: str) -> None:
     if _BROKEN in string:
         raise UsageError(f"stop string {string!r}: U+FFFD stands for broken bytes in decoded text; leave it out")
-    ids = tokenizer.encode(string, add_special_tokens=False)
-    back = tokenizer.decode(ids, skip_special_tokens=False)
-    if back != string:
+    back, twice = (_there_and_back(tokenizer, text) for text in (string, string + string))
+    if back != string and string not in twice:  # twice, because some tokenizers drop a text's first space
         raise UsageError(
             f"stop string {string!r}: the tokenizer turns it into {back!r}, so no text would ever contain it; "
             "write it as the tokenizer spells it, or use stop_token_ids"
         )
+
+
+def _there_and_back(tokenizer: Any, text: str) -> str:
+    back: str = tokenizer.decode(tokenizer.encode(text, add_special_tokens=False), skip_special_tokens=False)
+    return back
