@@ -1,4 +1,4 @@
-"""benchmarks/engine_gpu.py and benchmarks/first_engine.py at toy size."""
+"""benchmarks/engine_gpu.py, first_engine.py and figure1.py at toy size."""
 
 import importlib.util
 import json
@@ -62,3 +62,14 @@ def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> N
     command = [sys.executable, str(ROOT / "benchmarks" / "first_engine.py"), "--worker", str(tmp_path)]
     found = subprocess.run(command, input="", capture_output=True, text=True)
     assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
+
+
+@pytest.mark.slow
+def test_figure_1_is_measured_and_drawn_at_toy_size(tmp_path: Path) -> None:
+    script = load("figure1")
+    words = "--device cpu --dtype float32 --shape s128 --rollouts 2 4 --prompt-tokens 5 --new-tokens 4 --repeats 1"
+    result = json.loads(json.dumps(script.main(script.parse(words.split()))))
+    assert [result["generation"][n]["tokens"] for n in ("2", "4")] == [8, 16]
+    assert all(result["update"][n]["seconds"] > 0 for n in ("2", "4"))
+    script.draw(result, tmp_path / "figure1.png")
+    assert (tmp_path / "figure1.png").stat().st_size > 10_000
