@@ -28,31 +28,74 @@ class ModelConfig(Section):
 
     path: str = "builtin:arithmetic"
     """Folder in Hugging Face layout, a hub name, or "builtin:arithmetic" (the small base model inside this package)."""
+    revision: str | None = None
+    """Of a hub model: branch, tag or commit."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of weights and activations."""
     device: str = "auto"
     """"auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1" …"""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """Attention kernel of the model's own forward; "auto" is what transformers chooses."""
+    gradient_checkpointing: bool = False
+    """Keep only each block's input during the update's forward and compute the rest again: less memory, more time."""
+    load_in_4bit: bool = False
+    """Hold the frozen base weights in 4 bits (NF4, bitsandbytes); needs [lora]."""
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (PEFT) instead of full fine-tuning; the section's presence turns them on."""
+
+    rank: Count = 64
+    """Rank r of each adapter."""
+    alpha: Positive = 64.0
+    """The adapter's product is scaled by alpha / rank."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Dropout on the adapter's input during the update."""
+    targets: tuple[str, ...] = ("all-linear",)
+    """Ends of the names of the modules that get one ("q_proj", …), or "all-linear": every linear layer but the head."""
 
 
 class TaskConfig(Section):
-    """Where questions come from."""
+    """Where questions come from, and how answers are judged."""
 
     name: str = "arithmetic"
-    """A known task set (`podsrl.tasks.TASKS`), or "jsonl" with `path`."""
+    """A known task set (`podsrl.tasks.TASKS`): arithmetic, gsm8k, math, math500, svamp, jsonl, hub; or
+    "module:function"."""
     path: str | None = None
-    """For "jsonl": file with one object a line."""
+    """For "jsonl": file with one object a line. For "hub": the data set's name. For the named sets: a folder or file
+    with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
+    subset: str | None = None
+    """For "hub": the data set's configuration."""
+    train_split: str | None = None
+    """For "hub": the split to train on; default "train"."""
+    eval_split: str | None = None
+    """For "hub": the split held out; default: `num_eval` rows of the training split."""
     prompt_column: str = "question"
-    """For "jsonl": the column that holds the prompt."""
+    """For "jsonl" and "hub": the column that holds the prompt."""
     answer_column: str = "answer"
-    """For "jsonl": the column that holds the reference answer."""
+    """For "jsonl" and "hub": the column that holds the reference answer."""
     digits: Annotated[int, Field(ge=1, le=3)] = 2
     """For "arithmetic": digits of each addend."""
-    rewards: dict[str, float] = {"correct": 1.0, "format": 0.1}
-    """Reward function (`podsrl.score.REWARDS`, or "module:function") -> weight; the reward is the weighted sum."""
-    correct: str = "correct"
-    """Which reward function says whether the answer is right (value >= 1), for accuracy; named as in `rewards`."""
-    num_eval: Count = 256
-    """Held-out questions for evaluation, never trained on."""
+    chat: bool | None = None
+    """Ask text prompts as a chat message, through the tokenizer's template; default: what the task set says."""
+    system_prompt: str | None = None
+    """First message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`: "pods_single_gpu", "pods_multi_gpu")
+    or the text itself; default: none."""
+    rewards: dict[str, float] | None = None
+    """Reward function (`podsrl.score.REWARDS`, or "module:function") -> weight; the reward is the weighted sum.
+    Default: the task set's own."""
+    correct: str | None = None
+    """Which reward function says whether the answer is right (value >= 1), for accuracy; named as in `rewards`.
+    Default: the task set's own."""
+    format: str | None = None
+    """Which reward function says whether the answer has the wanted form (value >= 1), for the accuracy that asks for
+    both; default: the task set's own."""
+    reward_workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that run slow rewards (math, and functions of your own in the row form); 0: one a core."""
+    reward_timeout_seconds: Positive = 10.0
+    """A reward that takes longer for one completion is stopped, and its rollout is invalid."""
+    num_eval: Annotated[int, Field(ge=0)] = 256
+    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split."""
 
 
 def parse_bytes(value: Any) -> Any:
@@ -92,7 +135,7 @@ class RolloutConfig(Section):
     ("continuous+ljf"); see docs/engine.md. No schedule changes a rollout's tokens, but orders that learn lengths may
     change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
-    """A longer prompt is an error at start, never a silent truncation."""
+    """Questions with a longer prompt are left out, counted and shown; never truncated."""
 
 
 class SelectConfig(Section):
@@ -102,6 +145,9 @@ class SelectConfig(Section):
     """A known rule (`podsrl.select.RULES`) or "module:function"."""
     num_kept: Annotated[int, Field(ge=2)] = 16
     """Rollouts trained on a question: the paper's m, at most `rollouts.num_rollouts`."""
+    num_chunks: Count = 1
+    """Cut each group into this many equal chunks of consecutive rollouts, select and normalise in each alone (the
+    paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
 
 
 class LossConfig(Section):
@@ -128,8 +174,14 @@ class LossConfig(Section):
 class OptimConfig(Section):
     """The optimizer step (AdamW)."""
 
+    name: Literal["adamw", "adamw_8bit"] = "adamw"
+    """AdamW, or AdamW with 8-bit moments (bitsandbytes: `pip install 'podsrl[quantized]'`)."""
     lr: Positive = 3e-4
     """Learning rate."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """After warm-up: constant, or down to 0 along a half cosine that ends at `schedule_steps`."""
+    schedule_steps: Annotated[int, Field(ge=0)] = 0
+    """For "cosine": optimizer steps, those of the warm-up included, after which the rate is 0."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
     """Decay of the first and second moment."""
     eps: Positive = 1e-8
@@ -139,13 +191,28 @@ class OptimConfig(Section):
     max_grad_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Linear warm-up from 0, then constant."""
+    """Linear warm-up from 0."""
     num_epochs: Count = 1
     """Optimizer steps on the same batch (GRPO's mu)."""
     micro_batch_tokens: Count = 8192
-    """Padded tokens (rows × longest row) a forward-backward holds at once; gradients do not depend on it."""
+    """Tokens a forward-backward holds at once; gradients do not depend on it."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """Rows of a micro-batch lie one behind the other without padding, where the model's forward allows it (checked at
+    start); "off": padded rows."""
+    prefix_sharing: Literal["auto", "on", "off"] = "auto"
+    """Forward each group's prompt once a micro-batch instead of once a row: the same gradients. "auto": where packing
+    is possible and it saves time."""
     logprob_chunk_tokens: Count = 2048
     """Rows of [tokens, vocabulary] logits that exist at once."""
+
+
+class ScaleConfig(Section):
+    """How several processes (`pods launch`) share one run."""
+
+    strategy: Literal["ddp", "fsdp2", "zero2"] = "ddp"
+    """ddp: every process holds all weights. zero2: gradients and optimizer state are sharded. fsdp2: weights too."""
+    timeout_seconds: Positive = 1800.0
+    """A process that waits longer than this for the others gives up."""
 
 
 class EvalConfig(Section):
@@ -200,11 +267,13 @@ class RunConfig(Section):
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads for torch; 0 chooses (one under ten million parameters, else one a core) and prints the choice."""
     model: ModelConfig = ModelConfig()
+    lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
+    scale: ScaleConfig = ScaleConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig(steps=100)
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -218,6 +287,19 @@ class RunConfig(Section):
                 f"select.num_kept = {m} is more than rollouts.num_rollouts = {n}; "
                 f"keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"
             )
+        chunks = self.select.num_chunks
+        if n % chunks or m % chunks or m // chunks < 2:
+            raise ValueError(
+                f"select.num_chunks = {chunks} does not divide rollouts.num_rollouts = {n} and select.num_kept = {m} "
+                "into equal chunks with at least 2 kept; choose a common divisor"
+            )
+        if self.model.load_in_4bit and self.lora is None:
+            raise ValueError("model.load_in_4bit without [lora]: 4-bit weights cannot be trained; set lora.rank")
+        if (self.optim.schedule == "cosine") != (self.optim.schedule_steps > 0):
+            raise ValueError(
+                f"optim.schedule = {self.optim.schedule!r} with optim.schedule_steps = {self.optim.schedule_steps}: "
+                "cosine wants the step at which the rate reaches 0, constant none"
+            )
         if self.stop.steps == 0 and self.stop.seconds == 0:
             raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
         return self
@@ -230,6 +312,8 @@ class CompareConfig(Section):
     """Name of the arm that the others are measured against."""
     fraction: Probability = 0.99
     """Speed-up is the time to this fraction of the baseline's own best mean accuracy (the paper: 0.99)."""
+    metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
+    """Which held-out accuracy is compared: of right answers, or of right answers in the form that was asked for."""
     num_seeds: Count = 5
     """Paired runs an arm: seed s of every arm sees the same questions in the same order."""
     first_seed: Annotated[int, Field(ge=0)] = 0
