@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -15,17 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.run.models import load_model, load_tokenizer, model_folder, prompt_ids, quiet_bars
-from podsrl.types import Task
-
-CHAT = (
-    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
-)
-
-
-def task(prompt: Any) -> Task:
-    return Task(id="7+5", prompt=prompt, answer="12")
-
+from podsrl.policy import load_model, load_tokenizer, model_folder, quiet_bars
 
 # --- sound folders ---
 
@@ -77,7 +66,9 @@ def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(path: str) -> Non
 
 
 def test_a_name_that_is_on_no_disk_and_no_hub_is_one_line() -> None:
-    with pytest.raises(UsageError, match=r"model.path = 'no-such-org/no-such-model': cannot be read: ") as caught:
+    with pytest.raises(
+        UsageError, match=r"'no-such-org/no-such-model': .* hub cannot be reached .*: connect, or"
+    ) as caught:
         load_tokenizer(ModelConfig(path="no-such-org/no-such-model"))
     assert "\n" not in str(caught.value)
 
@@ -152,37 +143,6 @@ def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         with pytest.raises(UsageError, match=f"model.device = '{device}': torch sees {count} CUDA devices here"):
             load_model(ModelConfig(path="/nowhere", device=device))
-
-
-# --- prompts ---
-
-
-def test_a_text_prompt_is_one_token_a_character_here(tokenizer: Any) -> None:
-    ids = prompt_ids(tokenizer, task("7+5="), 10)
-    assert [tokenizer.decode([i]) for i in ids] == ["7", "+", "5", "="]
-
-
-def test_chat_messages_go_through_the_template_with_the_opening_of_the_answer(tokenizer: Any) -> None:
-    chatty = copy.deepcopy(tokenizer)
-    chatty.chat_template = CHAT
-    messages = ({"role": "s", "content": "Add."}, {"role": "u", "content": "7+5"})
-    assert prompt_ids(chatty, task(messages), 50) == tuple(tokenizer.encode("<s>Add.<u>7+5<a>"))
-
-
-def test_chat_messages_without_a_template_name_the_task_and_the_cure(tokenizer: Any) -> None:
-    with pytest.raises(UsageError, match=r"'7\+5' is asked in chat messages, but .* no chat template: use a model"):
-        prompt_ids(tokenizer, task(({"role": "user", "content": "7+5"},)), 50)
-
-
-def test_a_prompt_over_the_limit_is_refused_and_one_at_the_limit_is_taken(tokenizer: Any) -> None:
-    assert len(prompt_ids(tokenizer, task("7+5="), 4)) == 4
-    with pytest.raises(UsageError, match=r"task '7\+5' has 4 tokens, wanted 1 .. rollouts.max_prompt_tokens = 3"):
-        prompt_ids(tokenizer, task("7+5="), 3)
-
-
-def test_an_empty_prompt_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(UsageError, match="has 0 tokens"):
-        prompt_ids(tokenizer, task(""), 3)
 
 
 # --- what is shown ---

@@ -1,5 +1,6 @@
-"""New weights -> generator."""
+"""New weights -> generator, and the proof that it holds them."""
 
-from podsrl.sync.in_process import sync_weights
+from podsrl.sync.digest import weights_digest
+from podsrl.sync.in_process import SyncError, sync_weights
 
-__all__ = ["sync_weights"]
+__all__ = ["SyncError", "sync_weights", "weights_digest"]

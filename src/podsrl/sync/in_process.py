@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from podsrl.errors import PodsError
+from podsrl.sync.digest import Samples
+
+NamedTensors = Iterable[tuple[str, Tensor]]
 
 
 class TakesWeights(Protocol):
-    """The part of a generator that sync needs."""
+    """The part of a generator that sync needs.
 
-    def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None: ...
+    One that shows the module it samples from as `model` is looked at afterwards; another's word is taken for it.
+    """
+
+    def load_weights(self, named_tensors: NamedTensors, version: int) -> None: ...
 
 
-def sync_weights(model: Any, generator: TakesWeights, version: int) -> None:
-    """Let the generator sample from the model's weights as they are now.
+class SyncError(PodsError):
+    """A generator that does not hold the weights it was given."""
+
+
+def sync_weights(weights: nn.Module | NamedTensors, generator: TakesWeights, version: int) -> str:
+    """Let the generator sample from the weights as they are now, and prove that it holds them.
 
     Args:
-        model: the trained torch module.
+        weights: the trained module, or named tensors, such as matrices merged one at a time: none is kept.
         generator: whatever samples.
         version: optimizer steps that these weights have seen.
+
+    Returns:
+        `weights_digest` of the weights that the generator now samples from (in its number format).
+
+    Raises:
+        SyncError: a sample of the generator's weights is not, bit for bit, that of what it was given.
+
+    Example:
+        >>> digest = sync_weights(policy.sampled_weights(), engine, version=3)  # doctest: +SKIP
     """
-    generator.load_weights(((name, parameter.detach()) for name, parameter in model.named_parameters()), version)
+    named = weights.named_parameters() if isinstance(weights, nn.Module) else weights
+    held = _held(generator)
+    given = Samples()
+    generator.load_weights(_watched(named, given, held), version)
+    if held:
+        _prove(given, Samples(_held(generator).items()))
+    return given.digest()
+
+
+def _held(generator: Any) -> dict[str, Tensor]:
+    model = getattr(generator, "model", None)
+    return dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+
+
+def _watched(named: NamedTensors, given: Samples, held: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Hand the tensors on, and remember a sample of each as the generator will hold it."""
+    for name, tensor in named:
+        given.add(name, tensor, held[name].dtype if name in held else None)
+        yield name, tensor.detach()
+
+
+def _prove(given: Samples, held: Samples) -> None:
+    if given.digest() == held.digest():
+        return
+    names = given.differing(held)
+    raise SyncError(
+        f"after a sync the generator holds other weights than it was given: {names[0]} and {len(names) - 1} more; "
+        "its load_weights must copy every tensor before it asks for the next"
+    )

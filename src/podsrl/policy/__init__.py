@@ -1,0 +1,23 @@
+"""Model, tokenizer and prompts; what is trained, and what the generator samples from."""
+
+from podsrl.policy.options import check_model_options
+from podsrl.policy.policy import AdaptedPolicy, Policy, load_policy
+from podsrl.policy.prompts import check_chat_template, prompt_ids, prompts_ids
+from podsrl.policy.source import model_folder, quiet_bars
+from podsrl.policy.tokenizer import load_tokenizer
+from podsrl.policy.weights import load_model, outline
+
+__all__ = [
+    "AdaptedPolicy",
+    "Policy",
+    "check_chat_template",
+    "check_model_options",
+    "load_model",
+    "load_policy",
+    "load_tokenizer",
+    "model_folder",
+    "outline",
+    "prompt_ids",
+    "prompts_ids",
+    "quiet_bars",
+]

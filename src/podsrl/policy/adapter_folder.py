@@ -1,0 +1,38 @@
+"""A folder in PEFT layout as `model.path`: adapters, which name the model that they belong to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from podsrl.config.schema import ModelConfig
+from podsrl.errors import UsageError
+from podsrl.policy.source import model_folder
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+
+def base_of(config: ModelConfig) -> ModelConfig | None:
+    """The model that the adapters in a folder belong to; None for a folder or name that is a whole model.
+
+    Raises:
+        UsageError: adapters without weights, or that do not say which model they belong to.
+    """
+    folder = Path(model_folder(config.path))
+    description = folder / ADAPTER_CONFIG
+    if not description.is_file() or (folder / "config.json").is_file():
+        return None
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
+    try:
+        found = json.loads(description.read_text())
+        base, revision = found["base_model_name_or_path"], found.get("revision")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        base = None
+    if not isinstance(base, str) or not base:
+        raise UsageError(
+            f"model.path = {config.path!r}: its {ADAPTER_CONFIG} names no base_model_name_or_path, the model that the "
+            "adapters belong to: write it there"
+        )
+    return config.model_copy(update={"path": base, "revision": revision})

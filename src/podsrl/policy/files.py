@@ -1,0 +1,57 @@
+"""Weights of a checkpoint into a live model, one tensor at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from podsrl.errors import CheckpointError
+
+Write = Callable[[Tensor, Tensor], None]
+"""(tensor of the live model, value from the file) -> None."""
+
+
+@torch.no_grad()
+def read_weights(files: Sequence[Path], own: Mapping[str, Tensor], write: Write) -> None:
+    """Copy every tensor of some files into the live ones of the same names.
+
+    Args:
+        files: *.safetensors that together hold every name once.
+        own: name -> tensor of the live model.
+        write: how a value gets into a tensor.
+
+    Raises:
+        CheckpointError: a name that is missing or left over, or another shape. Nothing has changed then.
+    """
+    check_shapes(files[0].parent if files else Path("the checkpoint"), shapes_in(files), own)
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  (no mapping)
+                write(own[name], tensors.get_tensor(name))
+
+
+def check_shapes(where: Path, found: Mapping[str, tuple[int, ...]], own: Mapping[str, Tensor]) -> None:
+    """CheckpointError: `found` (name -> shape) is not what the live model has."""
+    for name in sorted(set(found) ^ set(own)):
+        raise CheckpointError(f"{where}: weight {name!r} is {'not in the model' if name in found else 'missing'}")
+    for name, shape in found.items():
+        if shape != tuple(own[name].shape):
+            raise CheckpointError(f"{where}: weight {name!r} has shape {shape}, the model's {tuple(own[name].shape)}")
+
+
+def shapes_in(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Name of each tensor in some *.safetensors -> its shape; the tensors are not read."""
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            found |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    return found
+
+
+def copy_into(own: Tensor, value: Tensor) -> None:
+    """How a value gets into a tensor that is whole."""
+    own.copy_(value)
