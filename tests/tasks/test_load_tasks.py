@@ -31,12 +31,13 @@ def rows(tmp_path: Path) -> str:
 
 def test_the_defaults_are_those_of_the_config() -> None:
     parameters = inspect.signature(load_tasks).parameters
-    for option in ("path", "prompt_column", "answer_column", "digits", "num_eval"):
+    assert {"path", "subset", "chat", "system_prompt", "num_eval"} <= parameters.keys()
+    for option in inspect.signature(load_tasks).parameters.keys() - {"name", "seed"}:
         assert parameters[option].default == TaskConfig.model_fields[option].default, option
 
 
 def test_known_sets_load_by_name(rows: str) -> None:
-    assert set(TASKS) == {"arithmetic", "jsonl"}
+    assert list(TASKS) == ["arithmetic", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
     assert load_tasks("arithmetic", digits=1, num_eval=9, seed=5).train[0].id == "1+1"
     tasks = load_tasks("jsonl", path=rows, num_eval=1)
     assert {task.prompt for task in [*tasks.train, *tasks.eval]} == {"a", "b"}
@@ -54,6 +55,11 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         ("arithmetic", "prompt_column", "q"),
         ("arithmetic", "answer_column", "a"),
         ("jsonl", "digits", 3),
+        ("jsonl", "subset", "main"),
+        ("jsonl", "eval_split", "test"),
+        ("gsm8k", "prompt_column", "q"),
+        ("math500", "train_split", "train"),
+        ("hub", "digits", 3),
     ],
 )
 def test_an_option_that_the_set_does_not_read_is_refused(rows: str, name: str, option: str, value: Any) -> None:
@@ -62,9 +68,23 @@ def test_an_option_that_the_set_does_not_read_is_refused(rows: str, name: str, o
         load_tasks(name, num_eval=1, **options)
 
 
-def test_jsonl_without_a_path_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"task.path is not set, but task set 'jsonl' reads it"):
-        load_tasks("jsonl")
+@pytest.mark.parametrize(("name", "cure"), [("jsonl", "a file"), ("hub", "a data set's name on the hub")])
+def test_a_set_that_wants_a_path_is_refused_without_one(name: str, cure: str) -> None:
+    with pytest.raises(UsageError, match=f"not set, but task set '{name}' reads it: set task.path to {cure}"):
+        load_tasks(name)
+
+
+def test_chat_and_system_prompt_reach_every_set(own: ModuleType) -> None:
+    own.load = lambda: TaskSet(name="own", train=[ONE], eval=(TWO,))
+    tasks = load_tasks("own_tasks:load", chat=True, system_prompt="Be brief.")
+    system = {"role": "system", "content": "Be brief."}
+    assert tasks.train[0].prompt == (system, {"role": "user", "content": "1+2="})
+    assert tasks.eval[0].prompt == (system, {"role": "user", "content": "2+2="})
+
+
+def test_a_set_says_how_it_is_judged_by_default() -> None:
+    tasks = load_tasks("arithmetic", digits=1, num_eval=1)
+    assert (dict(tasks.rewards), tasks.correct, tasks.format) == ({"correct": 1.0, "format": 0.1}, "correct", "format")
 
 
 def test_a_loader_of_ones_own_gets_the_options_it_names(own: ModuleType) -> None:
@@ -88,6 +108,9 @@ def test_a_loader_with_keywords_gets_all_options(own: ModuleType) -> None:
     load_tasks("own_tasks:load", digits=3, num_eval=4, seed=5)
     assert seen == {
         "path": None,
+        "subset": None,
+        "train_split": None,
+        "eval_split": None,
         "prompt_column": "question",
         "answer_column": "answer",
         "digits": 3,

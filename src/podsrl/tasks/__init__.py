@@ -11,44 +11,65 @@ from typing import Any
 from podsrl.errors import UsageError, nearest
 from podsrl.tasks.arithmetic import load_arithmetic
 from podsrl.tasks.base import TaskSet, task_indices
+from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
+from podsrl.tasks.gsm8k import load_gsm8k
+from podsrl.tasks.hub import load_hub
 from podsrl.tasks.jsonl import load_jsonl
+from podsrl.tasks.math import load_math, load_math500
+from podsrl.tasks.svamp import load_svamp
 
-__all__ = ["TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
+__all__ = ["SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
 """Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
 
 TASKS: dict[str, Loader] = {
     "arithmetic": load_arithmetic,
+    "gsm8k": load_gsm8k,
+    "math": load_math,
+    "math500": load_math500,
+    "svamp": load_svamp,
     "jsonl": load_jsonl,
+    "hub": load_hub,
 }
+
+_PATH_CURES = {"jsonl": "set task.path to a file", "hub": "set task.path to a data set's name on the hub"}
 
 
 def load_tasks(
     name: str,
     *,
     path: str | None = None,
+    subset: str | None = None,
+    train_split: str | None = None,
+    eval_split: str | None = None,
     prompt_column: str = "question",
     answer_column: str = "answer",
     digits: int = 2,
+    chat: bool | None = None,
+    system_prompt: str | None = None,
     num_eval: int = 256,
     seed: int = 0,
 ) -> TaskSet:
     """Load a task set by name.
 
     A loader reads the options that its signature names. An option it does not name may not be changed from its default;
-    only `seed` may, because it belongs to the whole run.
+    only `seed` may, because it belongs to the whole run. `chat` and `system_prompt` are applied to what it returns.
 
     Args:
         name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
             `def load(*, path: str, num_eval: int, seed: int) -> TaskSet`.
-        path, prompt_column, answer_column: see `load_jsonl`.
+        path: see `load_jsonl`, `load_hub` and `load_published`.
+        subset, train_split, eval_split: see `load_hub`.
+        prompt_column, answer_column: see `load_jsonl`.
         digits: see `load_arithmetic`.
-        num_eval: held-out questions, at least 1.
+        chat, system_prompt: see `ask`.
+        num_eval: held-out questions; 0: all of the set's own test split.
         seed: of the run, at least 0.
 
     Raises:
-        UsageError: unknown name, an option that the set does not read, a missing `path`, or what the loader finds.
+        UsageError: unknown name, an option that the set does not read, a missing `path`, a system prompt without chat,
+            or what the loader finds.
 
     Example:
         >>> load_tasks("arithmetic", digits=1, num_eval=4).train[0].prompt
@@ -56,6 +77,9 @@ def load_tasks(
     """
     options = {
         "path": path,
+        "subset": subset,
+        "train_split": train_split,
+        "eval_split": eval_split,
         "prompt_column": prompt_column,
         "answer_column": answer_column,
         "digits": digits,
@@ -66,7 +90,7 @@ def load_tasks(
     tasks = loader(**_options_read(name, loader, options))
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
-    return tasks
+    return ask(tasks, chat=chat, system_prompt=system_prompt)
 
 
 def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +107,7 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
         if key not in parameters and key != "seed" and value != defaults[key].default:
             raise UsageError(f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out")
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
-        raise UsageError(f"task.path is not set, but task set '{name}' reads it: set task.path to a file")
+        raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
     return {key: value for key, value in options.items() if key in parameters}
 
 

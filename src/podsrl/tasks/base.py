@@ -6,8 +6,8 @@ state: a resumed run needs only the position it had reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +22,7 @@ class TaskSet:
     """Questions to train on and questions held out.
 
     Raises:
-        UsageError: one of the two sides is empty.
+        UsageError: nothing is held out.
 
     Example:
         >>> seven, three = Task(id="a", prompt="3+4=", answer="7"), Task(id="b", prompt="1+2=", answer="3")
@@ -33,14 +33,24 @@ class TaskSet:
     name: str
     """What messages and reports call the set."""
     train: Sequence[Task]
-    """Questions for training. May make its tasks on demand: only `len` and indexing are used."""
+    """Questions for training. May make its tasks on demand: only `len` and indexing are used. Empty: the set is for
+    evaluation only."""
     eval: tuple[Task, ...]
     """Held-out questions, never trained on."""
+    rewards: Mapping[str, float] = field(default_factory=lambda: {"correct": 1.0, "format": 0.1})
+    """What `task.rewards` is, unless the config says otherwise."""
+    correct: str = "correct"
+    """What `task.correct` is, unless the config says otherwise."""
+    format: str | None = "format"
+    """What `task.format` is, unless the config says otherwise."""
+    chat: bool = False
+    """Text prompts are asked as a chat message, unless `task.chat` says otherwise."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about the data, one sentence each without a full stop."""
 
     def __post_init__(self) -> None:
-        for side, size in (("train", len(self.train)), ("eval", len(self.eval))):
-            if size == 0:
-                raise UsageError(f"task set '{self.name}' has no {side} tasks; wanted at least 1: give it more data")
+        if not self.eval:
+            raise UsageError(f"task set '{self.name}' has no eval tasks; wanted at least 1: give it more data")
 
 
 def task_indices(num_train: int, *, seed: int, start: int, count: int) -> list[int]:

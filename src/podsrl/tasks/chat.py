@@ -1,0 +1,104 @@
+"""How questions are asked: as plain text, or as chat messages behind a system prompt.
+
+Goes in: a `TaskSet` and two options. Comes out: the same set with final prompts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import overload
+
+from podsrl.errors import UsageError
+from podsrl.tasks.base import TaskSet
+from podsrl.types import Task
+
+SYSTEM_PROMPTS = {
+    "pods_single_gpu": (
+        "Answer the user's question. Reason step by step first, check your steps as you go, and correct any mistake "
+        "that you find in them. Write your reasoning between <think> and </think> and then only the final answer "
+        "between <answer> and </answer>, like this: <think> your reasoning </think> <answer> your answer </answer>. "
+        "The length of your response is limited: keep the reasoning short enough to reach the answer."
+    ),
+    "pods_multi_gpu": (
+        "You are a helpful AI assistant. You first think about the question as an internal monologue and then give "
+        "the user your answer. Respond in the following format:\n<think>\n...\n</think>\n<answer>\n...\n</answer>"
+    ),
+}
+"""What the two system prompts of PODS (arXiv 2504.13818 and its released code) ask for, in words of our own."""
+
+
+def ask(tasks: TaskSet, *, chat: bool | None = None, system_prompt: str | None = None) -> TaskSet:
+    """Give every question its final form.
+
+    Args:
+        tasks: of a loader. A text prompt may end with a line break, which a chat message goes without.
+        chat: ask text prompts as a chat message; None: as `tasks.chat` says. Prompts that are messages stay so.
+        system_prompt: first message of every chat, a key of `SYSTEM_PROMPTS` or the text itself; None: none.
+
+    Raises:
+        UsageError: prompts are messages, but `chat` is False; there is a system prompt, but a question is asked as
+            plain text or has a system message of its own; the system prompt is nearly a known name, or empty.
+
+    Example:
+        >>> seven = Task(id="a", prompt="3+4=\\n", answer="7")
+        >>> ask(TaskSet(name="sums", train=[seven], eval=(seven,)), chat=True).eval[0].prompt
+        ({'role': 'user', 'content': '3+4='},)
+    """
+    system = None if system_prompt is None else _system_message(system_prompt)
+    form = partial(_asked, is_chat=tasks.chat if chat is None else chat, is_text_wanted=chat is False, system=system)
+    held_out = tuple(map(form, tasks.eval))
+    train: Sequence[Task] = _AskedTasks(tasks.train, form)  # a set that makes tasks on demand goes on doing so
+    return replace(tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=held_out)
+
+
+def _asked(task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[str, str] | None) -> Task:
+    messages = task.prompt
+    if isinstance(messages, str):
+        if not is_chat and system is not None:
+            raise UsageError(
+                f"task.system_prompt is set, but task '{task.id}' is asked as plain text: set task.chat = true, or "
+                "leave the system prompt out"
+            )
+        if not is_chat:
+            return task
+        messages = ({"role": "user", "content": messages.removesuffix("\n")},)
+    elif is_text_wanted:
+        raise UsageError(f"task.chat = false, but task '{task.id}' is chat messages: leave task.chat out")
+    if system is None:
+        return task if messages is task.prompt else replace(task, prompt=messages)
+    if any(message["role"] == "system" for message in messages):
+        raise UsageError(
+            f"task.system_prompt is set, but task '{task.id}' has a system message of its own: leave one of them out"
+        )
+    return replace(task, prompt=(system, *messages))
+
+
+def _system_message(text: str) -> Mapping[str, str]:
+    if not text.strip():
+        raise UsageError("task.system_prompt is empty; leave it out for none")
+    near = difflib.get_close_matches(text, SYSTEM_PROMPTS, n=1, cutoff=0.8)
+    if near and text not in SYSTEM_PROMPTS:
+        raise UsageError(f"task.system_prompt = '{text}' is unknown. Did you mean '{near[0]}'?")
+    return {"role": "system", "content": SYSTEM_PROMPTS.get(text, text)}
+
+
+class _AskedTasks(Sequence[Task]):
+    """The tasks of another sequence, each in its final form when it is asked for."""
+
+    def __init__(self, tasks: Sequence[Task], form: Callable[[Task], Task]) -> None:
+        self._tasks, self._form = tasks, form
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))  # a loader's own may not slice
+        return self._form(self._tasks[index])

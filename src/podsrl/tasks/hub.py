@@ -1,0 +1,106 @@
+"""Questions from any data set of the Hugging Face hub, or from files on disk in its place.
+
+Goes in: a name, splits and two columns. Comes out: a `TaskSet`. All rows are checked, and held in memory: of a very
+large set take a slice, such as "train[:50000]".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podsrl.errors import UsageError
+from podsrl.tasks.base import TaskSet
+from podsrl.tasks.hub_rows import FILE_ENDING, folder_rows, hub_rows
+from podsrl.tasks.jsonl import load_jsonl
+from podsrl.tasks.rows import Row, check_two_columns, row_task
+from podsrl.tasks.split import hold_out, take_eval, without_held_out
+from podsrl.types import Task
+
+
+def load_hub(
+    *,
+    path: str,
+    subset: str | None,
+    train_split: str | None,
+    eval_split: str | None,
+    prompt_column: str,
+    answer_column: str,
+    num_eval: int,
+    seed: int,
+) -> TaskSet:
+    """Load a data set with named columns.
+
+    Args:
+        path: its name on the hub; or a folder with a file SPLIT.jsonl a split, or with whatever else `datasets` reads;
+            or one .jsonl file (see `load_jsonl`).
+        subset: its configuration; None where it has one only.
+        train_split: None: "train".
+        eval_split: None: `num_eval` rows of the training split are held out.
+        prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
+        answer_column: holds text or a number. All other columns go to `Task.columns`.
+        num_eval: of `eval_split`, the first so many of a fixed shuffle, or 0 for all.
+        seed: of the shuffle that chooses what is held out.
+
+    Returns:
+        The set; row 17 of the split "train" of "someone/sums" is the task "sums/train/17".
+
+    Raises:
+        UsageError: no such data set, subset, split or column, a bad row, no network; `num_eval` does not fit.
+
+    Example:
+        >>> from podsrl.tasks import load_tasks
+        >>> tasks = load_tasks("hub", path="someone/sums", eval_split="test", num_eval=0)      # doctest: +SKIP
+        >>> tasks.train[17].id                                                                # doctest: +SKIP
+        'sums/train/17'
+    """
+    check_two_columns(prompt_column, answer_column)
+    if path.endswith(FILE_ENDING):
+        for option, value in (("subset", subset), ("train_split", train_split), ("eval_split", eval_split)):
+            if value is not None:
+                raise UsageError(f"task.{option} = '{value}', but task.path = '{path}' is one file: leave it out")
+        return load_jsonl(path, prompt_column=prompt_column, answer_column=answer_column, num_eval=num_eval, seed=seed)
+    train_split = train_split or "train"
+    if eval_split == train_split:
+        raise UsageError(f"task.train_split and task.eval_split are both '{eval_split}'; name two, or one only")
+    train = _tasks(path, subset, train_split, prompt_column, answer_column)
+    name = f"{path}/{subset}" if subset else path
+    if eval_split is None:
+        kept, held_out = hold_out(f"the split '{train_split}' of '{name}'", train, num_eval, seed)
+        return TaskSet(name=name, train=kept, eval=held_out)
+    test = _tasks(path, subset, eval_split, prompt_column, answer_column)
+    kept, notes = without_held_out(train, test)
+    held_out = take_eval(f"the split '{eval_split}' of '{name}'", test, num_eval, seed)
+    return TaskSet(name=name, train=kept, eval=held_out, notes=notes)
+
+
+def _tasks(path: str, subset: str | None, split: str, prompt_column: str, answer_column: str) -> list[Task]:
+    rows = _rows(path, subset, split)
+    names = dict.fromkeys(name for _, row in rows for name in row)
+    return [
+        row_task(
+            where,
+            row,
+            id=f"{Path(path).name}/{split}/{index}",
+            names=names,
+            prompt_column=prompt_column,
+            answer_column=answer_column,
+        )
+        for index, (where, row) in enumerate(rows)
+    ]
+
+
+def _rows(path: str, subset: str | None, split: str) -> list[tuple[str, Row]]:
+    folder = Path(path).expanduser()
+    if any(folder.glob(f"*{FILE_ENDING}")):
+        if subset is not None:
+            raise UsageError(f"task.subset = '{subset}', but the folder task.path = '{path}' has none: leave it out")
+        return folder_rows(folder, split)
+    rows = hub_rows(
+        str(folder) if folder.is_dir() else path,
+        subset,
+        split,
+        option=f"task.path = '{path}'",
+        cure="load it once where there is one (it is kept on disk), or set task.path to a folder with a file "
+        f"{split}.jsonl, or take task.name = 'jsonl' with one file",
+    )
+    return [(f"{path}/{split} row {index}", row) for index, row in enumerate(rows)]

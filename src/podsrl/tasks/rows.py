@@ -1,0 +1,138 @@
+"""Rows to tasks: finding columns and checking what they hold.
+
+Goes in: a row (column name -> value) and where it stands. Comes out: a `Task`, or an error that names that place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podsrl.errors import UsageError, nearest
+from podsrl.types import Task
+
+Prompt = str | tuple[Mapping[str, str], ...]
+Row = dict[str, Any]
+
+
+def row_task(
+    where: str, row: Row, *, id: str, names: Mapping[str, None], prompt_column: str, answer_column: str
+) -> Task:
+    """Turn a row into a task.
+
+    Args:
+        where: for messages, e.g. "rows.jsonl:7".
+        row: column name -> value.
+        id: of the task; the column "id" stays among the columns.
+        names: all columns of the data set; one that this row lacks is None.
+        prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
+        answer_column: holds text or a number, which is turned into text. It stays among the columns under its own name,
+            if that is not "answer".
+
+    Raises:
+        UsageError: a column is missing, or holds something else.
+
+    Example:
+        >>> row = {"q": "1+2=", "a": 3}
+        >>> task = row_task("here", row, id="x", names=dict.fromkeys(row), prompt_column="q", answer_column="a")
+        >>> task.prompt, task.answer, dict(task.columns)
+        ('1+2=', '3', {'a': 3})
+    """
+    taken = {prompt_column} | ({"answer"} if answer_column == "answer" else set())
+    return Task(
+        id=id,
+        prompt=_read_prompt(where, prompt_column, column(where, row, prompt_column, option="task.prompt_column")),
+        answer=_read_answer(where, answer_column, column(where, row, answer_column, option="task.answer_column")),
+        columns={name: row.get(name) for name in names if name not in taken},
+    )
+
+
+def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
+    """Give a column's value.
+
+    Raises:
+        UsageError: there is no such column; the message lists those there are and the nearest one.
+
+    Example:
+        >>> column("rows.jsonl:7", {"question": "1+2="}, "question")
+        '1+2='
+    """
+    if name in row:
+        return row[name]
+    hint = nearest(name, row) if row else ""
+    hint = hint if "Did you mean" in hint else ""  # otherwise it lists the names a second time
+    listed = ", ".join(f"'{known}'" for known in row) or "none"
+    option = f" ({option})" if option else ""
+    raise UsageError(f"{where}: no column '{name}'{option}; columns there: {listed}.{hint}")
+
+
+def text_column(where: str, row: Row, name: str) -> str:
+    """Give a column's text.
+
+    Raises:
+        UsageError: there is no such column, or it holds no text.
+
+    Example:
+        >>> text_column("rows.jsonl:7", {"question": "1+2="}, "question")
+        '1+2='
+    """
+    value = column(where, row, name)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted text")
+    return value
+
+
+def shown(value: object) -> str:
+    """Write a value for a message, at most 60 characters long.
+
+    Example:
+        >>> shown(None), shown("x" * 100)[-5:]
+        ('null', 'xx...')
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_two_columns(prompt_column: str, answer_column: str) -> None:
+    """Refuse one column for both.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if prompt_column == answer_column:
+        raise UsageError(f"task.prompt_column and task.answer_column are both '{prompt_column}'; name two columns")
+
+
+def _read_answer(where: str, column: str, value: object) -> str:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number and not (isinstance(value, str) and value.strip()):
+        raise UsageError(f"{where}: column '{column}' (task.answer_column) is {shown(value)}; wanted text or a number")
+    return str(value)
+
+
+def _read_prompt(where: str, column: str, value: object) -> Prompt:
+    here = f"{where}: column '{column}' (task.prompt_column)"
+    if isinstance(value, str):
+        if not value.strip():
+            raise UsageError(f"{here} is an empty prompt; wanted a question")
+        return value
+    if not isinstance(value, list):
+        raise UsageError(f"{here} is {shown(value)}; wanted text or a list of chat messages")
+    if not value:
+        raise UsageError(f"{here} is an empty prompt: a list without messages; wanted at least one")
+    for message in value:
+        if not _is_message(message):
+            raise UsageError(f'{here} has the message {shown(message)}; wanted {{"role": text, "content": text}}')
+    if not any(message["content"].strip() for message in value):
+        raise UsageError(f"{here} is an empty prompt: no message has any content; wanted a question")
+    return tuple(value)
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, dict) and message.keys() == {"role", "content"} and _are_texts(list(message.values()))
+
+
+def _are_texts(values: Sequence[object]) -> bool:
+    return all(isinstance(value, str) for value in values)

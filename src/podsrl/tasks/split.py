@@ -1,0 +1,114 @@
+"""Which questions are held out.
+
+Goes in: tasks. Comes out: the same tasks on two sides that share no question. What is held out depends on a seed, and a
+smaller number of held-out questions is always part of a larger one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from podsrl.errors import UsageError
+from podsrl.types import Task
+
+_SPLIT_STREAM = 0x51
+"""Second word of the split's seed, so that it is another stream than the training order's [seed, epoch]."""
+
+
+def hold_out(
+    where: object, tasks: Sequence[Task], num_eval: int, seed: int
+) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Split one list of tasks; both sides stay in its order.
+
+    Args:
+        where: what messages call the data.
+        tasks: at least 2. A prompt that several share is never held out, so that no held-out question is trained on.
+        num_eval: tasks to hold out, at least 1 and fewer than there are.
+        seed: of the shuffle that chooses them, at least 0.
+
+    Returns:
+        Tasks to train on, and held out.
+
+    Raises:
+        UsageError: `num_eval` does not fit, or `seed` is negative.
+
+    Example:
+        >>> tasks = [Task(id=f"{a}", prompt=f"{a}+{a}=", answer=f"{2 * a}") for a in range(5)]
+        >>> [len(side) for side in hold_out("doubles", tasks, num_eval=2, seed=0)]
+        [3, 2]
+    """
+    prompts = [_prompt_text(task) for task in tasks]
+    times = Counter(prompts)
+    single = [index for index, prompt in enumerate(prompts) if times[prompt] == 1]
+    most = min(len(single), len(tasks) - 1)
+    if not 1 <= num_eval <= most:
+        repeats = len(tasks) - len(single)
+        because = f", {repeats} of them with a prompt that another row shares" if repeats else ""
+        none = " (0 is for sets with a test split of their own)" if num_eval == 0 else ""
+        raise UsageError(
+            f"task.num_eval = {num_eval}: {where} has {len(tasks)} rows{because}; at least one must be left "
+            f"for training: choose 1 .. {most} or add rows{none}"
+        )
+    chosen = {single[index] for index in _first_of_shuffle(len(single), num_eval, seed)}
+    train = tuple(task for index, task in enumerate(tasks) if index not in chosen)
+    return train, tuple(tasks[index] for index in sorted(chosen))
+
+
+def take_eval(where: object, tasks: Sequence[Task], num_eval: int, seed: int) -> tuple[Task, ...]:
+    """Take questions of a set's own test split, in its order.
+
+    Args:
+        where: what messages call the split.
+        tasks: the split.
+        num_eval: how many: the first of a fixed shuffle, or 0 for all.
+        seed: of the shuffle, at least 0.
+
+    Raises:
+        UsageError: the split has fewer, or `seed` is negative.
+
+    Example:
+        >>> tasks = [Task(id=f"{a}", prompt=f"{a}+{a}=", answer=f"{2 * a}") for a in range(5)]
+        >>> len(take_eval("doubles", tasks, num_eval=0, seed=0)), len(take_eval("doubles", tasks, num_eval=2, seed=0))
+        (5, 2)
+    """
+    if not 0 <= num_eval <= len(tasks):
+        raise UsageError(f"task.num_eval = {num_eval}: {where} has {len(tasks)} rows; choose 0 (all) .. {len(tasks)}")
+    chosen = _first_of_shuffle(len(tasks), num_eval, seed) if num_eval else range(len(tasks))
+    return tuple(tasks[index] for index in sorted(chosen))
+
+
+def without_held_out(train: Sequence[Task], test: Sequence[Task]) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+    """Leave out of training what the test split asks too.
+
+    Returns:
+        The other training tasks, and a note with the number that was left out, where there is one.
+
+    Example:
+        >>> one, two = Task(id="train/0", prompt="1+2=", answer="3"), Task(id="train/1", prompt="2+2=", answer="4")
+        >>> without_held_out([one, two], [Task(id="test/0", prompt="1+2=", answer="3")])[1]
+        ('1 of 2 training questions is also in the test split and is left out of training',)
+    """
+    held_out = {_prompt_text(task) for task in test}
+    kept = tuple(task for task in train if _prompt_text(task) not in held_out)
+    num_left_out = len(train) - len(kept)
+    if not num_left_out:
+        return kept, ()
+    verb = "is" if num_left_out == 1 else "are"
+    note = f"{num_left_out:,} of {len(train):,} training questions {verb} also in the test split"
+    return kept, (f"{note} and {verb} left out of training",)
+
+
+def _first_of_shuffle(size: int, count: int, seed: int) -> list[int]:
+    if seed < 0:
+        raise UsageError(f"seed = {seed}; wanted at least 0")
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _SPLIT_STREAM])))
+    first: list[int] = generator.permutation(size)[:count].tolist()
+    return first
+
+
+def _prompt_text(task: Task) -> str:
+    return task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt)

@@ -1,0 +1,60 @@
+import itertools
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.tasks.split import hold_out, take_eval, without_held_out
+from podsrl.types import Task
+
+TASKS = [Task(id=f"{number}", prompt=f"{number}+0=", answer=f"{number}") for number in range(20)]
+HELD_OUT = ["5", "7", "13", "16", "17"]
+
+
+def test_both_sides_are_all_tasks_in_their_order() -> None:
+    train, held_out = hold_out("mine", TASKS, 7, seed=0)
+    assert len(held_out) == 7
+    assert sorted([*train, *held_out], key=TASKS.index) == TASKS
+    for side in (train, held_out):
+        assert list(side) == sorted(side, key=TASKS.index)
+
+
+def test_zero_takes_the_whole_test_split() -> None:
+    assert take_eval("mine", TASKS, 0, seed=3) == tuple(TASKS)
+
+
+def test_a_smaller_number_is_part_of_a_larger_one() -> None:
+    taken = [set(map(TASKS.index, take_eval("mine", TASKS, count, seed=0))) for count in range(1, 21)]
+    assert [len(part) for part in taken] == list(range(1, 21))
+    assert all(small < large for small, large in itertools.pairwise(taken))
+
+
+def test_what_is_taken_stays_in_order_and_depends_on_the_seed_alone() -> None:
+    taken = [take_eval("mine", TASKS, 8, seed=seed) for seed in range(5)]
+    assert all(list(part) == sorted(part, key=TASKS.index) for part in taken)
+    assert len({tuple(task.id for task in part) for part in taken}) == 5
+    assert taken[0] == take_eval("mine", TASKS, 8, seed=0)
+
+
+def test_what_is_held_out_is_the_same_as_last_year() -> None:
+    assert [task.id for task in take_eval("mine", TASKS, 5, seed=0)] == HELD_OUT
+    assert [task.id for task in hold_out("mine", TASKS, 5, seed=0)[1]] == HELD_OUT
+
+
+@pytest.mark.parametrize("count", [-1, 21])
+def test_more_than_the_split_has_is_refused(count: int) -> None:
+    with pytest.raises(UsageError, match=rf"task.num_eval = {count}: mine has 20 rows; choose 0 \(all\) \.\. 20"):
+        take_eval("mine", TASKS, count, seed=0)
+
+
+def test_all_of_its_own_split_needs_one() -> None:
+    with pytest.raises(UsageError, match=r"1 \.\. 19 or add rows \(0 is for sets with a test split of their own\)"):
+        hold_out("mine", TASKS, 0, seed=0)
+
+
+def test_questions_on_both_sides_are_not_trained_on() -> None:
+    chat = ({"role": "user", "content": "twice"},)
+    twice = [Task(id=f"chat-{number}", prompt=chat, answer="1") for number in range(2)]
+    kept, notes = without_held_out([*TASKS[:4], twice[0]], [TASKS[1], TASKS[7], twice[1]])
+    assert kept == (TASKS[0], TASKS[2], TASKS[3])
+    assert notes == ("2 of 5 training questions are also in the test split and are left out of training",)
+    assert without_held_out(TASKS[:2], TASKS[2:]) == (tuple(TASKS[:2]), ())
