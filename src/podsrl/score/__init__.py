@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from podsrl.score.answer import correct, format
-from podsrl.score.base import BatchReward, Reward, RowReward
-from podsrl.score.scorer import Scorer
+from collections.abc import Callable
 
-__all__ = ["REWARDS", "BatchReward", "Reward", "RowReward", "Scorer"]
+from podsrl.score.answer import correct, format, stated_answer
+from podsrl.score.base import BatchReward, Reward, RowReward
+from podsrl.score.correctness import boxed_answer, boxed_correct, math_answer, math_correct
+from podsrl.score.scorer import Scorer
+from podsrl.score.tags import strict_format, tag_count, tag_share, think_format
+
+__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "Scorer"]
 
 REWARDS: dict[str, Reward] = {
     "correct": correct,
     "format": format,
+    "math_correct": math_correct,
+    "think_format": think_format,
+    "tag_count": tag_count,
+    "boxed_correct": boxed_correct,
+    "strict_format": strict_format,
+    "tag_share": tag_share,
 }
+
+EXTRACTORS: dict[str, Callable[[str], str | None]] = {
+    "correct": stated_answer,
+    "math_correct": math_answer,
+    "boxed_correct": boxed_answer,
+}
+"""Reward that says what is right -> the final answer in a text, for majority votes."""

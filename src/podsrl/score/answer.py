@@ -11,7 +11,7 @@ import re
 from podsrl.types import Task
 
 _MARK = "Answer:"
-_INTEGER_AT_END = re.compile(r"Answer: -?[0-9]+\.\s*\Z")
+_INTEGER_AT_END = re.compile(r"Answer: (-?[0-9]+)\.\s*\Z")
 
 
 def correct(task: Task, completion: str) -> float:
@@ -42,3 +42,14 @@ def format(task: Task, completion: str) -> float:
     """
     has_form = _INTEGER_AT_END.search(completion) is not None and completion.count(_MARK) == 1
     return 1.0 if has_form else 0.0
+
+
+def stated_answer(completion: str) -> str | None:
+    """Give the whole number of the single final `Answer: <integer>.`, for a vote.
+
+    Example:
+        >>> stated_answer("7+5=12 Answer: 12."), stated_answer("It is 12.")
+        ('12', None)
+    """
+    match = _INTEGER_AT_END.search(completion)
+    return match[1] if match is not None and completion.count(_MARK) == 1 else None

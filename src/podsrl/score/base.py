@@ -47,7 +47,7 @@ class Rows:
 class Fault:
     """Why one row has no usable value."""
 
-    kind: Literal["raised", "none", "not_finite", "not_a_number"]
+    kind: Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died"]
     reason: str
     """One sentence that names the reward function."""
 

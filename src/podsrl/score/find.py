@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from operator import attrgetter
 
 import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import UsageError, nearest
 from podsrl.score.base import Reward
+
+IN_WORKERS = frozenset({"math_correct", "boxed_correct"})
+"""Known rewards that load sympy and may take long; the others take microseconds."""
+HIDDEN_FROM_WORKERS = "a worker process cannot import its module; put it into a file of its own"
 
 
 def find_reward(name: str, *, option: str) -> Reward:
@@ -37,3 +42,17 @@ def find_reward(name: str, *, option: str) -> Reward:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{option}: '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
     return function
+
+
+def is_quick(name: str) -> bool:
+    """Say whether a row-form function may run in the main process without a time limit."""
+    return name in podsrl.score.REWARDS and name not in IN_WORKERS
+
+
+def is_found_by_workers(name: str) -> bool:
+    """Say whether another process can import the function: not what a notebook or the running script itself defines."""
+    if name in podsrl.score.REWARDS:
+        return True
+    module = name.partition(":")[0]
+    spec = getattr(sys.modules[module], "__spec__", None)
+    return spec is not None and spec.name == module

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import RewardError, UsageError
-from podsrl.score.base import Rows, Values
-from podsrl.score.find import find_reward
-from podsrl.score.forms import judge_of
+from podsrl.score.base import Judge, Rows, Values
+from podsrl.score.find import HIDDEN_FROM_WORKERS, IN_WORKERS, find_reward, is_found_by_workers, is_quick
+from podsrl.score.forms import RowForm, judge_of
+from podsrl.score.workers import Workers
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
@@ -23,10 +25,16 @@ _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
 class Scorer:
     """The reward of a run: a weighted sum of reward functions.
 
+    Functions of the row form that may be slow (mathematics, and a user's own) run in worker processes, which start with
+    the first `prefetch`, `score` or `probe`; all others run in the caller's thread.
+
     Args:
         rewards: known name (`podsrl.score.REWARDS`) or "module:function" -> finite weight, not all zero.
         correct: the function, named in the same way, that says whether an answer is right (value at least 1). It need
             not be among `rewards`; then it does not count in the sum.
+        format: the function that says whether an answer has the wanted form (value at least 1); None: all have.
+        workers: processes for slow functions; 0: one a core. The results do not depend on it.
+        timeout_seconds: limit in a worker for one function on one completion, whose rollout is invalid beyond it.
 
     Raises:
         UsageError: no rewards, weights that are all zero or not finite, an unknown name, a function of neither form.
@@ -38,18 +46,60 @@ class Scorer:
         ...     request_id="s0/1+2", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=0
         ... )
         >>> [[rollout]] = scorer.score([task], [[done]], [["Answer: 4."]])
-        >>> rollout.reward, rollout.is_correct, rollout.parts
-        (0.5, False, {'correct': 0.0, 'format': 1.0})
+        >>> rollout.reward, rollout.is_correct, rollout.parts, rollout.answer
+        (0.5, False, {'correct': 0.0, 'format': 1.0}, '4')
     """
 
-    def __init__(self, rewards: Mapping[str, float], correct: str) -> None:
+    def __init__(
+        self,
+        rewards: Mapping[str, float],
+        correct: str,
+        *,
+        format: str | None = None,
+        workers: int = 0,
+        timeout_seconds: float = 10.0,
+    ) -> None:
         _check_weights(rewards)
-        self._weights = dict(rewards)
-        self._correct = correct
-        judges = {name: judge_of(name, find_reward(name, option="task.rewards")) for name in rewards}
-        if correct not in judges:
-            judges[correct] = judge_of(correct, find_reward(correct, option="task.correct"))
-        self._judges = judges
+        self._weights, self._correct, self._format = dict(rewards), correct, format
+        options = dict.fromkeys(rewards, "task.rewards")
+        options = {correct: "task.correct"} | ({format: "task.format"} if format is not None else {}) | options
+        judges = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
+        slow = [name for name, judge in judges.items() if isinstance(judge, RowForm) and not is_quick(name)]
+        self._unlimited = [name for name in slow if not is_found_by_workers(name)]
+        in_workers = [name for name in slow if name not in self._unlimited]
+        self._workers = (
+            Workers(in_workers, num_workers=workers, timeout_seconds=timeout_seconds) if in_workers else None
+        )
+        self._judges = judges | {name: self._judge_in_workers(name) for name in in_workers}
+
+    def _judge_in_workers(self, name: str) -> Judge:
+        workers = self._workers
+        assert workers is not None
+        return lambda rows: workers.judge(name, rows)
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether `prefetch` would begin anything."""
+        return self._workers is not None
+
+    def prefetch(self, task: Task, text: str) -> None:
+        """Begin to judge a completion in a worker, while others are still being generated.
+
+        `score` gives the same with and without; it wants the same task object.
+        """
+        if self._workers is not None:
+            self._workers.submit([task], [text])
+
+    def close(self) -> None:
+        """End the worker processes. They also end with the scorer, and with the process that made it."""
+        if self._workers is not None:
+            self._workers.close()
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def score(
         self,
@@ -81,7 +131,11 @@ class Scorer:
             texts=[text for texts_G in texts_PG for text in texts_G],
             token_ids=[completion.token_ids for completion in completions],
         )
+        if self._workers is not None:
+            self._workers.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
         judged = {name: judge(rows) for name, judge in self._judges.items()}
+        if self._workers is not None:
+            self._workers.forget()
         rollouts = iter(self._rollouts(completions, rows.texts, judged))
         return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
 
@@ -91,18 +145,30 @@ class Scorer:
         names, parts = list(self._weights), [judged[name].values for name in self._weights]
         totals = _weighted_sums(self._weights, judged)
         reasons = _unfinished(completions) | _reasons(judged, totals)
-        columns = zip(completions, texts, totals, judged[self._correct].values, zip(*parts, strict=True), strict=True)
+        correct, formatted = judged[self._correct].values, self._formatted(judged, len(texts))
+        answers = self._answers(texts)
+        columns = zip(completions, texts, totals, correct, formatted, zip(*parts, strict=True), strict=True)
         return [
             Rollout(
                 completion=completion,
                 text=text,
                 reward=math.nan if row in reasons else total,
                 parts=dict(zip(names, values, strict=True)),
-                is_correct=correct >= 1 and row not in reasons,
+                is_correct=right >= 1 and row not in reasons,
+                is_formatted=form >= 1 and row not in reasons,
+                answer=answers[text],
                 invalid_reason=reasons.get(row),
             )
-            for row, (completion, text, total, correct, values) in enumerate(columns)
+            for row, (completion, text, total, right, form, values) in enumerate(columns)
         ]
+
+    def _formatted(self, judged: Mapping[str, Values], num_rows: int) -> list[float]:
+        return [1.0] * num_rows if self._format is None else judged[self._format].values
+
+    def _answers(self, texts: Sequence[str]) -> dict[str, str | None]:
+        """Each distinct text's final answer, where the way to find it is known."""
+        extract = podsrl.score.EXTRACTORS.get(self._correct)
+        return {text: None if extract is None else extract(text) for text in set(texts)}
 
     def probe(self, task: Task) -> list[str]:
         """Try every function on two made-up completions of one task, before any model is loaded.
@@ -126,7 +192,13 @@ class Scorer:
         """
         rows = Rows(tasks=[task, task], texts=_DUMMY_TEXTS, token_ids=((0,), (0,)))
         warnings: dict[str, None] = {}
-        for judge in self._judges.values():
+        for name in self._unlimited:
+            warnings[f"reward '{name}' runs in the main process, without a time limit: {HIDDEN_FROM_WORKERS}"] = None
+        if self._workers is not None:
+            self._workers.start()
+        for name, judge in self._judges.items():
+            if name in IN_WORKERS:
+                continue  # known to keep the contract, and its workers take a second to start
             for fault in judge(rows).faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")

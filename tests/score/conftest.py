@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REWARDS = """
+import os, random, signal, sys, time
+import numpy as np
+
+def draw(task, text):
+    return random.random() + np.random.rand()
+
+def draw_torch(task, text):
+    import torch
+    return float(torch.rand(()))
+
+def length(task, text):
+    return float(len(text))
+
+def process(task, text):
+    return os.getpid()
+
+def columns(task, text):
+    return task.columns["level"] + len(task.prompt) + len(text)
+
+def loads_torch(task, text):
+    return "torch" in sys.modules
+
+def odd(task, text):
+    if text == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if text == "exit":
+        sys.exit(3)
+    if text == "hang":
+        time.sleep(1000)
+    if text == "greedy":
+        return len([0] * (1 << 29))
+    if text == "raise":
+        raise KeyError("level")
+    if text == "print":
+        print("said by a reward")
+    return float(len(text))
+"""
+
+
+@pytest.fixture
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the user's own module `worker_rewards`, on the path."""
+    (tmp_path / "worker_rewards.py").write_text(REWARDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    monkeypatch.delitem(__import__("sys").modules, "worker_rewards", raising=False)

@@ -1,0 +1,181 @@
+import itertools
+import threading
+
+import pytest
+
+from podsrl.score.math import _parse, is_correct, is_same, verify
+
+
+@pytest.mark.parametrize(
+    ("candidate", "answer"),
+    [
+        ("18", "18"),
+        (r"\$18", "18"),
+        ("18 dollars", "18"),
+        ("18.0", "18"),
+        ("1,234", "1234"),
+        ("1234", "1,234"),
+        (r"\frac12", "0.5"),
+        (r"\dfrac{1}{2}", "1/2"),
+        ("2/4", r"\frac{1}{2}"),
+        ("0.333333", r"\frac{1}{3}"),
+        (r"90^\circ", "90"),
+        ("90", r"90^{\circ}"),
+        (r"50\%", "50"),
+        ("50", r"50\%"),
+        ("0.5", r"50\%"),
+        (r"12.5\%", "0.125"),
+        (r"5\text{ cm}", "5"),
+        ("5", r"5 \mbox{ inches}^2"),
+        (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt 2}{2}"),
+        ("1+x^2", "x^2+1"),
+        ("(x+1)^2", "x^2+2x+1"),
+        ("x=3", "3"),
+        ("3", "x=3"),
+        ("2+2", "4"),
+        ("(1,2)", "(1, 2)"),
+        ("[1, 2)", "[1,2)"),
+        ("[1,2]", r"1 \le x \le 2"),
+        ("2, 1", "1,2"),
+        ("-3, 3", r"\pm 3"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        ("Evelyn", r"\text{Evelyn}"),
+        ("(C)", r"\text{C}"),
+        ("6 - 5i", "6-5i"),
+        (r"\left(3, \frac{\pi}{2}\right)", r"(3,\pi/2)"),
+    ],
+)
+def test_equal_answers_are_the_same(candidate: str, answer: str) -> None:
+    assert is_same(candidate, answer)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "answer"),
+    [
+        ("", "1"),
+        ("   ", "1"),
+        ("19", "18"),
+        ("-18", "18"),
+        ("0.33", r"\frac{1}{3}"),
+        ("(1,2]", "[1,2)"),
+        ("x^2-1", "x^2+1"),
+        ("seat", r"\text{east}"),
+        ("listen", "silent"),
+        ("Odd", r"\text{even}"),
+        ("2/0", "2"),
+        (r"\infty", "3"),
+        ("x", "2"),
+        (r"x \neq 2", "2"),
+        (r"x \ge 2", "2"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 5 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        ("20", r"\text{June 20}"),
+    ],
+)
+def test_different_answers_are_not(candidate: str, answer: str) -> None:
+    assert not is_same(candidate, answer)
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        "1, 2, 3, 4, 5, 6",
+        "1 2 3 6",
+        "6 7",
+        "6 or 7",
+        r"6 \text{ or } 7",
+        r"6 \text{ and } 7",
+        "6; 7",
+        r"6 \lor 7",
+        r"6\\7",
+        r"\{5, 6, 7\}",
+        "x = 6, x = 7",
+        "$5$, $6$",
+        r"1\quad 6",
+        r"6 \pm 1",
+        r"\begin{cases}5\\6\end{cases}",
+        r"\mathbb{R}",
+        r"(-\infty, \infty)",
+        "5 < x < 7",
+        "6 = 7",
+    ],
+)
+def test_a_list_of_answers_does_not_collect_the_reward_of_one(listing: str) -> None:
+    assert not is_same(listing, "6")
+    assert not is_correct(rf"\boxed{{{listing}}}", "6")
+    assert not is_correct(f"<answer>{listing}</answer>", "6")
+
+
+@pytest.mark.parametrize("factors", ["6 7", r"6\ 7", r"6\text{ }7", "$6$ $7$"])
+def test_a_row_of_numbers_is_not_their_product(factors: str) -> None:
+    assert not is_same(factors, "42")
+    assert not is_same(factors, "67")
+
+
+def test_one_of_the_reference_s_answers_is_not_enough() -> None:
+    assert not is_same("1", "1, 2")
+    assert not is_same("3", r"\pm 3")
+    assert is_same("1 and 2", "1, 2")
+
+
+@pytest.mark.parametrize(
+    ("completion", "is_right"),
+    [
+        (r"First \boxed{7}, better \boxed{0.5}", True),
+        (r"First \boxed{0.5}, better \boxed{7}", False),
+        (r"\boxed{0.5} <answer>7</answer> 7", True),
+        (r"\boxed{7} <answer>0.5</answer> 0.5", False),
+        ("<answer>The half, so 1/2.</answer> 7", True),
+        ("<answer>7</answer> 0.5", False),
+        ("3 * 6 = 18, a half of 1 is 0.5.", True),
+        ("0.5 comes from 7", False),
+        (r"$\frac{1}{2}$", True),
+        ("", False),
+        ("\\boxed{}", False),
+        ("I do not know.", False),
+    ],
+)
+def test_one_piece_of_a_completion_counts(completion: str, is_right: bool) -> None:
+    assert is_correct(completion, r"\frac{1}{2}") is is_right
+
+
+@pytest.mark.parametrize("answer", ["", " ", "$$"])
+def test_a_reference_without_content_is_an_error(answer: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"the reference answer '.*' cannot be parsed: it is empty; wanted a number, LaTeX or text"
+    ):
+        is_correct("7", answer)
+
+
+def test_the_verdict_is_the_same_in_a_thread_where_signals_do_not_work() -> None:
+    cases = [(r"\boxed{1+x^2}", "x^2+1"), (r"\boxed{\frac{1}{\sqrt2}}", r"\frac{\sqrt2}{2}"), (r"\boxed{x}", "x+1")]
+    found: list[bool] = []
+    judge = threading.Thread(target=lambda: found.extend(is_correct(*case) for case in cases))
+    judge.start()
+    judge.join()
+    assert found == [is_correct(*case) for case in cases] == [True, True, False]
+
+
+def test_a_candidate_beyond_any_answer_s_length_is_compared_as_a_string() -> None:
+    assert not is_same("1+" * 600 + "1", "601")
+    assert is_same("1+" * 600 + "1", "1+" * 600 + "1")
+
+
+def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
+    forms = ["0", "1", "-1", "2", "0.5", ".5", "-0.5", "1/2", r"\frac12", r"-\frac{1}{2}", r"\frac{2}{4}", "3.5", "7/2"]
+    forms += [
+        r"3\frac12",
+        "0.333333",
+        "1/3",
+        "0.3333",
+        "50",
+        r"50\%",
+        "0.50",
+        "100",
+        r"100\%",
+        "1,234",
+        "1234",
+        "1234.0",
+    ]
+    for one, other in itertools.product(forms, forms):
+        expected = verify(_parse(one), _parse(other), timeout_seconds=None)
+        assert is_same(other, one) is bool(expected), (one, other)

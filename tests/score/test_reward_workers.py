@@ -1,0 +1,250 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from podsrl.errors import RewardError
+from podsrl.score.base import Rows, Values
+from podsrl.score.workers import Workers, default_workers
+from podsrl.types import Task
+
+TASK = Task(id="1/2", prompt="What is half of one?", answer=r"\frac{1}{2}", columns={"level": 3})
+
+
+def rows(texts: list[str], task: Task = TASK) -> Rows:
+    return Rows(tasks=[task] * len(texts), texts=texts, token_ids=[()] * len(texts))
+
+
+def reason(values: Values, row: int) -> str:
+    return values.faults[row].reason
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition: object, seconds: float = 10.0) -> bool:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder: Path) -> None:
+    names = ["boxed_correct", "worker_rewards:process", "worker_rewards:loads_torch"]
+    with Workers(names, num_workers=1) as workers:
+        texts = [r"\boxed{0.5}", r"\boxed{\sqrt{\frac14}}", "0.25", ""]
+        assert workers.judge("boxed_correct", rows(texts)) == Values(values=[1.0, 1.0, 0.0, 0.0], faults={})
+        [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
+        assert pid != os.getpid()
+        assert workers.judge("worker_rewards:loads_torch", rows(["a"])).values == [0.0]
+
+
+def test_a_worker_is_given_the_whole_task(user_folder: Path) -> None:
+    with Workers(["worker_rewards:columns"], num_workers=1) as workers:
+        chat = Task(id="c", prompt=({"role": "user", "content": "x"},), answer="1", columns={"level": 40})
+        assert workers.judge("worker_rewards:columns", rows(["ab"])).values == [3.0 + len("What is half of one?") + 2]
+        assert workers.judge("worker_rewards:columns", rows(["ab"], chat)).values == [40.0 + 1 + 2]
+
+
+def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
+    user_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "worker_rewards:odd"
+    texts = ["a", "crash", "bb", "hang", "exit", "greedy", "raise", "print", "ccc"]
+    with Workers([name], num_workers=2, timeout_seconds=0.6) as workers:
+        values = workers.judge(name, rows(texts))
+    assert [values.values[row] for row in (0, 2, 7, 8)] == [1.0, 2.0, 5.0, 3.0]
+    assert {row: fault.kind for row, fault in values.faults.items()} == {
+        1: "died",
+        3: "timeout",
+        4: "died",
+        5: "raised",
+        6: "raised",
+    }
+    assert reason(values, 1) == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
+    assert reason(values, 3) == f"reward '{name}' took longer than 0.6 s and was stopped"
+    assert reason(values, 4) == f"reward '{name}': the worker that judged it died (exit code 3)"
+    assert reason(values, 5).startswith(f"reward '{name}' raised MemoryError")
+    assert reason(values, 6) == f"reward '{name}' raised KeyError: 'level'"
+    assert capfd.readouterr().out == ""  # standard output belongs to the command
+
+
+def test_a_tower_of_powers_ends_with_the_time_limit() -> None:
+    with Workers(["boxed_correct"], num_workers=1, timeout_seconds=0.5) as workers:
+        values = workers.judge("boxed_correct", rows([r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac12}"]))
+    assert values.values[1] == 1.0
+    assert reason(values, 0) == "reward 'boxed_correct' took longer than 0.5 s and was stopped"
+
+
+def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_folder: Path) -> None:
+    texts = [f"text {index % 40}" for index in range(60)]
+    found = []
+    for num_workers in (1, 2, 3):
+        with Workers(["worker_rewards:draw", "boxed_correct"], num_workers=num_workers) as workers:
+            found.append([workers.judge(name, rows(texts)) for name in ("worker_rewards:draw", "boxed_correct")])
+    assert found[0] == found[1] == found[2]
+    draws = found[0][0].values
+    assert draws[:20] == draws[40:] and len(set(draws)) == 40
+
+
+@pytest.mark.slow
+def test_draws_from_torch_are_seeded_even_in_the_row_that_loads_it(user_folder: Path) -> None:
+    found = []
+    for num_workers in (1, 2):
+        with Workers(["worker_rewards:draw_torch"], num_workers=num_workers) as workers:
+            found.append(workers.judge("worker_rewards:draw_torch", rows(["a", "b", "c"])).values)
+    assert found[0] == found[1] and len(set(found[0])) == 3
+
+
+def test_equal_rows_are_judged_once(user_folder: Path) -> None:
+    name = "worker_rewards:odd"
+    with Workers([name], num_workers=1, timeout_seconds=0.4) as workers:
+        start = time.monotonic()
+        values = workers.judge(name, rows(["hang"] * 200))
+        assert time.monotonic() - start < 10
+    assert len(values.faults) == 200 and {fault.kind for fault in values.faults.values()} == {"timeout"}
+
+
+def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None:
+    name = "worker_rewards:process"
+    with Workers([name], num_workers=1) as workers:
+        workers.submit([TASK], ["a"])
+        [first] = workers.judge(name, rows(["a"])).values
+        os.kill(int(first), signal.SIGKILL)  # whoever judges from now on has another process id
+        assert wait_until(lambda: not is_alive(int(first)))
+        assert workers.judge(name, rows(["a"])).values == [first]
+        assert workers.judge(name, rows(["b"])).values != [first]
+        workers.forget()
+        workers.forget()
+        assert workers.judge(name, rows(["a"])).values != [first]
+
+
+def test_answers_come_while_the_caller_does_something_else() -> None:
+    with Workers(["boxed_correct"], num_workers=1) as workers:
+        workers.submit([TASK], [r"\boxed{0.5}"])
+        [job] = workers._jobs.values()
+        assert wait_until(lambda: job.outcome is not None)
+        assert job.outcome == 1.0
+
+
+def test_the_caller_may_be_any_thread() -> None:
+    found: list[Values] = []
+    with Workers(["boxed_correct"], num_workers=1) as workers:
+        judge = threading.Thread(target=lambda: found.append(workers.judge("boxed_correct", rows([r"\boxed{1/2}"]))))
+        judge.start()
+        judge.join()
+    assert found == [Values(values=[1.0], faults={})]
+
+
+def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Path, user_folder: Path) -> None:
+    (tmp_path / "worker_rewards.py").write_text("1 / 0\n")
+    with (
+        Workers(["worker_rewards:odd"], num_workers=1) as workers,
+        pytest.raises(RewardError, match=r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
+    ):
+        workers.judge("worker_rewards:odd", rows(["a"]))
+
+
+def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
+    (tmp_path / "worker_rewards.py").write_text("import os\nos._exit(7)\n")
+    with (
+        Workers(["worker_rewards:odd"], num_workers=2) as workers,
+        pytest.raises(
+            RewardError, match=r"a reward worker died \(exit code 7\) while it loaded \['worker_rewards:odd'\]"
+        ),
+    ):
+        workers.judge("worker_rewards:odd", rows(["a"]))
+
+
+def test_columns_that_cannot_be_sent_are_an_error_that_names_the_task(user_folder: Path) -> None:
+    task = Task(id="odd one", prompt="x", answer="1", columns={"function": lambda: 1})
+    with (
+        Workers(["worker_rewards:length"], num_workers=1) as workers,
+        pytest.raises(RewardError, match=r"the columns of a task among \['odd one'\] cannot be sent"),
+    ):
+        workers.judge("worker_rewards:length", rows(["a"], task))
+
+
+def test_closing_ends_the_processes(user_folder: Path) -> None:
+    workers = Workers(["worker_rewards:process"], num_workers=1)
+    [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
+    assert is_alive(int(pid))
+    workers.close()
+    assert not is_alive(int(pid))
+    workers.close()
+    with pytest.raises(ValueError, match="closed"):
+        workers.judge("worker_rewards:process", rows(["b"]))
+
+
+def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
+    workers = Workers(["worker_rewards:process"], num_workers=1)
+    [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
+    del workers
+    assert wait_until(lambda: not is_alive(int(pid)))
+
+
+MAIN = """
+import sys, time
+from podsrl.score.base import Rows
+from podsrl.score.workers import Workers
+from podsrl.types import Task
+
+task = Task(id="a", prompt="x", answer="1")
+workers = Workers(["worker_rewards:process", "worker_rewards:odd"], num_workers=1, timeout_seconds=100)
+print(workers.judge("worker_rewards:process", Rows(tasks=[task], texts=["a"], token_ids=[()])).values[0], flush=True)
+workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids=[()]))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, -signal.SIGINT)])
+def test_no_worker_outlives_the_main_process_or_says_a_word(
+    user_folder: Path, number: signal.Signals, code: int
+) -> None:
+    main = subprocess.Popen(
+        [sys.executable, "-c", MAIN],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(user_folder)},
+        start_new_session=True,
+    )
+    assert main.stdout is not None
+    pid = int(float(main.stdout.readline()))
+    os.killpg(main.pid, number)  # as a terminal does with Ctrl-C: the whole process group
+    _, said = main.communicate(timeout=20)
+    assert main.returncode == code
+    assert wait_until(lambda: not is_alive(pid))
+    assert said.count("Traceback") == (1 if number == signal.SIGINT else 0)
+    assert "worker.py" not in said
+
+
+def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder: Path) -> None:
+    name = "worker_rewards:odd"
+    with Workers([name], num_workers=1, timeout_seconds=100) as workers:
+        workers.judge(name, rows(["a"]))
+        dispatcher = workers._dispatcher
+        workers.submit([TASK], ["hang"])
+        assert wait_until(lambda: bool(dispatcher._members[0].jobs))
+        dispatcher._watch -= 1000  # as if the machine had slept
+        time.sleep(0.7)
+        [job] = [job for job in workers._jobs.values() if job.text == "hang"]
+        assert job.outcome is None and dispatcher._now < 10
+
+
+def test_cores_are_shared_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert default_workers() == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert default_workers() == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
+    assert default_workers() == 1

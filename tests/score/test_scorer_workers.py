@@ -1,0 +1,120 @@
+import math
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.score import Scorer
+from podsrl.types import Completion, Rollout, Task
+
+HALF = Task(id="half", prompt="1/4 + 1/4 =", answer=r"\frac{1}{2}")
+SUM = Task(id="1+2", prompt="1+2=", answer="3")
+SINGLE_GPU = {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
+TEXTS = ["<think>a</think><answer>0.5</answer>", "<think>a</think><answer>3</answer>", "3", "it is 0.5"]
+
+
+def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:
+    completions_PG = [
+        [
+            Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
+            for i in range(len(texts))
+        ]
+        for _, texts in groups
+    ]
+    return scorer.score([task for task, _ in groups], completions_PG, [texts for _, texts in groups])
+
+
+def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
+    with Scorer(SINGLE_GPU, "math_correct", format="think_format") as scorer:
+        [halves, sums] = score(scorer, (HALF, TEXTS), (SUM, TEXTS))
+    assert [rollout.reward for rollout in halves] == pytest.approx([1.2, 0.2, 0.0, 1.0])
+    assert [rollout.reward for rollout in sums] == pytest.approx([0.2, 1.2, 1.0, 0.0])
+    assert [rollout.is_correct for rollout in halves] == [True, False, False, True]
+    assert [rollout.is_formatted for rollout in halves] == [True, True, False, False]
+    assert [rollout.answer for rollout in halves] == ["1/2", "3", "3", "1/2"]
+
+
+def test_form_and_answer_are_open_where_nothing_says_how_to_find_them(user_folder: Path) -> None:
+    with Scorer({"worker_rewards:length": 1.0}, "worker_rewards:length") as scorer:
+        [[rollout]] = score(scorer, (SUM, ["3"]))
+    assert (rollout.is_formatted, rollout.answer, rollout.is_correct) == (True, None, True)
+
+
+def test_the_form_s_function_need_not_be_among_the_rewards() -> None:
+    scorer = Scorer({"correct": 1.0}, "correct", format="format")
+    [[right, bare]] = score(scorer, (SUM, ["Answer: 3.", "3"]))
+    assert (right.is_formatted, bare.is_formatted) == (True, False)
+    assert dict(right.parts) == {"correct": 1.0}
+    assert (right.answer, bare.answer) == ("3", None)
+    with pytest.raises(UsageError, match=r"task\.format: unknown reward 'fromat'"):
+        Scorer({"correct": 1.0}, "correct", format="fromat")
+
+
+def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path) -> None:
+    rewards = {**SINGLE_GPU, "worker_rewards:draw": 0.5}
+    found = []
+    for workers, is_early in ((1, False), (2, False), (2, True), (3, True)):
+        with Scorer(rewards, "math_correct", workers=workers) as scorer:
+            for text in TEXTS if is_early else []:
+                scorer.prefetch(HALF, text)
+            found.append(score(scorer, (HALF, TEXTS + TEXTS), (SUM, TEXTS)))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: Path) -> None:
+    name = "worker_rewards:odd"
+    with Scorer({name: 1.0}, name, workers=2, timeout_seconds=0.4) as scorer:
+        [[good, hung, dead]] = score(scorer, (SUM, ["a", "hang", "crash"]))
+        [[again]] = score(scorer, (SUM, ["bb"]))
+    assert (good.reward, again.reward) == (1.0, 2.0)
+    assert math.isnan(hung.reward) and not hung.is_correct and not hung.is_formatted
+    assert hung.invalid_reason == f"reward '{name}' took longer than 0.4 s and was stopped"
+    assert dead.invalid_reason == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
+
+
+def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None:
+    with Scorer({"boxed_correct": 1.0}, "boxed_correct") as scorer:
+        [[bad], [good]] = score(scorer, (Task(id="x", prompt="x", answer=" "), ["3"]), (SUM, ["3"]))
+    assert bad.invalid_reason is not None and "the reference answer ' ' cannot be parsed" in bad.invalid_reason
+    assert good.reward == 1.0
+
+
+def test_a_user_s_row_function_runs_in_a_worker_and_a_batch_function_here(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user_folder / "batch_rewards.py").write_text(
+        "import os\ndef process(completions): return [os.getpid()] * len(completions)\n"
+    )
+    rewards = {"worker_rewards:process": 1.0, "batch_rewards:process": 1.0}
+    with Scorer(rewards, "correct", workers=1) as scorer:
+        [[rollout]] = score(scorer, (SUM, ["3"]))
+    assert rollout.parts["worker_rewards:process"] != os.getpid() == rollout.parts["batch_rewards:process"]
+
+
+def test_known_rewards_that_take_microseconds_start_no_process() -> None:
+    scorer = Scorer({"correct": 1.0, "think_format": 0.1}, "correct")
+    score(scorer, (SUM, ["Answer: 3."]))
+    assert scorer._workers is None
+    scorer.prefetch(SUM, "Answer: 3.")
+    scorer.close()
+
+
+def test_a_function_that_workers_cannot_find_runs_here_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_here")
+    module.process = lambda task, text: os.getpid()
+    monkeypatch.setitem(__import__("sys").modules, "only_here", module)
+    scorer = Scorer({"only_here:process": 1.0}, "correct")
+    [warning] = scorer.probe(SUM)
+    assert warning.startswith("reward 'only_here:process' runs in the main process, without a time limit: ")
+    [[rollout]] = score(scorer, (SUM, ["3"]))
+    assert rollout.reward == os.getpid()
+
+
+def test_the_probe_tries_a_user_s_function_in_a_worker(user_folder: Path) -> None:
+    (user_folder / "probed_rewards.py").write_text(
+        "def hangs(task, text):\n    import time\n    time.sleep(100 if 'know' in text else 0)\n    return 1.0\n"
+    )
+    with Scorer({"probed_rewards:hangs": 1.0}, "math_correct", timeout_seconds=0.3) as scorer:
+        assert scorer.probe(SUM) == ["reward 'probed_rewards:hangs' took longer than 0.3 s and was stopped"]
