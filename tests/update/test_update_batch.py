@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from podsrl.errors import UsageError
 from podsrl.types import Completion
-from podsrl.update.batch import Batch, make_batch, micro_batches
+from podsrl.update.batch import Batch, make_batch
+from podsrl.update.cut import micro_batches
 
 
 def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:
@@ -34,7 +35,8 @@ def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
     assert batch.advantages.tolist() == [0.5, -1.0]
     assert (batch.num_sequences, batch.num_tokens) == (2, 4)
     dtypes = [getattr(batch, field.name).dtype for field in fields(batch)]
-    assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32]
+    assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32, torch.int64]
+    assert batch.group.tolist() == [0, 1]
 
 
 def test_a_pad_token_inside_a_row_is_a_token_like_any_other() -> None:

@@ -1,4 +1,5 @@
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,172 @@ def test_a_damaged_state_is_refused_and_changes_nothing(
         optimizer.load_state_dict(tensors, numbers)
     after = optimizer.state_dict()[0]
     assert set(after) == set(before) and all(torch.equal(after[key], before[key]) for key in before)
+
+
+# --- schedules ---
+
+
+def rates(num_steps: int, **options: Any) -> list[float]:
+    """How far each step moves a weight whose gradient is always 1: Adam's step is then the rate itself."""
+    layer = two_weights()
+    optimizer = Optimizer(layer, **OPTIONS | {"eps": 1e-30} | options)
+    found = []
+    for _ in range(num_steps):
+        before = layer.weight.item()
+        give(layer, 1.0, 0.0)
+        optimizer.step()
+        found.append(before - layer.weight.item())
+        assert optimizer.lr == pytest.approx(found[-1], abs=1e-12)
+    return found
+
+
+def test_a_cosine_rate_falls_from_the_whole_to_nothing_and_stays_there() -> None:
+    half = math.sqrt(0.5)
+    wanted = [1.0, (1 + half) / 2, 0.5, (1 - half) / 2, 0.0, 0.0]  # cos of 0, π/4, π/2, 3π/4, π
+    found = rates(6, schedule="cosine", schedule_steps=4)
+    assert found == pytest.approx([0.1 * factor for factor in wanted], abs=1e-12)
+
+
+def test_warm_up_steps_count_among_those_of_the_schedule() -> None:
+    found = rates(6, schedule="cosine", schedule_steps=4, warmup_steps=2)
+    assert found == pytest.approx([0.1 / 3, 0.2 / 3, 0.1, 0.05, 0.0, 0.0], abs=1e-12)
+
+
+def test_a_step_that_is_skipped_does_not_move_the_schedule() -> None:
+    layer = two_weights()
+    optimizer = Optimizer(layer, **OPTIONS | {"schedule": "cosine", "schedule_steps": 2})
+    for value in (1.0, math.inf, 1.0):
+        give(layer, value, 0.0)
+        optimizer.step()
+    assert optimizer.lr == pytest.approx(0.05)
+
+
+def test_a_resumed_schedule_goes_on_where_it_was() -> None:
+    options = OPTIONS | {"schedule": "cosine", "schedule_steps": 4}
+    first, second = (Optimizer(two_weights(), **options) for _ in range(2))
+    numbers = {"num_steps": 3, "num_skipped_steps": 0}
+    second.load_state_dict({}, numbers)
+    assert first.lr == pytest.approx(0.1) and second.lr == pytest.approx(0.1 * (1 + math.cos(math.pi / 2)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"schedule": "cosine"}, "optim.schedule_steps = 0: 'cosine' wants more steps than optim.warmup_steps = 0"),
+        (
+            {"schedule": "cosine", "schedule_steps": 5, "warmup_steps": 5},
+            "wants more steps than optim.warmup_steps = 5",
+        ),
+        ({"schedule_steps": 5}, "has no effect on a constant rate"),
+        ({"name": "adam"}, "Did you mean 'adamw'"),
+    ],
+)
+def test_steps_that_do_not_go_with_the_schedule_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Optimizer(two_weights(), **OPTIONS | options)
+
+
+# --- 8-bit moments ---
+
+
+def wide_layer(dtype: torch.dtype = torch.float32) -> nn.Linear:
+    """A matrix of 4,100 elements, whose moments have 8 bits, and a bias of 41, whose moments have 32."""
+    torch.manual_seed(0)
+    return nn.Linear(100, 41).to(dtype)
+
+
+def test_8_bit_adam_steps_small_weights_exactly_as_adamw_worked_out_with_plain_numbers() -> None:
+    pytest.importorskip("bitsandbytes")
+    layer = two_weights(torch.float32)
+    optimizer = Optimizer(layer, **OPTIONS | {"name": "adamw_8bit", "weight_decay": 0.5})
+    value, first, second = 2.0, 0.0, 0.0
+    for step, g in enumerate([3.0, 1.0, -2.0], start=1):
+        give(layer, g, 0.0)
+        optimizer.step()
+        first, second = 0.9 * first + 0.1 * g, 0.99 * second + 0.01 * g * g
+        move = (first / (1 - 0.9**step)) / (math.sqrt(second / (1 - 0.99**step)) + 1e-8)
+        value = value * (1 - 0.1 * 0.5) - 0.1 * move
+        assert layer.weight.item() == pytest.approx(value, rel=1e-5)
+
+
+def test_8_bit_adam_stays_near_adamw_with_a_quarter_of_its_memory() -> None:
+    pytest.importorskip("bitsandbytes")
+    layers, sizes = [], []
+    for name in ("adamw", "adamw_8bit"):
+        layer = wide_layer()
+        start = layer.weight.detach().clone()
+        optimizer = Optimizer(layer, **OPTIONS | {"name": name, "lr": 1e-2})
+        train(layer, optimizer, range(10))
+        layers.append(layer.weight.detach() - start)
+        state = optimizer.state_dict()[0]
+        sizes.append(sum(value.nbytes for key, value in state.items() if key.endswith("/weight")))
+    exact, short = layers
+    assert (exact - short).norm() < 0.05 * exact.norm()
+    assert sizes[1] < 0.27 * sizes[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_8_bit_state_that_went_through_a_file_continues_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
+    pytest.importorskip("bitsandbytes")
+    options = OPTIONS | {"name": "adamw_8bit", "lr": 1e-3, "warmup_steps": 4, "weight_decay": 0.1}
+    layer = wide_layer(dtype)
+    optimizer = Optimizer(layer, **options)
+    train(layer, optimizer, range(3))
+    tensors, numbers = optimizer.state_dict()
+    masters = {"master/weight", "master/bias"} if dtype == torch.bfloat16 else set()
+    assert set(tensors) == masters | {
+        f"{kind}/{name}"
+        for name, kinds in {"weight": ["state1", "state2", "absmax1", "absmax2"], "bias": ["state1", "state2"]}.items()
+        for kind in ("step", *kinds)
+    }
+    assert tensors["state1/weight"].dtype == torch.uint8 and tensors["absmax1/weight"].shape == (17,)
+    save_file(tensors, tmp_path / "optimizer.safetensors")
+    copy = wide_layer(dtype)
+    copy.load_state_dict(layer.state_dict())
+    other = Optimizer(copy, **options)
+    other.load_state_dict(load_file(tmp_path / "optimizer.safetensors"), dict(numbers))
+    train(layer, optimizer, range(3, 6))
+    train(copy, other, range(3, 6))
+    assert torch.equal(layer.weight, copy.weight) and torch.equal(layer.bias, copy.bias)
+    again = other.state_dict()[0]
+    assert all(torch.equal(value, again[key]) for key, value in optimizer.state_dict()[0].items())
+
+
+def test_moments_of_the_other_optimizer_are_refused() -> None:
+    pytest.importorskip("bitsandbytes")
+    layer = wide_layer()
+    exact, short = Optimizer(layer, **OPTIONS), Optimizer(layer, **OPTIONS | {"name": "adamw_8bit"})
+    train(layer, exact, range(1))
+    with pytest.raises(CheckpointError, match=r"'weight' holds .*exp_avg.*; want .*absmax1"):
+        short.load_state_dict(*exact.state_dict())
+
+
+def test_without_bitsandbytes_8_bit_adam_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(UsageError, match=r"needs bitsandbytes, .*: pip install 'podsrl\[quantized\]'"):
+        Optimizer(two_weights(), **OPTIONS | {"name": "adamw_8bit"})
+
+
+def test_sharded_weights_are_stepped_as_whole_ones_are_but_not_in_8_bits() -> None:
+    from torch.distributed.tensor import DeviceMesh, Replicate, distribute_tensor
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = DeviceMesh("cpu", [0])
+        whole, sharded = wide_layer(), wide_layer()
+        for name, weight in list(sharded.named_parameters()):
+            setattr(sharded, name, nn.Parameter(distribute_tensor(weight.detach(), mesh, [Replicate()])))
+        optimizers = [Optimizer(layer, **OPTIONS | {"max_grad_norm": 0.5}) for layer in (whole, sharded)]
+        for step in range(3):
+            draw = torch.Generator().manual_seed(step)
+            for weight, other in zip(whole.parameters(), sharded.parameters(), strict=True):
+                weight.grad = torch.randn(weight.shape, generator=draw)
+                other.grad = distribute_tensor(weight.grad.clone(), mesh, [Replicate()])
+            norms = [optimizer.step() for optimizer in optimizers]
+            assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+        assert torch.allclose(whole.weight, sharded.weight.full_tensor(), atol=1e-7)
+        with pytest.raises(UsageError, match="does not step sharded weights"):
+            Optimizer(sharded, **OPTIONS | {"name": "adamw_8bit"})
+    finally:
+        torch.distributed.destroy_process_group()

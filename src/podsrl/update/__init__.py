@@ -1,7 +1,9 @@
 """Kept rollouts become one optimizer step: advantages, a batch, log-probabilities, the loss, the update."""
 
 from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
-from podsrl.update.batch import Batch, make_batch, micro_batches
+from podsrl.update.batch import Batch, make_batch
+from podsrl.update.cut import micro_batches
+from podsrl.update.forward import TokenLogprobs
 from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
 from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
 from podsrl.update.optimizer import Optimizer
@@ -14,6 +16,7 @@ __all__ = [
     "Batch",
     "HeadPath",
     "Optimizer",
+    "TokenLogprobs",
     "UpdateStats",
     "Updater",
     "batch_advantages",

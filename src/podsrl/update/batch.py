@@ -1,6 +1,6 @@
 """Kept rollouts become tensors: one row a rollout, prompt and completion together, padded on the right.
 
-Goes in: token ids and advantages. Comes out: a `Batch`, and its cut into micro-batches by a token budget.
+Goes in: token ids and advantages. Comes out: a `Batch`.
 B rows, T tokens.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ class Batch:
     """[B, T] float32, natural logs under the policy that sampled the tokens; 0 outside the completion."""
     advantages: Tensor
     """[B] float32."""
+    group: Tensor
+    """[B] int64: the same number for neighbouring rows with the same prompt."""
 
     @property
     def num_sequences(self) -> int:
@@ -59,6 +61,7 @@ class Batch:
             target_mask=self.target_mask[index, :width],
             behaviour_logprobs=self.behaviour_logprobs[index, :width],
             advantages=self.advantages[index],
+            group=self.group[index],
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -113,37 +116,28 @@ def make_batch(
         target_mask=target_mask,
         behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
         advantages=advantages.to(torch.float32),
+        group=_group(prompt_ids),
     )
 
 
-def micro_batches(batch: Batch, max_tokens: int) -> list[Batch]:
-    """Cut a batch into pieces of at most `max_tokens` padded tokens (rows × longest row).
+def empty_piece(device: torch.device) -> Batch:
+    """One row of two tokens, for a forward that only has to take place."""
+    ids = torch.zeros(1, 2, dtype=torch.int64)
+    real = torch.ones(1, 2, dtype=torch.bool)
+    return Batch(
+        input_ids=ids,
+        attention_mask=real,
+        target_mask=torch.tensor([[False, True]]),
+        behaviour_logprobs=torch.zeros(1, 2),
+        advantages=torch.zeros(1),
+        group=torch.zeros(1, dtype=torch.int64),
+    ).to(device)
 
-    Rows are sorted by length, the longest first: padding is least, and what does not fit in memory fails at once.
 
-    Args:
-        batch: what to cut.
-        max_tokens: ≥ 1; a longer row goes alone.
-
-    Returns:
-        Pieces that hold every row once, each without the columns it does not need.
-
-    Raises:
-        UsageError: max_tokens < 1.
-
-    Example: rows of 5, 2 and 3 tokens with max_tokens = 6 become [5] and [3, 2].
-    """
-    if max_tokens < 1:
-        raise UsageError(f"micro_batch_tokens = {max_tokens}; want at least 1")
-    lengths = batch.attention_mask.sum(-1)
-    order = lengths.argsort(descending=True, stable=True)
-    longest_first: list[int] = lengths[order].tolist()
-    pieces, start = [], 0
-    while start < len(longest_first):
-        count = max(1, max_tokens // max(1, longest_first[start]))
-        pieces.append(batch.rows(order[start : start + count]))
-        start += count
-    return pieces
+def _group(prompt_ids: Sequence[Sequence[int]]) -> Tensor:
+    """[B] a number that grows by one where a row's prompt is not the one before it."""
+    changes = [a is not b and a != b for a, b in pairwise(prompt_ids)]
+    return torch.tensor([0, *changes][: len(prompt_ids)], dtype=torch.int64).cumsum(0)
 
 
 def _lengths(rows: Sequence[Sequence[Any]]) -> Tensor:

@@ -65,18 +65,31 @@ def token_logprobs(
     path = head_path(model)
     targets = target_mask.flatten().nonzero().squeeze(-1)  # [N] positions in the flattened [B * T]
     if len(targets) == 0:
-        empty = torch.zeros(
-            input_ids.shape, dtype=_exact_dtype(next(model.parameters()).dtype), device=input_ids.device
-        )
-        return empty, empty.clone()
+        return no_logprobs(model, input_ids)
     states, head = path.run(model, input_ids)
     states = states.flatten(0, 1).index_select(0, targets - 1)  # the state before a token predicts it
-    tokens = input_ids.flatten()[targets]
-    score = partial(_score, head, temperature=temperature)
-    chosen, entropies = _by_chunks(score, states, tokens, chunk_tokens)
-    zeros = chosen.new_zeros(input_ids.numel())
-    logprobs, entropy = zeros.index_copy(0, targets, chosen), zeros.index_copy(0, targets, entropies)
-    return logprobs.view(input_ids.shape), entropy.view(input_ids.shape)
+    chosen = score_tokens(head, states, input_ids.flatten()[targets], temperature, chunk_tokens)
+    return at_targets(chosen, targets, input_ids.shape)
+
+
+def no_logprobs(model: nn.Module, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of rows without a target: zeros."""
+    dtype = _exact_dtype(next(model.parameters()).dtype)
+    empty = torch.zeros(input_ids.shape, dtype=dtype, device=input_ids.device)
+    return empty, empty.clone()
+
+
+def at_targets(chosen: tuple[Tensor, Tensor], targets: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Each [n] laid out as [B, T], with zeros outside the targets [n]."""
+    logprobs, entropy = (each.new_zeros(shape.numel()).index_copy(0, targets, each).view(shape) for each in chosen)
+    return logprobs, entropy
+
+
+def score_tokens(
+    head: Callable[[Tensor], Tensor], states: Tensor, tokens: Tensor, temperature: float, chunk_tokens: int
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies [n] of tokens [n] after states [n, ·], with one chunk of logits at a time."""
+    return _by_chunks(partial(_score, head, temperature=temperature), states, tokens, chunk_tokens)
 
 
 def _by_chunks(
@@ -118,13 +131,12 @@ class HeadPath:
     reason: str
     """What the probe saw."""
 
-    def run(self, model: Any, input_ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """States [B, T, ·] and the function that turns some of them into logits."""
+    def run(self, model: Any, input_ids: Tensor, **more: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """States [B, T, ·] and the function that turns some of them into logits; `more` goes to the model's forward."""
         if self.name == "chunked":
-            return model.get_decoder()(
-                input_ids=input_ids, use_cache=False
-            ).last_hidden_state, model.get_output_embeddings()
-        return model(input_ids=input_ids, use_cache=False).logits, _as_they_are
+            output = model.get_decoder()(input_ids=input_ids, use_cache=False, **more)
+            return output.last_hidden_state, model.get_output_embeddings()
+        return model(input_ids=input_ids, use_cache=False, **more).logits, _as_they_are
 
 
 def _as_they_are(logits: Tensor) -> Tensor:
@@ -164,7 +176,7 @@ def _probe(model: Any) -> HeadPath:
         return known
 
     ids = torch.arange(4, device=next(model.parameters()).device)[None] % model.get_input_embeddings().num_embeddings
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         states = decoder(input_ids=ids, use_cache=False).last_hidden_state
         handle = head.register_forward_hook(swap)
         try:
@@ -186,7 +198,8 @@ def _judge(states: Tensor, seen: list[tuple[Tensor, Tensor]], logits: Tensor) ->
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and back to each module's own afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""AdamW as the trainer uses it: gradient clipping, warm-up, steps that are skipped when the gradient is not finite.
+"""AdamW as the trainer uses it: gradient clipping, a schedule, steps that are skipped when the gradient is not finite.
 
 Weights of 16 bits get a float32 copy that the optimizer works on; without it a step smaller than half their last bit (a
 relative change of 1/512 in bfloat16, so nearly every step at a learning rate of 1e-6) would be rounded away.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from podsrl.errors import CheckpointError, UsageError
-
-_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+from podsrl.errors import CheckpointError, UsageError, nearest
+from podsrl.update.adam import ADAMS
+from podsrl.update.schedule import check_schedule, rate_factor
 
 
 class Optimizer:
@@ -29,9 +31,13 @@ class Optimizer:
         weight_decay: decoupled; of matrices only, not of biases and norms.
         max_grad_norm: a larger global gradient norm is scaled down to it, > 0.
         warmup_steps: the first w steps use lr · 1/(w+1), lr · 2/(w+1) …; ≥ 0.
+        name: "adamw" or "adamw_8bit" (podsrl.update.adam.ADAMS).
+        schedule: of the rate after warm-up, "constant" or "cosine" (podsrl.update.schedule.SCHEDULES).
+        schedule_steps: for "cosine": steps, those of the warm-up included, after which the rate is 0.
 
     Raises:
-        UsageError: a model without a trainable parameter.
+        UsageError: a model without a trainable parameter; an unknown optimizer or schedule; steps that do not go with
+            the schedule; "adamw_8bit" without bitsandbytes, or on sharded weights.
     """
 
     def __init__(
@@ -44,8 +50,15 @@ class Optimizer:
         weight_decay: float,
         max_grad_norm: float,
         warmup_steps: int,
+        name: str = "adamw",
+        schedule: str = "constant",
+        schedule_steps: int = 0,
     ) -> None:
-        self._lr, self._max_grad_norm, self._warmup_steps = lr, max_grad_norm, warmup_steps
+        if name not in ADAMS:
+            raise UsageError(f"optim.name = {name!r}: no such optimizer.{nearest(name, ADAMS)}")
+        check_schedule(schedule, warmup_steps, schedule_steps)
+        self._lr, self._max_grad_norm = lr, max_grad_norm
+        self._factor = partial(rate_factor, schedule, warmup_steps=warmup_steps, schedule_steps=schedule_steps)
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not weights:
             raise UsageError("the model has no parameter that requires a gradient; unfreeze some, or add adapters")
@@ -56,10 +69,8 @@ class Optimizer:
         matrices = [master for master in self._masters.values() if master.ndim >= 2]
         vectors = [master for master in self._masters.values() if master.ndim < 2]
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        # fused: for a small model three times as fast as foreach, on a CPU too; elementwise, so repeatable bit for bit
-        self._adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=lr, betas=betas, eps=eps, fused=True
-        )
+        self._kind = ADAMS[name]
+        self._adamw = self._kind.new([group for group in groups if group["params"]], lr, betas, eps)
         self.num_steps = 0
         """Steps that changed the weights."""
         self.num_skipped_steps = 0
@@ -78,7 +89,7 @@ class Optimizer:
         if not gradients:
             return 0.0
         total = torch.nn.utils.get_total_norm(gradients)
-        norm = float(total)
+        norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
         if math.isfinite(norm):
             if norm > self._max_grad_norm:
                 torch.nn.utils.clip_grads_with_norm_(self._masters.values(), self._max_grad_norm, total)
@@ -99,22 +110,28 @@ class Optimizer:
     def _apply(self) -> None:
         self.num_steps += 1
         for group in self._adamw.param_groups:
-            group["lr"] = self._lr * min(1.0, self.num_steps / (self._warmup_steps + 1))
+            group["lr"] = self.lr
         self._adamw.step()
         for weight, master in self._pairs_16_bit.values():
             weight.copy_(master)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last step that changed the weights; before the first, that of the first."""
+        return self._lr * self._factor(max(1, self.num_steps))
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """What an exact continuation needs besides the weights.
 
         Returns:
-            Tensors by "kind/parameter name" (kinds: step, exp_avg, exp_avg_sq, and master for weights of 16 bits) that
-            later steps change in place, and plain counts.
+            Tensors by "kind/parameter name" (kinds: those of the optimizer's layout, and master for weights of 16 bits)
+            that later steps change in place, and plain counts.
         """
         tensors = {
-            f"{kind}/{name}": value
+            f"{kind}/{name}": state[kind] if isinstance(state[kind], Tensor) else torch.tensor(state[kind], dtype=dtype)
             for name, master in self._masters.items()
-            for kind, value in self._adamw.state.get(master, {}).items()
+            if (state := self._adamw.state.get(master))
+            for kind, (_, dtype) in self._kind.layout(master).items()
         }
         tensors |= {f"master/{name}": master.detach() for name, (_, master) in self._pairs_16_bit.items()}
         return tensors, {"num_steps": self.num_steps, "num_skipped_steps": self.num_skipped_steps}
@@ -136,25 +153,32 @@ class Optimizer:
             raise CheckpointError(f"the optimizer state lacks master/{min(lost)}; use another checkpoint")
         self._adamw.state.clear()
         for name, found in kinds.items():
-            master = self._masters[name]
-            for kind in _MOMENTS & set(found):
-                dtype = torch.float32 if kind == "step" else master.dtype
-                self._adamw.state[master][kind] = found[kind].detach().to(master.device, dtype, copy=True)
-            if "master" in found:
-                master.copy_(found["master"])
+            self._remember(self._masters[name], found)
         self.num_steps, self.num_skipped_steps = numbers["num_steps"], numbers["num_skipped_steps"]
 
     def _check_state(self, name: str, found: Mapping[str, Tensor]) -> None:
-        """One parameter: all moments or none, a master only where it has 16 bits, nothing else, and the same shape."""
+        """One parameter: all moments or none, a master only where it has 16 bits, nothing else, and the same shapes."""
         if name not in self._masters:
             raise CheckpointError(f"the optimizer state is of another model: this one has no trainable {name!r}")
-        allowed = _MOMENTS | ({"master"} if name in self._pairs_16_bit else set())
-        moments = _MOMENTS & set(found)
-        if set(found) - allowed or moments not in (set(), _MOMENTS):
+        master = self._masters[name]
+        shapes = {kind: shape for kind, (shape, _) in self._kind.layout(master).items()}
+        moments = set(found) & set(shapes)
+        allowed = shapes | ({"master": tuple(master.shape)} if name in self._pairs_16_bit else {})
+        if set(found) - set(allowed) or moments not in (set(), set(shapes)):
             raise CheckpointError(f"the optimizer state of {name!r} holds {sorted(found)}; want {sorted(allowed)}")
-        shape = self._masters[name].shape
-        if any(value.shape != shape for kind, value in found.items() if kind != "step"):
-            raise CheckpointError(f"the optimizer state of {name!r} has another shape than {tuple(shape)}")
+        for kind, value in found.items():
+            if tuple(value.shape) != allowed[kind]:
+                raise CheckpointError(
+                    f"{kind} of {name!r} in the optimizer state has another shape than {allowed[kind]}"
+                )
+
+    def _remember(self, master: Tensor, found: Mapping[str, Tensor]) -> None:
+        layout = self._kind.layout(master)
+        kinds = {k: found[k].detach().to(master.device, layout[k][1], copy=True) for k in layout if k in found}
+        if kinds:
+            self._kind.remember(self._adamw, master, kinds)
+        if "master" in found:
+            master.copy_(found["master"])
 
 
 def _by_parameter(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -7,19 +7,23 @@ on how the batch is cut into micro-batches, because every piece divides by the r
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.update.batch import Batch, micro_batches
-from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
+from podsrl.update.batch import Batch, empty_piece
+from podsrl.update.forward import Choice, TokenLogprobs
+from podsrl.update.logprobs import HeadPath, evaluating
 from podsrl.update.loss import LossStats, dry_run, policy_loss
 from podsrl.update.optimizer import Optimizer
+
+Reference = nn.Module | Callable[[], AbstractContextManager[nn.Module]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +67,21 @@ class Updater:
 
     Args:
         model: trained in place; its device and dtype are kept.
-        lr, betas, eps, weight_decay, max_grad_norm, warmup_steps: see `Optimizer`.
+        lr, betas, eps, weight_decay, max_grad_norm, warmup_steps, optimizer, schedule, schedule_steps: see `Optimizer`.
         loss: keyword arguments of `policy_loss`, such as `NAMED_LOSSES["grpo"]`.
         kl_beta: weight of the KL penalty to the reference, ≥ 0.
         reference: the frozen model of the penalty; by default a copy of `model` as it is now. On resuming, pass the
-            starting model: a copy would be of the trained one.
+            starting model: a copy would be of the trained one. A function that gives a context in which there is one
+            (the model itself with its adapters off, say) is entered once a micro-batch.
         temperature: softmax temperature, the one the rollouts were sampled with.
         max_length: token limit of a completion; needed by a loss with aggregate = "constant".
         micro_batch_tokens: padded tokens (rows × longest row) in one forward and backward, ≥ 1.
         chunk_tokens: target positions whose logits exist at once, ≥ 1.
         skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
             Rows without a completion token are always left out. Both still count as rows and tokens of the step.
+        packing, prefix_sharing: see `TokenLogprobs`.
+        forward: the forward of `model`, already made (and perhaps sharded), which then decides about temperature,
+            chunks, packing and sharing; by default a new one.
 
     Raises:
         UsageError: a loss that `policy_loss` would refuse, or a reference without kl_beta.
@@ -105,18 +113,30 @@ class Updater:
         max_grad_norm: float = 1.0,
         warmup_steps: int = 0,
         kl_beta: float = 0.0,
-        reference: nn.Module | None = None,
+        reference: Reference | None = None,
         temperature: float = 1.0,
         max_length: int | None = None,
         micro_batch_tokens: int = 8192,
         chunk_tokens: int = 2048,
         skip_zero_signal: bool = True,
+        packing: Choice = "auto",
+        prefix_sharing: Choice = "auto",
+        forward: TokenLogprobs | None = None,
+        optimizer: str = "adamw",
+        schedule: str = "constant",
+        schedule_steps: int = 0,
     ) -> None:
         dry_run(**loss, kl_beta=kl_beta, max_length=max_length)
         self.model = model
-        self._reference = _frozen_reference(model, reference, kl_beta)
+        self._forward = forward or TokenLogprobs(
+            model,
+            temperature=temperature,
+            chunk_tokens=chunk_tokens,
+            packing=packing,
+            prefix_sharing=prefix_sharing,
+        )
+        self._reference = _reference_forward(self._forward, reference, kl_beta)
         self._loss = {**loss, "kl_beta": kl_beta, "max_length": max_length}
-        self._temperature, self._chunk_tokens = temperature, chunk_tokens
         self._micro_batch_tokens = micro_batch_tokens
         self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
@@ -128,15 +148,32 @@ class Updater:
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             warmup_steps=warmup_steps,
+            name=optimizer,
+            schedule=schedule,
+            schedule_steps=schedule_steps,
         )
 
     @property
     def head_path(self) -> HeadPath:
         """How this model's logits are made, and why."""
-        return head_path(self.model)
+        return self._forward.head_path
+
+    @property
+    def layout(self) -> str:
+        """How rows lie in a micro-batch, and why, in one line."""
+        return self._forward.layout
+
+    def num_micro_batches(self, batch: Batch) -> int:
+        """Forwards and backwards that `forward_backward` takes for this batch."""
+        return len(self._pieces(batch))
 
     def forward_backward(
-        self, batch: Batch, *, num_sequences: float | None = None, num_tokens: float | None = None
+        self,
+        batch: Batch,
+        *,
+        num_sequences: float | None = None,
+        num_tokens: float | None = None,
+        min_micro_batches: int = 0,
     ) -> UpdateStats:
         """Add the gradient of the loss over `batch` to the model's gradients.
 
@@ -147,17 +184,21 @@ class Updater:
             num_sequences: rows of the whole optimizer step, where several calls or processes share it (default: those
                 of `batch`).
             num_tokens: its completion tokens, likewise.
+            min_micro_batches: forwards and backwards to run at least; those without rows of their own add a gradient of
+                exactly 0. Processes that share weights must all run the same number.
 
         Returns:
             What happened. Where no row has a gradient, nothing ran and `num_trained_rows` is 0.
         """
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-        pieces = micro_batches(self._with_gradient(batch), self._micro_batch_tokens)
+        pieces = self._pieces(batch)
         rows = batch.num_sequences if num_sequences is None else num_sequences
         tokens = batch.num_tokens if num_tokens is None else num_tokens
-        with _training(self.model):
+        with _training(self.model), self._forward.active():
             parts = [self._micro_step(piece.to(self._device), rows, tokens) for piece in pieces]
+            for _ in range(min_micro_batches - len(pieces)):
+                self._empty_step()
         return _summary(batch, pieces, parts, self._reference is not None)
 
     def optim_step(self) -> float:
@@ -182,12 +223,12 @@ class Updater:
             has_gradient &= batch.advantages != 0
         return batch if has_gradient.all() else batch.rows(has_gradient)
 
+    def _pieces(self, batch: Batch) -> list[Batch]:
+        return self._forward.pieces(self._with_gradient(batch), self._micro_batch_tokens)
+
     def _micro_step(self, piece: Batch, rows: float, tokens: float) -> tuple[Tensor, Tensor, LossStats]:
-        logprobs, entropy = self._token_logprobs(self.model, piece)
-        reference = None
-        if self._reference is not None:
-            with torch.no_grad():
-                reference, _ = self._token_logprobs(self._reference, piece)
+        reference = self._reference_logprobs(piece)
+        logprobs, entropy = self._forward(piece)
         loss, stats = policy_loss(
             logprobs,
             piece.behaviour_logprobs,
@@ -201,15 +242,19 @@ class Updater:
         torch.autograd.backward(loss)
         return loss.detach(), entropy.sum(), stats
 
-    def _token_logprobs(self, model: nn.Module, piece: Batch) -> tuple[Tensor, Tensor]:
-        return token_logprobs(
-            model,
-            piece.input_ids,
-            piece.attention_mask,
-            piece.target_mask,
-            temperature=self._temperature,
-            chunk_tokens=self._chunk_tokens,
-        )
+    def _empty_step(self) -> None:
+        """The same calls as a micro-batch's, over two tokens, with a gradient of exactly 0."""
+        piece = empty_piece(self._device)
+        self._reference_logprobs(piece)
+        logprobs, _ = self._forward(piece)
+        torch.autograd.backward(logprobs.sum() * 0.0)
+
+    def _reference_logprobs(self, piece: Batch) -> Tensor | None:
+        if self._reference is None:
+            return None
+        with self._reference() as forward, torch.no_grad():
+            logprobs: Tensor = forward(piece)[0]
+        return logprobs
 
 
 def _summary(
@@ -235,8 +280,11 @@ def _summary(
     )
 
 
-def _frozen_reference(model: nn.Module, reference: nn.Module | None, kl_beta: float) -> nn.Module | None:
-    if reference is model:
+def _reference_forward(
+    forward: TokenLogprobs, reference: Reference | None, kl_beta: float
+) -> Callable[[], AbstractContextManager[TokenLogprobs]] | None:
+    """What gives the reference's forward, for the time of one micro-batch; None without a penalty."""
+    if reference is forward.model:
         raise UsageError(
             "the reference is the trained model itself; pass a second copy, or leave it out to have one made"
         )
@@ -244,7 +292,20 @@ def _frozen_reference(model: nn.Module, reference: nn.Module | None, kl_beta: fl
         if reference is not None:
             raise UsageError("a reference model has no effect with kl_beta = 0; leave it out, or set kl_beta > 0")
         return None
-    return (copy.deepcopy(model) if reference is None else reference).eval().requires_grad_(False)
+    if reference is None or isinstance(reference, nn.Module):
+        model = copy.deepcopy(forward.model) if reference is None else reference
+        frozen = forward.of(model.eval().requires_grad_(False))
+        return lambda: nullcontext(frozen)
+    return partial(_entered, forward, reference)
+
+
+@contextmanager
+def _entered(
+    forward: TokenLogprobs, reference: Callable[[], AbstractContextManager[nn.Module]]
+) -> Iterator[TokenLogprobs]:
+    """The forward of the model that a context gives: most often the trained one, which then leaves dropout out."""
+    with reference() as model, evaluating(model):
+        yield forward if model is forward.model else forward.of(model)
 
 
 @contextmanager

@@ -1,0 +1,116 @@
+"""A batch is cut into micro-batches by a token budget; the cut decides about memory and time, never the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from podsrl.errors import UsageError
+from podsrl.update.batch import Batch
+
+Rows = Literal["padded", "packed", "shared"]
+
+
+def micro_batches(batch: Batch, max_tokens: int, layout: Rows = "padded") -> list[Batch]:
+    """Cut a batch into pieces of at most `max_tokens` tokens, each of which is forwarded at once.
+
+    The longest rows come first: padding is least, and what does not fit in memory fails at once. Shared groups come by
+    their longest row and stay whole where they can: a group that does not fit into what is left of a piece begins the
+    next one, and only one that fits into none is cut, which costs its prompt once more a piece.
+
+    Args:
+        batch: what to cut.
+        max_tokens: ≥ 1; a longer row goes alone.
+        layout: what counts as a token. padded: rows × longest row. packed: all but a row's last token, which predicts
+            nothing. shared: likewise, with a group's prompt counted once a piece.
+
+    Returns:
+        Pieces that hold every row once, each without the columns it does not need.
+
+    Raises:
+        UsageError: max_tokens < 1.
+
+    Example: rows of 5, 2 and 3 tokens with max_tokens = 6 become [5] and [3, 2].
+    """
+    if max_tokens < 1:
+        raise UsageError(f"micro_batch_tokens = {max_tokens}; want at least 1")
+    if not batch.num_sequences:
+        return []
+    return [batch.rows(rows) for rows in _CUTS[layout](batch, max_tokens)]
+
+
+def num_forwarded(batch: Batch, *, shared: bool) -> int:
+    """Tokens of a batch's rows without padding and without their last tokens, each group's prompt once if `shared`."""
+    prompts, own = _lengths(batch)
+    if shared:
+        prompts = prompts[_first(batch)]
+    return int(prompts.sum() + own.sum())
+
+
+def _lengths(batch: Batch) -> tuple[Tensor, Tensor]:
+    """[B] tokens of each prompt, and of each completion but its last, on the CPU."""
+    targets = batch.target_mask.sum(-1).cpu()
+    return batch.attention_mask.sum(-1).cpu() - targets, (targets - 1).clamp(min=0)
+
+
+def _first(batch: Batch) -> Tensor:
+    """[B] bool: the first row of a group."""
+    group = batch.group.cpu()
+    return torch.cat([group.new_ones(1), group.diff()]) != 0
+
+
+def _padded(batch: Batch, max_tokens: int) -> Iterator[Tensor]:
+    lengths = batch.attention_mask.sum(-1).cpu()
+    order = lengths.argsort(descending=True, stable=True)
+    longest_first, start = lengths[order].tolist(), 0
+    while start < len(longest_first):
+        count = max(1, max_tokens // max(1, longest_first[start]))
+        yield order[start : start + count]
+        start += count
+
+
+def _packed(batch: Batch, max_tokens: int) -> Iterator[Tensor]:
+    prompts, own = _lengths(batch)
+    order = (prompts + own).argsort(descending=True, stable=True)
+    while len(order):
+        count = _fitting((prompts + own)[order], max_tokens)
+        yield order[:count]
+        order = order[count:]
+
+
+def _shared(batch: Batch, max_tokens: int) -> Iterator[Tensor]:
+    prompts, own = _lengths(batch)
+    kept: list[Tensor] = []
+    left = max_tokens
+    for rows in _groups(batch, prompts + own):
+        prompt = int(prompts[rows[0]])
+        while len(rows):
+            if kept and prompt + int(own[rows].sum()) > left:  # rather than cut it, begin a piece with it
+                yield torch.cat(kept)
+                kept, left = [], max_tokens
+            count = _fitting(own[rows], left - prompt)
+            kept.append(rows[:count])
+            left -= prompt + int(own[rows[:count]].sum())
+            rows = rows[count:]
+    yield torch.cat(kept)
+
+
+def _groups(batch: Batch, lengths: Tensor) -> list[Tensor]:
+    """The rows of each group, longest first; the groups by their longest row."""
+    starts = _first(batch).nonzero().squeeze(-1).tolist()
+    edges = pairwise([*starts, batch.num_sequences])
+    groups = [start + lengths[start:stop].argsort(descending=True, stable=True) for start, stop in edges]
+    return sorted(groups, key=lambda rows: -int(lengths[rows[0]]))
+
+
+def _fitting(tokens: Tensor, budget: int) -> int:
+    """How many of the first rows fit; at least one."""
+    return max(1, int((tokens.cumsum(0) <= budget).sum()))
+
+
+_CUTS: dict[Rows, Callable[[Batch, int], Iterator[Tensor]]] = {"padded": _padded, "packed": _packed, "shared": _shared}
+"""Which rows go into each piece."""

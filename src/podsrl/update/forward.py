@@ -1,0 +1,146 @@
+"""The forward of the update as a module: rows go in, log-probabilities of their completions come out.
+
+A module, so that a library that shards weights or gathers gradients can hook it: every parameter that the update uses
+is reached through it. It decides how rows lie in a micro-batch: padded, packed one behind the other, or packed with
+each group's prompt once (`layout.py`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Literal
+
+from torch import Tensor, nn
+
+from podsrl.errors import UsageError
+from podsrl.update.batch import Batch
+from podsrl.update.cut import Rows, micro_batches, num_forwarded
+from podsrl.update.lay_out import lay_out
+from podsrl.update.linear import fast_linears, has_fast_linear
+from podsrl.update.logprobs import HeadPath, at_targets, head_path, no_logprobs, score_tokens, token_logprobs
+from podsrl.update.packing import packed_attention, run_packed, why_not_packed
+
+Choice = Literal["auto", "on", "off"]
+
+
+class TokenLogprobs(nn.Module):
+    """Log-probabilities of completions under one model, and how rows lie in its micro-batches.
+
+    Args:
+        model: a causal language model of transformers, or a wrapper whose forward returns `.logits`. It is tried on a
+            few tokens here, so weights are sharded afterwards.
+        temperature, chunk_tokens: see `token_logprobs`.
+        packing: rows of a micro-batch lie one behind the other without padding ("on"), or padded ("off"); "auto":
+            packed where the model allows it, else padded with a warning.
+        prefix_sharing: a group's prompt is forwarded once a micro-batch ("on"), or once a row ("off"); "auto": once,
+            where rows are packed and that saves tokens.
+
+    Raises:
+        UsageError: "on" for a model that cannot, or for sharing without packing.
+
+    Example:
+        >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        >>> config = Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes)
+        >>> TokenLogprobs(Qwen2ForCausalLM(config)).layout
+        'packed rows, prompts shared where that saves tokens'
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        temperature: float = 1.0,
+        chunk_tokens: int = 2048,
+        packing: Choice = "auto",
+        prefix_sharing: Choice = "auto",
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.temperature, self.chunk_tokens = temperature, chunk_tokens
+        self.packing, self.prefix_sharing = packing, prefix_sharing
+        self.head_path: HeadPath = head_path(model)
+        self.is_packed, self.layout = _choose(model, packing, prefix_sharing)
+        self._is_fast = self.is_packed and has_fast_linear(model)
+
+    def forward(self, rows: Batch) -> tuple[Tensor, Tensor]:
+        """Natural log-probs and entropies of the completions' tokens.
+
+        Args:
+            rows: on the model's device; rows of one group are neighbours.
+
+        Returns:
+            [B, T] each, with gradient and without; 0 outside the completions. A backward pass that repeats the forward
+            (gradient checkpointing) has to run within `active`.
+        """
+        if not self.is_packed:
+            masks = rows.attention_mask, rows.target_mask
+            return token_logprobs(
+                self.model, rows.input_ids, *masks, temperature=self.temperature, chunk_tokens=self.chunk_tokens
+            )
+        targets = rows.target_mask.flatten().nonzero().squeeze(-1)
+        if not len(targets):
+            return no_logprobs(self.model, rows.input_ids)
+        layout = lay_out(rows, shared=self._kind(rows) == "shared", round_up=self._is_fast)
+        tokens = nn.functional.pad(rows.input_ids.flatten()[targets], (0, len(layout.predicts) - len(targets)))
+        with self.active():
+            states, head = run_packed(self.head_path, self.model, rows.input_ids, layout)
+            states = states[0].index_select(0, layout.predicts)
+            found = score_tokens(head, states, tokens, self.temperature, self.chunk_tokens)
+        logprobs, entropy = (each[: len(targets)] for each in found)
+        return at_targets((logprobs, entropy), targets, rows.input_ids.shape)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Within it the model attends by layout, and computes its products by the faster library; then as before."""
+        with (
+            packed_attention(self.model) if self.is_packed else nullcontext(),
+            fast_linears(self.model) if self._is_fast else nullcontext(),
+        ):
+            yield
+
+    def pieces(self, batch: Batch, max_tokens: int) -> list[Batch]:
+        """The micro-batches of a batch; see `micro_batches`."""
+        return micro_batches(batch, max_tokens, self._kind(batch))
+
+    def of(self, model: nn.Module) -> TokenLogprobs:
+        """The same forward of another model."""
+        return TokenLogprobs(
+            model,
+            temperature=self.temperature,
+            chunk_tokens=self.chunk_tokens,
+            packing=self.packing,
+            prefix_sharing=self.prefix_sharing,
+        )
+
+    def _kind(self, rows: Batch) -> Rows:
+        if not self.is_packed:
+            return "padded"
+        if self.prefix_sharing == "off" or not rows.num_sequences:
+            return "packed"
+        if self.prefix_sharing == "on":
+            return "shared"
+        saves = num_forwarded(rows, shared=True) < num_forwarded(rows, shared=False)
+        return "shared" if saves else "packed"
+
+
+def _choose(model: nn.Module, packing: Choice, prefix_sharing: Choice) -> tuple[bool, str]:
+    """Whether rows are packed, and a line that says how they lie and why."""
+    if packing == "off":
+        if prefix_sharing == "on":
+            raise UsageError("optim.prefix_sharing = 'on' with optim.packing = 'off'; set packing to 'auto' or 'on'")
+        return False, "padded rows, as optim.packing = 'off' asks"
+    reason = why_not_packed(model)
+    if reason is None:
+        shared = {"auto": ", prompts shared where that saves tokens", "on": ", prompts shared", "off": ""}
+        return True, f"packed rows{shared[prefix_sharing]}"
+    name = type(model).__name__
+    for option, choice in (("packing", packing), ("prefix_sharing", prefix_sharing)):
+        if choice == "on":
+            raise UsageError(
+                f"optim.{option} = 'on', but {name} cannot forward packed rows: {reason}; set it to 'auto'"
+            )
+    warnings.warn(f"{name}: rows are padded, because {reason}", stacklevel=4)
+    return False, f"padded rows, because {reason}"
