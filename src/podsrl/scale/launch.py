@@ -1,0 +1,172 @@
+"""Start K processes of one run on this machine, watch them, and end all when one fails. Imports no torch.
+
+Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
+own: Ctrl-C reaches the launcher alone, which hands it to process 0, and nothing that a process started outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LAUNCHER = "PODS_LAUNCHER"
+"""Environment variable of a launched process: the launcher's process id."""
+LOST_EXIT_CODE = 3
+"""A process ends with it where another one ended first, whose error is the one to show."""
+GRACE_SECONDS = 10.0
+"""The others notice by themselves that one is gone; those that have not by then are killed."""
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run of several processes ended."""
+
+    rank: int
+    """The process that decided: the first that failed, else process 0."""
+    code: int
+    """Its exit code; negative: the signal that killed it."""
+    log: Path | None
+    """What it printed; None for process 0, which printed to the terminal."""
+
+    @property
+    def last_line(self) -> str:
+        """The last thing in its log: its error."""
+        lines = self.log.read_text(errors="replace").split("\n") if self.log and self.log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def launch(command: Sequence[str], num_processes: int, logs: Path) -> End:
+    """Run a command K times at once, until all have ended.
+
+    Args:
+        command: of every process; RANK, WORLD_SIZE and the address to meet at are in its environment.
+        num_processes: K ≥ 1.
+        logs: folder for rank-1.log …; made where it is not there.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    members: list[subprocess.Popen[bytes]] = []
+    port = _free_port()
+    try:
+        for rank in range(num_processes):
+            members.append(_start(command, rank, num_processes, port, logs))
+        with _forwarding(members):
+            rank, code = _watch(members)
+    finally:
+        _kill(members)
+    return End(rank, code, _log(logs, rank) if rank else None)
+
+
+def end_with_launcher() -> None:
+    """In a launched process: end when the launcher does, however that ends. Elsewhere: nothing."""
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is None or os.getpgrp() != os.getpid():
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(launcher):
+            time.sleep(0.5)
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # with whatever this process has started
+
+    threading.Thread(target=watch, daemon=True, name="launcher-watch").start()
+
+
+def is_main_process() -> bool:
+    """Whether this process shows and writes, from the environment alone, before torch is loaded."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def num_processes() -> int:
+    """Of this run, from the environment alone."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_launched() -> bool:
+    """Whether this process was started by `launch`."""
+    return LAUNCHER in os.environ
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _log(logs: Path, rank: int) -> Path:
+    return logs / f"rank-{rank}.log"
+
+
+def _start(command: Sequence[str], rank: int, num_processes: int, port: int, logs: Path) -> subprocess.Popen[bytes]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    places = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": num_processes,
+        "LOCAL_WORLD_SIZE": num_processes,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        LAUNCHER: os.getpid(),
+    }
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // num_processes))}
+    environment = {**threads, **os.environ, **{name: str(value) for name, value in places.items()}}
+    if rank == 0:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    with _log(logs, rank).open("wb") as log:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _watch(members: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
+    """Wait for the end of all; rank and exit code of the process that decided."""
+    failed: tuple[int, int] | None = None
+    deadline = float("inf")
+    while True:
+        codes = [member.poll() for member in members]
+        for rank, code in enumerate(codes):
+            if code and (failed is None or failed[1] == LOST_EXIT_CODE != code):
+                failed = rank, code
+        if all(code is not None for code in codes):
+            return failed or (0, 0)
+        if failed and deadline == float("inf"):
+            deadline = time.monotonic() + GRACE_SECONDS
+        if time.monotonic() > deadline:
+            return failed or (0, 0)
+        time.sleep(POLL_SECONDS)
+
+
+def _kill(members: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End every process that is still there, and all that the processes have started."""
+    for member in members:
+        with suppress(ProcessLookupError):
+            os.killpg(member.pid, signal.SIGKILL)
+    for member in members:
+        member.wait()
+
+
+@contextmanager
+def _forwarding(members: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks process 0, which tells the others, to stop after its step; the second ends all."""
+    asked: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        if members[0].poll() is None:
+            members[0].send_signal(number)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,96 @@
+"""Several processes against one, on the same global batch: the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.policy import load_model
+from podsrl.run.checkpoint import load_newest
+from podsrl.run.loop import training_step
+from podsrl.run.trainer import Trainer
+from podsrl.types import Task
+
+SMALL = (
+    "rollouts.num_prompts=4",
+    "rollouts.num_rollouts=12",
+    "select.num_kept=6",
+    "rollouts.max_new_tokens=24",
+    "task.num_eval=7",
+    "optim.micro_batch_tokens=200",
+    "eval.every_seconds=0",
+    "optim.lr=1e-6",
+    f'task.rewards={{"{__name__}:partly" = 1.0}}',
+)
+
+
+def partly(task: Task, completion: str) -> float | None:
+    """Unequal groups: some tasks have far fewer valid answers than are kept."""
+    is_hard = sum(map(ord, task.id)) % 3 == 0
+    if is_hard and completion[-2:-1] in "13579":
+        return None
+    return len(set(completion)) / 10
+
+
+def small_config(*overrides: str) -> RunConfig:
+    keys = {text.split("=")[0] for text in overrides}
+    return load_config("pods", [*(text for text in SMALL if text.split("=")[0] not in keys), *overrides])
+
+
+def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, resume: str | None = None) -> Any:
+    """Metrics of each step, and the weights that the engine samples from after them.
+
+    In float64 the order of sums does not show, so that what is left would be a mistake.
+    """
+    config = small_config(*(text for text in overrides if text != "float64"))
+    model = load_model(config.model).double() if "float64" in overrides else None
+    trainer = Trainer(config, model=model)
+    if resume is not None:
+        checkpoint = load_newest(Path(resume))
+        assert checkpoint is not None
+        trainer.load(checkpoint)
+    lines = [training_step(trainer) for _ in range(steps)]
+    if save is not None:
+        trainer.save(Path(save), {})
+        trainer.processes.barrier()
+    return lines, {name: tensor.detach().numpy() for name, tensor in trainer.engine.model.named_parameters()}
+
+
+def assert_same(several: list[Any], one: Any, tolerance: float = 1e-6) -> None:
+    """Every metric but the clock's and the memory's, and every weight that the engine samples from."""
+    assert len({str([line["sync/weights_digest"] for line in lines]) for lines, _ in several}) == 1
+    for lines, weights in several:
+        for line, expected in zip(lines, one[0], strict=True):
+            for name in expected:
+                if isinstance(expected[name], float) and not name.startswith("seconds/"):
+                    assert line[name] == pytest.approx(expected[name], rel=tolerance, abs=tolerance), name
+                elif not name.startswith(("seconds/", "memory/", "sync/")):
+                    assert line[name] == expected[name], name
+        for name, expected in one[1].items():
+            assert abs(weights[name] - expected).max() <= tolerance, name
+
+
+PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
+CASES = {
+    "plain": (),
+    "penalty": (PENALTY,),
+    "clipped": ("float64", "optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
+    "lora": (LORA, "optim.lr=1e-4"),
+    "lora-penalty": (LORA, PENALTY, "float64", "optim.lr=3e-3", "loss.name=dr_grpo"),
+    "chunks": ("select.num_chunks=2", "loss.name=dapo", "float64", "optim.lr=3e-4"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
+def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
+    options = CASES[case]
+    one = train(options, 5)
+    assert any(line["rollouts/invalid"] for line in one[0])
+    several = two.run(train, (f"scale.strategy={strategy}", *options), 5)
+    assert_same(several, one, 1e-9 if "float64" in options else 1e-6)

@@ -1,0 +1,198 @@
+"""`pods launch`, as a person uses it: real processes that are killed, fail, are interrupted and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.scale.launch import launch
+
+SMALL = (
+    "--rollouts.num_prompts=3",
+    "--rollouts.num_rollouts=8",
+    "--select.num_kept=4",
+    "--rollouts.max_new_tokens=24",
+    "--task.num_eval=20",
+    "--eval.every_seconds=0",
+    "--eval.every_steps=10",
+    "--stop.seconds=0",
+    "--checkpoint.every_seconds=0",
+    "--checkpoint.every_steps=2",
+)
+
+
+def pods(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "podsrl.cli", *arguments]
+
+
+def environment() -> dict[str, str]:
+    here = str(Path(__file__).parent)
+    return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(pods(*arguments), stdout=pipe, stderr=pipe, text=True, env=environment())
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    log = folder / "metrics.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def ranks_of(folder: Path) -> dict[int, int]:
+    """Rank -> process id of every process, our own or an orphan, that trains in a folder."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode().split("\0")
+            variables = dict(pair.partition("=")[::2] for pair in (entry / "environ").read_text().split("\0"))
+        except OSError:
+            continue
+        if "train" in words and str(folder) in words and "RANK" in variables:
+            found[int(variables["RANK"])] = int(entry.name)
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_all_and_the_run_goes_on_with_other_numbers_of_processes(tmp_path: Path) -> None:
+    """Two processes until one is killed, three until Ctrl-C, one to the end: the numbers of one process throughout."""
+    options = [*SMALL, "--optim.lr=1e-6", "--stop.steps=30"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
+
+    first = start("launch", "--processes", "2", "pods", *options, "--out", str(cut))
+    wait_for(lambda: len(steps(cut)) >= 5)
+    os.kill(ranks_of(cut)[1], signal.SIGKILL)
+    killed = time.monotonic()
+    _, shown = first.communicate(timeout=60)
+    assert time.monotonic() - killed < 60
+    assert first.returncode == 1
+    assert "process 1: killed by SIGKILL" in shown and "Traceback" not in shown
+    assert ranks_of(cut) == {} and not (cut / "finished.json").exists()
+
+    done = len(steps(cut))
+    second = start("launch", "--processes", "3", "--resume", str(cut))
+    wait_for(lambda: len(steps(cut)) >= done + 3)
+    second.send_signal(signal.SIGINT)
+    _, shown = second.communicate(timeout=60)
+    assert second.returncode == 130
+    assert f"interrupted; go on with: pods launch --processes 3 --resume {cut}" in shown
+    newest = sorted((cut / "checkpoints").iterdir())[-1].name
+    assert newest == f"step-{steps(cut)[-1]['step']:08d}" and ranks_of(cut) == {}
+
+    third = run("train", "--resume", str(cut))
+    assert third.returncode == 0 and f"resumed {newest}" in third.stderr, third.stderr
+    assert len(steps(cut)) == len(steps(whole)) == 30 + 4
+    for line, expected in zip(steps(cut), steps(whole), strict=True):
+        for name, value in expected.items():
+            if isinstance(value, float) and not name.startswith("seconds/"):
+                assert line[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+            elif not name.startswith(("seconds/", "memory/", "sync/")):
+                assert line[name] == value, name
+
+
+@pytest.mark.slow
+def test_the_same_number_of_processes_resumes_bit_for_bit(tmp_path: Path) -> None:
+    options = [*SMALL, "--scale.strategy=fsdp2"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder, count in ((whole, 8), (cut, 4)):
+        done = run("launch", "--processes", "2", "pods", *options, f"--stop.steps={count}", "--out", str(folder))
+        assert done.returncode == 0, done.stderr
+    assert run("launch", "--processes", "2", "--resume", str(cut), "--stop.steps=8").returncode == 0
+    for name in ("model/model.safetensors", "optimizer.safetensors"):
+        files = [folder / "checkpoints" / "step-00000008" / name for folder in (whole, cut)]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
+def breaks_on_one(prompts: list[str], completions: list[str]) -> list[float]:
+    """Breaks its contract in process 1 alone, after the trial before training, the evaluation, and step 0."""
+    breaks_on_one.calls = getattr(breaks_on_one, "calls", 0) + 1  # type: ignore[attr-defined]
+    is_broken = os.environ.get("RANK") == "1" and breaks_on_one.calls > 3  # type: ignore[attr-defined]
+    return [float(len(set(text))) for text in completions[is_broken:]]
+
+
+@pytest.mark.slow
+def test_the_error_of_the_process_that_fails_is_the_one_shown(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = run(
+        "launch", "--processes", "2", "pods", *SMALL, "--stop.steps=500",
+        '--task.rewards={"test_launch:breaks_on_one" = 1.0}', "--task.correct=test_launch:breaks_on_one",
+        "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert time.monotonic() - began < 120
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if "error" in line or "failed" in line]
+    assert len(errors) == 1 and errors[0].startswith("process 1: error: ") and "breaks_on_one" in errors[0], done.stderr
+    assert f"its log: {tmp_path / 'run' / 'logs' / 'rank-1.log'}" in done.stderr
+    assert ranks_of(tmp_path / "run") == {}
+
+
+@pytest.mark.slow
+def test_no_process_outlives_a_killed_launcher(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    launcher = start("launch", "--processes", "2", "pods", *SMALL, "--stop.steps=5000", "--out", str(folder))
+    wait_for(lambda: len(steps(folder)) >= 2)
+    assert sorted(ranks_of(folder)) == [0, 1]
+    launcher.kill()
+    launcher.wait()
+    wait_for(lambda: ranks_of(folder) == {}, 20)
+
+
+def test_a_wrong_config_is_refused_before_any_process_starts(tmp_path: Path) -> None:
+    for words, message in (
+        (("--rollouts.num_prompts=1",), "rollouts.num_prompts = 1 is fewer than the 2 processes"),
+        (("--select.rule=max_varianse",), "Did you mean 'max_variance'?"),
+        (("--model.device=cuda:0",), "each takes a GPU of its own"),
+    ):
+        done = run("launch", "--processes", "2", "pods", *words, "--out", str(tmp_path / "run"))
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert not (tmp_path / "run").exists()
+
+
+def launched(tmp_path: Path, program: str, num_processes: int) -> Any:
+    text = f"import os, sys, time\nrank = os.environ['RANK']\n{program}"
+    return launch([sys.executable, "-c", text], num_processes, tmp_path)
+
+
+def test_the_first_real_failure_decides_though_others_lost_it_earlier(tmp_path: Path) -> None:
+    """Processes 0 and 2 say that another was lost (3) before the one that failed has ended."""
+    program = "if rank != '1': sys.exit(3)\ntime.sleep(0.5); print('first\\nit broke', file=sys.stderr); sys.exit(2)"
+    end = launched(tmp_path, program, 3)
+    assert (end.rank, end.code, end.last_line) == (1, 2, "it broke")
+
+
+def test_processes_that_do_not_notice_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.scale.launch.GRACE_SECONDS", 0.5)
+    began = time.monotonic()
+    end = launched(tmp_path, "sys.exit(4) if rank == '1' else time.sleep(60)", 2)
+    assert (end.rank, end.code) == (1, 4) and time.monotonic() - began < 10
+
+
+def test_all_is_well_when_all_end_well(tmp_path: Path) -> None:
+    end = launched(tmp_path, "print(os.environ['WORLD_SIZE'], rank)", 3)
+    assert (end.rank, end.code, end.log) == (0, 0, None)
+    assert (tmp_path / "rank-2.log").read_text() == "3 2\n"
