@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,9 +41,19 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
 
 
 def recipe_names() -> list[str]:
-    """Names of the configs that come with this package."""
-    folder = resources.files("podsrl.config") / "recipes"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    """Names of the configs that come with this package; those in a folder are "folder/name"."""
+    return sorted(_recipes(resources.files("podsrl.config") / "recipes"))
+
+
+def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
+    """Every recipe below a folder, by its name."""
+    found: dict[str, Traversable] = {}
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found |= _recipes(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".toml"):
+            found[prefix + entry.name.removesuffix(".toml")] = entry
+    return found
 
 
 def read_tree(source: str | Path) -> Tree:
@@ -50,8 +61,8 @@ def read_tree(source: str | Path) -> Tree:
     path = Path(source)
     if path.is_file():
         content = path.read_bytes()
-    elif str(source) in recipe_names():
-        content = (resources.files("podsrl.config") / "recipes" / f"{source}.toml").read_bytes()
+    elif recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source)):
+        content = recipe.read_bytes()
     else:
         raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
     try:
