@@ -44,8 +44,8 @@ def main(stages: tuple[int, ...] = STAGES, repeats: int = REPEATS) -> dict[str, 
 def recorded_jobs(folder: Path, stages: tuple[int, ...]) -> dict[int, Job]:
     """Train, and before each stage keep the weights and what the trainer then asks its engine for."""
     from podsrl.config.load import load_config
+    from podsrl.policy import quiet_bars
     from podsrl.run.loop import training_step
-    from podsrl.run.models import quiet_bars
     from podsrl.run.trainer import Trainer
 
     trainer: Any = Trainer(load_config("pods", ["threads=1"]))

@@ -20,7 +20,7 @@ import torch
 from podsrl import Completion, Group, Selection, Task
 from podsrl.config.schema import ModelConfig
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.run.models import load_model, load_tokenizer
+from podsrl.policy import load_model, load_tokenizer
 from podsrl.score import Scorer
 from podsrl.select import max_variance
 from podsrl.select.groups import select_groups

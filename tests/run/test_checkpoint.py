@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from podsrl.errors import CheckpointError
+from podsrl.policy import Policy
 from podsrl.run.checkpoint import load_newest, save_checkpoint, verify
 
 MOMENTS = {"weight.first": torch.tensor([1.0, 2.0]), "weight.second": torch.tensor([3.0, 4.0])}
@@ -30,10 +31,13 @@ class Part:
 
 
 def save(folder: Path, step: int, *, keep: int = 2, text: str = "0123456789") -> Path:
+    def save_model(path: Path) -> None:
+        Part("model.safetensors", text).save_pretrained(path)
+        Part("tokenizer.json").save_pretrained(path)
+
     return save_checkpoint(
         folder,
-        model=Part("model.safetensors", text),
-        tokenizer=Part("tokenizer.json"),
+        save_model=save_model,
         optimizer=MOMENTS,
         state={"step": step, "seconds": 1.5},
         keep=keep,
@@ -73,7 +77,7 @@ def test_the_model_part_loads_in_plain_transformers(tmp_path: Path, make_model: 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = make_model("qwen2", tie_word_embeddings=True)
-    path = save_checkpoint(tmp_path, model=model, tokenizer=tokenizer, optimizer=MOMENTS, state={"step": 3}, keep=2)
+    path = save_checkpoint(tmp_path, save_model=Policy(model, tokenizer).save, optimizer=MOMENTS, state={"step": 3}, keep=2)
     verify(path)
     loaded = AutoModelForCausalLM.from_pretrained(path / "model")
     assert type(loaded) is type(model)

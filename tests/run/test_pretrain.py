@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from podsrl.config.schema import PretrainConfig
 from podsrl.errors import UsageError
-from podsrl.run.models import model_folder
+from podsrl.policy import model_folder
 from podsrl.run.pretrain import character_tokenizer, pretrain
 
 TINY = PretrainConfig(skill_steps=3, mixture_steps=2, batch_size=8, hidden_size=16, num_layers=1, intermediate_size=16)

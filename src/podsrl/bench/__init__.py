@@ -12,6 +12,7 @@ BENCHES = {
     "loop": "podsrl.bench.loop",
     "engine": "podsrl.bench.engine",
     "infinite-sampling": "podsrl.bench.infinite_sampling",
+    "trl": "podsrl.bench.trl",
 }
 
 

@@ -26,14 +26,14 @@ def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
         Rollouts, question by question, in the order of their index.
     """
     from podsrl.config.schema import ModelConfig
-    from podsrl.run.models import load_model, load_tokenizer, prompt_ids
+    from podsrl.policy import load_model, load_tokenizer, prompt_ids
     from podsrl.tasks.arithmetic import load_arithmetic
 
     config = ModelConfig(path="builtin:arithmetic")
     tokenizer, model = load_tokenizer(config), load_model(config)
     tasks = load_arithmetic(digits=2, num_eval=max(questions) + 1).eval
     sampling = Sampling(max_new_tokens=48, stop_token_ids=(tokenizer.eos_token_id,))
-    requests = [Request(tasks[i].id, prompt_ids(tokenizer, tasks[i], 64), num_rollouts, sampling) for i in questions]
+    requests = [Request(tasks[i].id, prompt_ids(tokenizer, tasks[i]), num_rollouts, sampling) for i in questions]
     completions = sorted(Engine(model, seed=0).generate(requests), key=lambda c: (c.request_id, c.index))
     prompts = {request.id: request.prompt_ids for request in requests}
     features = _prefix_features(model, prompts, completions)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from podsrl.cli.console import errors, new_folder, output, split_words
 from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from podsrl.config.schema import CompareConfig
 
 Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
@@ -68,25 +71,7 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     from podsrl.config.schema import CompareConfig
 
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
-
-    from podsrl.run import compare as comparison
-    from podsrl.run.measure import measure
-    from podsrl.run.prepare import prepare
-
-    members = comparison.plan(config, folder)
-    for member in members[: len(config.arms)]:
-        prepare(member.config)  # every arm, before minutes go into the first
-    comparison.open_folder(config, folder)
-    with _Display(members) as tick:
-        is_complete = comparison.run_all(members, config.jobs, tick)
-    if not is_complete:
-        errors.print(
-            f"interrupted; the runs have saved themselves. Go on with the same command and --out {folder}",
-            markup=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
-    result = measure(config, members, folder)
+    result = run_comparison(config, folder)
 
     from podsrl.report.html import write_report
 
@@ -96,6 +81,40 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     else:
         _print_result(result)
     errors.print(f"pictures and every recorded rollout: {report}", markup=False, soft_wrap=True)
+
+
+def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> Json:
+    """Check every arm, run what is not finished yet with a live display, and measure.
+
+    Args:
+        config: what to compare.
+        folder: new, or of the same comparison, which then goes on.
+        num_processes: that share each run.
+
+    Returns:
+        What `compare.json` holds.
+
+    Raises:
+        UsageError, RunFailed: as `podsrl.run.compare`. Ctrl-C ends the command with 130 after a hint.
+    """
+    from podsrl.run import compare as comparison
+    from podsrl.run.measure import measure
+    from podsrl.run.prepare import prepare
+
+    members = comparison.plan(config, folder)
+    for member in members[: len(config.arms)]:
+        prepare(member.config).close()  # every arm, before minutes go into the first
+    comparison.open_folder(config, folder)
+    with _Display(members) as tick:
+        is_complete = comparison.run_all(members, config.jobs, tick, num_processes)
+    if not is_complete:
+        errors.print(
+            f"interrupted; the runs have saved themselves. Go on with the same command and --out {folder}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130)
+    return measure(config, members, folder)
 
 
 def _print_result(result: Json) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json as json_format
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from podsrl.cli.console import errors, output, split_words
+from podsrl.cli.progress import bar
 from podsrl.errors import UsageError
 
+if TYPE_CHECKING:
+    from podsrl.run.accuracy import Accuracy
+    from podsrl.types import Group
+
 READ = (
-    "eval.",
+    "eval.num_samples",
+    "eval.temperature",
+    "eval.top_p",
     "task.",
     "model.",
     "rollouts.max_new_tokens",
@@ -20,6 +31,7 @@ READ = (
     "rollouts.num_slots",
     "rollouts.kv_cache_bytes",
     "rollouts.scheduler",
+    "threads",
     "seed",
 )
 """What an evaluation reads of a training config."""
@@ -28,52 +40,144 @@ READ = (
 def evaluate(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(help="A run's folder (its newest checkpoint), a TOML file or a recipe (its base model).")
+        str,
+        typer.Argument(
+            help="A run's folder (its newest checkpoint), a recipe or TOML file (its base model), a model's or PEFT "
+            "adapters' folder, or a name on the hub."
+        ),
     ],
+    task: Annotated[str | None, typer.Option(help="Task set, instead of the config's own.")] = None,
+    num_questions: Annotated[
+        int, typer.Option(min=0, help="Held-out questions to ask, evenly spread; 0: all.", show_default=True)
+    ] = 0,
+    samples: Annotated[int | None, typer.Option(min=1, help="Answers a question (eval.num_samples).")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every answer to this file, a JSON object a line.")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure held-out accuracy by sampling.
+    """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.
 
     [bold]Examples[/]
 
       pods eval runs/mine
 
-      pods eval pods --task.digits=3              the base model on a harder task
+      pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100 --samples 5 --temperature 0.9
 
-      pods eval runs/mine --eval.num_samples=8 --eval.temperature=0.6
+      pods eval pods --task.digits=3 --out answers.jsonl      the recipe's base model on a harder task
     """
-    from podsrl.config.load import load_config
-
     name, overrides = split_words(target, context.args)
     if name is None:
-        raise UsageError("pods eval wants a run's folder or a CONFIG, e.g. `pods eval pods`")
-    folder = Path(name)
-    is_run = (folder / "config.toml").is_file()
+        raise UsageError("pods eval wants a run's folder, a config or a model, e.g. `pods eval pods`")
     for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    config = load_config(folder / "config.toml" if is_run else name, overrides)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise UsageError(f"--out {out}: wanted a file in a folder that is there")
+    given = {"eval.num_samples": samples, "eval.temperature": temperature}
+    overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
 
-    from podsrl.run.checkpoint import load_newest
-    from podsrl.run.evaluate import evaluate as measure
-    from podsrl.run.trainer import Trainer
+    from podsrl.run.eval_target import find_target
 
-    if is_run:
-        checkpoint = load_newest(folder / "checkpoints")
-        if checkpoint is None:
-            raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
-        config = config.model_copy(update={"model": config.model.model_copy(update={"path": str(checkpoint.model)})})
-        for line in checkpoint.damaged:
-            errors.print(f"warning: {line}; using the checkpoint before it", markup=False, soft_wrap=True)
-        errors.print(f"evaluating {checkpoint.path}", markup=False, soft_wrap=True)
-    with errors.status("sampling answers"):
-        trainer = Trainer(config)
-        result = measure(trainer)
-    if json:
-        output.print_json(data=result.to_json())
+    found = find_target(name, overrides, task)
+    for line in found.notes:
+        errors.print(line, markup=False, soft_wrap=True)
+
+    from podsrl.run.evaluator import Evaluator
+
+    with ExitStack() as stack:
+        with errors.status("loading"):
+            evaluator = stack.enter_context(
+                Evaluator(found.config, num_questions=num_questions, adapters=found.adapters)
+            )
+        for warning in evaluator.warnings:
+            errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        groups, is_whole = _ask(evaluator, out)
+    _show(groups, found.config.eval.num_samples, len(evaluator.questions), json)
+    if not is_whole:
+        raise KeyboardInterrupt
+
+
+def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
+    """Every question's answers, or those judged before Ctrl-C; and whether they are all."""
+    groups: list[Group] = []
+    total, num_right = len(evaluator.questions), 0
+    try:
+        with _writer(out) as write, bar("evaluating") as advance:
+            advance(0, total, "")
+            for group in evaluator.answers():
+                write(group)
+                groups.append(group)
+                num_right += sum(rollout.is_correct for rollout in group.rollouts)
+                share = num_right / (len(groups) * len(group.rollouts))
+                advance(len(groups), total, f"{len(groups)} of {total} questions, accuracy {share:.1%}")
+    except KeyboardInterrupt:
+        return groups, False
+    return groups, True
+
+
+@contextmanager
+def _writer(out: Path | None) -> Iterator[Callable[[Group], None]]:
+    """Append each group to the file, whole and at once."""
+    if out is None:
+        yield lambda group: None
         return
-    reward = "no valid rollout" if result.reward is None else f"mean reward {result.reward:.3f}"
-    output.print(
-        f"accuracy {result.accuracy:.1%} on {result.num_samples} answers to {len(trainer.tasks.eval)} held-out "
-        f"questions ({reward}, {result.num_invalid} invalid, {result.seconds:.1f} s)"
-    )
+    with out.open("w") as file:
+
+        def write(group: Group) -> None:
+            file.write("".join(f"{json_format.dumps(line)}\n" for line in _lines(group)))
+            file.flush()
+
+        yield write
+
+
+def _lines(group: Group) -> Iterator[dict[str, Any]]:
+    prompt = group.task.prompt if isinstance(group.task.prompt, str) else [dict(m) for m in group.task.prompt]
+    for index, rollout in enumerate(group.rollouts):
+        yield {
+            "id": group.task.id,
+            "question": prompt,
+            "reference": group.task.answer,
+            "sample": index,
+            "text": rollout.text,
+            "answer": rollout.answer,
+            "is_correct": rollout.is_correct,
+            "is_formatted": rollout.is_formatted,
+            "reward": rollout.reward if rollout.is_valid else None,
+            "invalid_reason": rollout.invalid_reason,
+            "num_tokens": len(rollout.completion.token_ids),
+            "finish_reason": rollout.completion.finish_reason,
+        }
+
+
+def _show(groups: list[Group], num_samples: int, total: int, json: bool) -> None:
+    from podsrl.run.accuracy import accuracy_metrics, accuracy_of
+
+    if not groups:
+        errors.print("no question was answered")
+        return
+    result = accuracy_of(groups)
+    if json:
+        output.print_json(data={**accuracy_metrics(result), "num_questions_wanted": total})
+        return
+    output.print(_table(result, num_samples))
+    if len(groups) < total:
+        output.print(f"stopped early: {len(groups)} of {total} questions; those with short answers come first")
+
+
+def _table(result: Accuracy, num_samples: int) -> Table:
+    title = f"{result.num_questions:,} questions, {num_samples} answer{'s' if num_samples > 1 else ''} each"
+    table = Table(title=title, show_header=False)
+    spread = "" if result.accuracy_sem is None else f" ± {result.accuracy_sem:.1%} (standard error over questions)"
+    table.add_row("accuracy (pass@1)", f"{result.accuracy:.1%}{spread}")
+    table.add_row("right and in the wanted form", f"{result.accuracy_and_format:.1%}")
+    table.add_row("in the wanted form", f"{result.format:.1%}")
+    if result.majority is not None and num_samples > 1:
+        table.add_row(f"maj@{num_samples}", f"{result.majority:.1%}")
+    for k, share in result.pass_at.items():
+        table.add_row(f"pass@{k}", f"{share:.1%}")
+    table.add_row("mean reward", "no valid answer" if result.reward is None else f"{result.reward:.3f}")
+    cut = f"{result.num_truncated:,} of {result.num_samples:,} cut at the token limit"
+    table.add_row("length", f"{result.length:.0f} tokens; {cut}")
+    if result.num_invalid:
+        table.add_row("without a usable reward", f"{result.num_invalid:,}")
+    return table

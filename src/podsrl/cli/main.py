@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from podsrl.cli import compare, evaluate, inspect, train
+from podsrl.cli import compare, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors
 from podsrl.errors import PodsError, UsageError
 from podsrl.run.threads import set_waiting_policy
@@ -28,7 +28,10 @@ app = typer.Typer(
 )
 app.command(context_settings=OVERRIDES)(compare.demo)
 app.command(context_settings=OVERRIDES)(train.train)
+app.command(context_settings=OVERRIDES)(launch.launch)
 app.command(context_settings=OVERRIDES)(compare.compare)
+app.command(context_settings=OVERRIDES)(reproduce.reproduce)
+app.command(context_settings=OVERRIDES)(plan.plan)
 app.command("eval", context_settings=OVERRIDES)(evaluate.evaluate)
 app.command()(inspect.report)
 app.command()(inspect.bench)

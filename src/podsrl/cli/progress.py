@@ -75,7 +75,7 @@ class TrainDisplay:
     def show(self, record: dict[str, Any]) -> None:
         """Take over a line of `metrics.jsonl`."""
         if "eval/accuracy" in record:
-            self._accuracy = f"{record['eval/accuracy']:.1%}"
+            self._accuracy = _accuracy_text(record)
             self._print(record, f"step {record['step']}: held-out accuracy {self._accuracy}", is_important=True)
             return
         reward = record["reward/all"]
@@ -95,3 +95,9 @@ class TrainDisplay:
         by_steps = record["step"] / self._steps if self._steps else 0.0
         by_time = record["seconds/train_elapsed"] / self._seconds if self._seconds else 0.0
         return min(1.0, max(by_steps, by_time))
+
+
+def _accuracy_text(record: dict[str, Any]) -> str:
+    """Right answers, and beside them those that also have the wanted form, where the two differ."""
+    right, both = record["eval/accuracy"], record.get("eval/accuracy_and_format")
+    return f"{right:.1%}" if both is None or both == right else f"{right:.1%} ({both:.1%} in the wanted form)"

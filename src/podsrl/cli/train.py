@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.scale.launch import LOST_EXIT_CODE, end_with_launcher, is_launched, is_main_process, num_processes
 
 
 def train(
@@ -19,6 +21,9 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and load no weights.")] = False,
+    processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
+    json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.
 
@@ -33,32 +38,52 @@ def train(
       pods train my.toml --out runs/mine                   your own config
 
       pods train --resume runs/mine --stop.steps=200       go on, longer
+
+      pods train paper/a --dry-run                         the plan, with the memory it takes
     """
-    from podsrl.cli.progress import TrainDisplay
     from podsrl.config.load import load_config
 
+    end_with_launcher()
     config, overrides = split_words(config, context.args)
     if (config is None) == (resume is None):
         raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
     loaded = load_config(config, overrides) if config is not None else None
+    if dry_run or processes != 1 or json:
+        from podsrl.cli.dry_run import show_plan
+
+        show_plan(loaded, processes, json, is_asked_for=dry_run)
+        return
     folder = resume or out or new_folder(Path(str(config)).stem)
 
-    from podsrl.run.session import read_resumed_config
-    from podsrl.run.session import resume as resume_run
-    from podsrl.run.session import start as start_run
-
-    shown = loaded or read_resumed_config(folder, overrides)
-    with TrainDisplay(shown, plain) as display:
-        if loaded is not None:
-            outcome = start_run(loaded, folder, on_record=display.show, say=display.say)
-        else:
-            outcome = resume_run(folder, overrides, on_record=display.show, say=display.say)
+    outcome = _run(loaded, folder, overrides, plain)
     if outcome == "interrupted":
-        errors.print(f"interrupted; go on with: pods train --resume {folder}", markup=False, soft_wrap=True)
+        again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
+        errors.print(f"interrupted; go on with: {again} --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(130)
-    output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
+    if is_main_process():
+        output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
+
+
+def _run(config: RunConfig | None, folder: Path, overrides: list[str], plain: bool) -> str:
+    """Start (or, without a config, resume) a run and show it; of several processes the first alone shows."""
+    from podsrl.cli.progress import TrainDisplay
+    from podsrl.run.session import read_resumed_config, resume, start
+    from podsrl.scale.processes import LostProcess
+
+    shown = config or read_resumed_config(folder, overrides)
+    try:
+        with TrainDisplay(shown, plain or not is_main_process()) as display:
+            if config is not None:
+                return start(config, folder, on_record=display.show, say=display.say)
+            return resume(folder, overrides, on_record=display.show, say=display.say)
+    except LostProcess as error:
+        if not is_launched():
+            raise
+        if not is_main_process():  # the terminal is for the error of the process that failed
+            errors.print(str(error), markup=False, soft_wrap=True)
+        raise typer.Exit(LOST_EXIT_CODE) from None
 
 
 def pretrain(

@@ -29,18 +29,22 @@ class Outcome:
     start_accuracy: float | None
     best_accuracy: float | None
     last_accuracy: float | None
+    last_accuracy_and_format: float | None
+    """Right and in the wanted form."""
 
 
 def outcome(run: Run) -> Outcome:
     """Sum up a run's length and its held-out accuracy."""
     elapsed = [line["seconds/train_elapsed"] for line in run.steps if "seconds/train_elapsed" in line]
     accuracies = run.accuracy_curve()[1].tolist()
+    both = run.accuracy_curve("accuracy_and_format")[1].tolist()
     return Outcome(
         num_steps=len(run.steps),
         train_seconds=elapsed[-1] if elapsed else None,
         start_accuracy=accuracies[0] if accuracies else None,
         best_accuracy=max(accuracies, default=None),
         last_accuracy=accuracies[-1] if accuracies else None,
+        last_accuracy_and_format=both[-1] if both else None,
     )
 
 

@@ -24,6 +24,7 @@ from podsrl.report import facts
 from podsrl.report.bars import mean_stages, token_ledger
 from podsrl.report.checks import check_run
 from podsrl.report.groups import RecordedGroup
+from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.plots import comparison_figure, headline, run_figures
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.svg import COLOR_VARIABLES, inline_svg
@@ -135,7 +136,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
             style=Markup(_file("report.css")),
             script=Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            comparisons=[(c, _comparison_svg(c, i)) for i, c in enumerate(comparisons)],
+            comparisons=[(c, _comparison_svg(c, i), _beside_paper(c, i)) for i, c in enumerate(comparisons)],
             shown=shown,
             legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
             figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
@@ -149,6 +150,16 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
     return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+
+
+def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Markup, list[Row]] | None:
+    """The setting that a comparison reproduces, its figure and its table; None for any other comparison."""
+    setting = reproduced_setting(comparison.path)
+    if setting is None:
+        return None
+    text = f"our curves over the paper's, setting {setting.name}"
+    drawing = inline_svg(overlay_figure(comparison.path), f"paper-{index}", text)
+    return setting, drawing, rows_beside_paper(comparison, setting)
 
 
 def _environment() -> jinja2.Environment:

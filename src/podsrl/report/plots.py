@@ -88,7 +88,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
         UsageError: a run without the evaluations that the grid asks for.
     """
     data = AccuracyData(
-        curves={arm: [run.accuracy_curve() for run in runs] for arm, runs in comparison.runs.items()},
+        curves={arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()},
         grid=comparison.grid_seconds,
         baseline=comparison.baseline,
         fraction=comparison.fraction,

@@ -55,9 +55,9 @@ class Run:
         """Return a metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
 
-    def accuracy_curve(self) -> tuple[Array, Array]:
-        """Return training seconds and held-out accuracy of every evaluation, [evaluations] float64 each."""
-        names = ("seconds/train_elapsed", "eval/accuracy")
+    def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
+        """Return training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
+        names = ("seconds/train_elapsed", f"eval/{metric}")
         points = np.array([[line.get(name, np.nan) for name in names] for line in self.evaluations]).reshape(-1, 2)
         points = points[np.isfinite(points).all(axis=1)]
         return points[:, 0], points[:, 1]
@@ -81,6 +81,8 @@ class Comparison:
     baseline: str
     fraction: float
     """Of the baseline's best mean accuracy: the target."""
+    metric: str
+    """Which accuracy is compared: `eval/METRIC` of an evaluation."""
     grid_seconds: Array
     seeds: Mapping[str, tuple[int, ...]]
     runs: Mapping[str, tuple[Run, ...]]
@@ -159,6 +161,7 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         path=folder,
         baseline=str(data["baseline"]),
         fraction=float(data["fraction"]),
+        metric=str(data.get("metric", "accuracy")),
         grid_seconds=np.array(data["grid_seconds"], dtype=np.float64),
         seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
         runs={arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()},

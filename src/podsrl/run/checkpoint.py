@@ -16,16 +16,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from podsrl.errors import CheckpointError
-from podsrl.run.models import quiet_bars
 
 MANIFEST = "manifest.json"
 
@@ -43,15 +43,35 @@ class Checkpoint:
     def model(self) -> Path:
         return self.path / "model"
 
-    def optimizer(self) -> dict[str, Tensor]:
-        return load_file(self.path / "optimizer.safetensors")
+    def optimizer(self, convert: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor) -> dict[str, Tensor]:
+        """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only."""
+        with safe_open(self.path / "optimizer.safetensors", framework="pt") as tensors:
+            return {name: convert(name, tensors.get_tensor(name)) for name in tensors.keys()}  # noqa: SIM118
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}"
 
 
 def save_checkpoint(
-    folder: Path, *, model: Any, tokenizer: Any, optimizer: Mapping[str, Tensor], state: Mapping[str, Any], keep: int
+    folder: Path,
+    *,
+    save_model: Callable[[Path], None],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    keep: int,
 ) -> Path:
-    """Write `folder`/step-N for N = state["step"], then remove all but it and the `keep` - 1 before it."""
-    final = folder / f"step-{state['step']:08d}"
+    """Write `folder`/step-N for N = state["step"], then remove all but it and the `keep` - 1 before it.
+
+    Args:
+        folder: of all checkpoints.
+        save_model: writes weights, config and tokenizer into the folder that it is given.
+        optimizer: moments by parameter name.
+        state: plain JSON.
+        keep: checkpoints to keep, ≥ 1.
+    """
+    final = checkpoint_path(folder, state["step"])
     if final.exists():
         if _is_sound(final):
             return final
@@ -59,9 +79,7 @@ def save_checkpoint(
     for abandoned in folder.glob(".step-*.tmp"):
         shutil.rmtree(abandoned)
     temporary = folder / f".{final.name}.tmp"
-    with quiet_bars():
-        model.save_pretrained(temporary / "model")
-    tokenizer.save_pretrained(temporary / "model")
+    save_model(temporary / "model")
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
     (temporary / "state.json").write_text(json.dumps(state, indent=1))
     (temporary / MANIFEST).write_text(json.dumps(_describe_files(temporary), indent=1))
@@ -89,10 +107,15 @@ def load_newest(folder: Path) -> Checkpoint | None:
         except CheckpointError as error:
             damaged.append(str(error))
             continue
-        return Checkpoint(path, json.loads((path / "state.json").read_text()), tuple(damaged))
+        return open_checkpoint(path, damaged)
     if damaged:
         raise CheckpointError("no usable checkpoint: " + "; ".join(damaged))
     return None
+
+
+def open_checkpoint(path: Path, damaged: Sequence[str] = ()) -> Checkpoint:
+    """A checkpoint that has been verified; `damaged` as in `Checkpoint`."""
+    return Checkpoint(path, json.loads((path / "state.json").read_text()), tuple(damaged))
 
 
 def verify(path: Path) -> None:

@@ -27,7 +27,7 @@ class StageClock:
         finally:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
-            self.seconds[name] += time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def total(self) -> float:
         """Seconds since the clock was made, stages and all between them."""

@@ -3,7 +3,8 @@
     COMPARE/compare.toml          what is compared
             runs/ARM-seedS/       a run folder each (run/folder.py)
             compare.json          the result (run/measure.py)
-Every run is a process of its own (`pods train`), so that arms share nothing; at most `jobs` at a time. Runs that are
+Every run is a process of its own (`pods train`, or `pods launch` with several), so that arms share nothing; at most
+`jobs` at a time. Runs that are
 finished stay, unfinished ones are resumed: a comparison that was stopped goes on.
 """
 
@@ -111,13 +112,14 @@ def open_folder(config: CompareConfig, folder: Path) -> None:
     write_atomically(path, text)
 
 
-def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None]) -> bool:
+def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], num_processes: int = 1) -> bool:
     """Run what is not finished yet.
 
     Args:
         members: from `plan`.
-        jobs: processes at a time.
+        jobs: runs at a time.
         on_tick: called a few times a second, to redraw.
+        num_processes: that share each run.
 
     Returns:
         True when all are finished, False when Ctrl-C came (the runs then saved themselves).
@@ -132,7 +134,7 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None]) -
             while waiting or running:
                 while waiting and len(running) < jobs:
                     member = waiting.pop(0)
-                    running[member] = _spawn(member)
+                    running[member] = _spawn(member, num_processes)
                 time.sleep(0.5)
                 on_tick()
                 for member, process in list(running.items()):
@@ -178,9 +180,10 @@ def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
     return build(RunConfig, {**tree, "seed": seed}, f"of arm {arm!r}")
 
 
-def _spawn(member: Member) -> subprocess.Popen[bytes]:
+def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
     """A new session of its own, so that Ctrl-C reaches it once, from here."""
-    command = [sys.executable, "-P", "-m", "podsrl.cli", "train", "--plain"]
+    verb = ["train"] if num_processes == 1 else ["launch", "--processes", str(num_processes)]
+    command = [sys.executable, "-P", "-m", "podsrl.cli", *verb, "--plain"]
     if (member.path / "config.toml").exists():
         command += ["--resume", str(member.path)]
     else:

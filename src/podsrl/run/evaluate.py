@@ -1,4 +1,4 @@
-"""Held-out accuracy by sampling: the mean over questions and over samples a question (pass@1)."""
+"""Held-out accuracy by sampling, within a run. `run/evaluator.py` does the same for a model alone."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from podsrl.generate import Sampling
+from podsrl.run.accuracy import Accuracy, accuracy_metrics, accuracy_of
+from podsrl.run.evaluator import eval_sampling, request_id
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """One evaluation."""
 
     step: int
-    accuracy: float
-    """Share of right answers, 0 .. 1; an invalid rollout counts as wrong."""
-    reward: float | None
-    """Mean reward of the valid rollouts; None where there is none."""
-    num_samples: int
-    """Completions judged."""
-    num_invalid: int
-    """Completions without a usable reward."""
+    """Steps done before it."""
+    result: Accuracy
     train_elapsed_seconds: float
     """Training seconds before it."""
     seconds: float
@@ -33,10 +28,7 @@ class Evaluation:
         """The line in `metrics.jsonl`."""
         return {
             "step": self.step,
-            "eval/accuracy": self.accuracy,
-            "eval/reward": self.reward,
-            "eval/num_samples": self.num_samples,
-            "eval/num_invalid": self.num_invalid,
+            **accuracy_metrics(self.result),
             "seconds/train_elapsed": self.train_elapsed_seconds,
             "seconds/eval": self.seconds,
         }
@@ -49,24 +41,13 @@ def evaluate(trainer: Trainer) -> Evaluation:
     """
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
-    options, tasks = trainer.config.eval, trainer.tasks.eval
-    sampling = Sampling(
-        temperature=options.temperature,
-        top_p=options.top_p,
-        max_new_tokens=trainer.config.rollouts.max_new_tokens,
-        stop_token_ids=trainer.stop_token_ids,
-        stop_strings=trainer.config.rollouts.stop_strings,
-    )
-    ids = [f"eval/{i}/{task.id}" for i, task in enumerate(tasks)]
-    groups = trainer.score(tasks, trainer.complete(ids, tasks, options.num_samples, sampling))
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    rewards = [rollout.reward for rollout in rollouts if rollout.is_valid]
+    tasks = trainer.tasks.eval
+    ids = [request_id(place, task.id) for place, task in enumerate(tasks)]
+    sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
+    groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling)
     return Evaluation(
         step=trainer.progress.step,
-        accuracy=sum(rollout.is_correct for rollout in rollouts) / len(rollouts),
-        reward=sum(rewards) / len(rewards) if rewards else None,
-        num_samples=len(rollouts),
-        num_invalid=len(rollouts) - len(rewards),
+        result=accuracy_of(groups),
         train_elapsed_seconds=trainer.progress.train_seconds,
         seconds=time.perf_counter() - start,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from podsrl.errors import PodsError
@@ -12,7 +13,7 @@ from podsrl.generate import EngineStats
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.metrics import group_record, seconds_metrics, step_metrics
+from podsrl.run.metrics import gather_load, group_record, seconds_metrics, step_metrics
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 
@@ -39,13 +40,11 @@ class Schedule:
 def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
     """One step, whole. Returns its metrics, which it also appends to the folder's log."""
     clock = StageClock(trainer.model.device)
-    seed_globals(trainer.config.seed, trainer.progress.step)
+    seed_globals(trainer.config.seed, trainer.progress.step, rank=trainer.processes.rank)
     trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()  # evaluation's own do not count
     with clock.stage("generate"):
         tasks = trainer.next_tasks()
-        completions = trainer.generate(tasks)
-    with clock.stage("score"):
-        groups = trainer.score(tasks, completions)
+    groups = trainer.sample(tasks, stage=clock.stage)
     with clock.stage("select"):
         selections = trainer.choose(groups)
         advantages = trainer.advantages(groups, selections)
@@ -62,17 +61,17 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
             selections,
             stats,
             grad_norm,
+            num_chunks=trainer.config.select.num_chunks,
             num_skipped_updates=trainer.updater.optimizer.num_skipped_steps,
-            engine_stats=trainer.engine.stats,
-            peak_generate_bytes=trainer.engine.peak_kv_bytes,
-            peak_update_bytes=trainer.updater.peak_bytes(),
+            weights_digest=trainer.weights_digest,
+            load=gather_load(trainer),
         )
         if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
             for i in range(min(trainer.config.record.num_groups, len(groups))):
                 folder.append(
                     "groups.jsonl", group_record(trainer.progress.step, groups[i], selections[i], advantages[i])
                 )
-    total = clock.total()
+    total = trainer.processes.broadcast(clock.total())  # process 0's clock decides when a run evaluates and ends
     trainer.add_seconds(total)
     metrics |= seconds_metrics(clock.seconds, total, trainer.progress.train_seconds)
     if folder is not None:
@@ -82,7 +81,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
 
 def train(
     trainer: Trainer,
-    folder: RunFolder,
+    folder: RunFolder | None,
     schedule: Schedule,
     *,
     on_record: Callable[[Json], None],
@@ -92,23 +91,25 @@ def train(
 
     Args:
         trainer: new, or loaded from a checkpoint.
-        folder: where logs and checkpoints go.
+        folder: where logs and checkpoints go; None on all processes but the first.
         schedule: new, or loaded.
         on_record: called with every line that goes into `metrics.jsonl`.
-        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint.
+        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
     """
     last_save, num_empty = time.monotonic(), 0
     _evaluate_if_due(trainer, folder, schedule, on_record)
     while not _is_done(trainer):
-        if should_stop():
+        if trainer.processes.broadcast(should_stop()):
             _save(trainer, folder, schedule)
             return "interrupted"
         record = training_step(trainer, folder)
         on_record(record)
-        num_empty = num_empty + 1 if record["groups/invalid"] == trainer.config.rollouts.num_prompts else 0
+        num_groups = trainer.config.rollouts.num_prompts * trainer.config.select.num_chunks
+        num_empty = num_empty + 1 if record["groups/invalid"] == num_groups else 0
         _evaluate_if_due(trainer, folder, schedule, on_record)
         options = trainer.config.checkpoint
         by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds
+        by_time = trainer.processes.broadcast(by_time)
         if by_time or _is_due(options.every_steps, trainer.progress.step) or num_empty == MAX_EMPTY_STEPS:
             _save(trainer, folder, schedule)
             last_save = time.monotonic()
@@ -122,7 +123,7 @@ def train(
 
 
 def _evaluate_if_due(
-    trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None]
+    trainer: Trainer, folder: RunFolder | None, schedule: Schedule, on_record: Callable[[Json], None]
 ) -> None:
     """At the start, at the end, and each time the config's seconds or steps have passed; once a step at most."""
     options, progress = trainer.config.eval, trainer.progress
@@ -131,7 +132,8 @@ def _evaluate_if_due(
     if progress.step == schedule.last_eval_step or not (by_time or by_steps or progress.step == 0 or _is_done(trainer)):
         return
     record = evaluate(trainer).to_json()
-    folder.append("metrics.jsonl", record)
+    if folder is not None:
+        folder.append("metrics.jsonl", record)
     on_record(record)
     schedule.last_eval_step = progress.step
     if options.every_seconds > 0:
@@ -147,7 +149,10 @@ def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _save(trainer: Trainer, folder: RunFolder, schedule: Schedule) -> None:
+def _save(trainer: Trainer, folder: RunFolder | None, schedule: Schedule) -> None:
+    if folder is None:
+        trainer.save(Path(), {})  # gives its share of the weights, and writes nothing
+        return
     extra = {
         "schedule": {"last_eval_step": schedule.last_eval_step, "next_eval_seconds": schedule.next_eval_seconds},
         "log_bytes": folder.log_sizes(),

@@ -25,11 +25,12 @@ Json = dict[str, Any]
 def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
     """Compute the result of a comparison and write it to `folder`/compare.json."""
     logs = {arm: [read_lines(m.path / "metrics.jsonl") for m in _of(arm, members)] for arm in config.arms}
-    curves = {arm: [_curve(log) for log in logs[arm]] for arm in config.arms}
+    curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
     grid = common_grid([curve for runs in curves.values() for curve in runs])
     result: Json = {
         "baseline": config.baseline,
         "fraction": config.fraction,
+        "metric": config.metric,
         "seconds": members[0].config.stop.seconds,
         "jobs": config.jobs,
         "hardware": "; ".join(sorted({_hardware(member) for member in members})),
@@ -64,9 +65,9 @@ def _of(arm: str, members: Sequence[Member]) -> list[Member]:
     return sorted((member for member in members if member.arm == arm), key=lambda member: member.seed)
 
 
-def _curve(log: Sequence[Json]) -> tuple[list[float], list[float]]:
+def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
     evaluations = [line for line in log if "eval/accuracy" in line]
-    return [line["seconds/train_elapsed"] for line in evaluations], [line["eval/accuracy"] for line in evaluations]
+    return [line["seconds/train_elapsed"] for line in evaluations], [line[f"eval/{metric}"] for line in evaluations]
 
 
 def _speedup(base: Sequence[Curve], runs: Sequence[Curve], grid: npt.NDArray[np.float64], fraction: float) -> Json:

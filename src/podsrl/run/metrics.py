@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from podsrl.generate import EngineStats
-from podsrl.run.trainer import Progress
+from podsrl.run.progress import Progress
+from podsrl.run.trainer import Trainer
 from podsrl.types import Group, Selection
 from podsrl.update import UpdateStats
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a step asked of the machine: tokens of all processes, memory of the one that needed most."""
+
+    num_forwarded: int
+    num_reread: int
+    peak_generate_bytes: int
+    peak_update_bytes: int | None
+
+
+def gather_load(trainer: Trainer) -> Load:
+    """Of all processes since the step's start; all call it."""
+    stats, engine = trainer.engine.stats, trainer.engine
+    own = (stats.forwarded, stats.reread_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes())
+    forwarded, reread, generate_bytes, update_bytes = zip(*trainer.processes.gather(own), strict=True)
+    return Load(
+        num_forwarded=sum(forwarded),
+        num_reread=sum(reread),
+        peak_generate_bytes=max(generate_bytes),
+        peak_update_bytes=None if update_bytes[0] is None else max(update_bytes),
+    )
 
 
 def step_metrics(
@@ -24,10 +48,10 @@ def step_metrics(
     stats: UpdateStats,
     grad_norm: float,
     *,
+    num_chunks: int,
     num_skipped_updates: int,
-    engine_stats: EngineStats,
-    peak_generate_bytes: int,
-    peak_update_bytes: int | None,
+    weights_digest: str,
+    load: Load,
 ) -> Json:
     """All metrics of a step but its seconds.
 
@@ -37,10 +61,10 @@ def step_metrics(
         selections: P selections, same order.
         stats: of the update.
         grad_norm: before clipping; written as null where it is not finite (no JSON number is).
+        num_chunks: groups that share a prompt, neighbours of each other.
         num_skipped_updates: of the whole run, given up because the gradient was not finite.
-        engine_stats: counted since the step's start.
-        peak_generate_bytes: keys and values held at most.
-        peak_update_bytes: GPU memory at most during the update; None on a CPU.
+        weights_digest: of the weights that the generator samples from in the next step.
+        load: counted since the step's start.
     """
     reward_all = [np.array([r.reward for r in group.rollouts if r.is_valid]) for group in groups]
     reward_kept = [np.array([g.rollouts[k].reward for k in s.kept]) for g, s in zip(groups, selections, strict=True)]
@@ -50,7 +74,7 @@ def step_metrics(
     metrics = {
         "step": progress.step,
         "version": progress.version,
-        **_token_counts(groups, length_all, length_kept, stats, engine_stats),
+        **_token_counts(groups[::num_chunks], length_all, length_kept, stats, load),
         "reward/all": _mean(np.concatenate(reward_all)),
         "reward/kept": _mean(np.concatenate(reward_kept)),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
@@ -70,8 +94,9 @@ def step_metrics(
         "clip_fraction": stats.clip_fraction,
         "logprob_gap": stats.logprob_gap,
         "updates/skipped": num_skipped_updates,
-        "memory/peak_generate_bytes": peak_generate_bytes,
-        "memory/peak_update_bytes": peak_update_bytes,
+        "sync/weights_digest": weights_digest,
+        "memory/peak_generate_bytes": load.peak_generate_bytes,
+        "memory/peak_update_bytes": load.peak_update_bytes,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
 
@@ -81,14 +106,14 @@ def _token_counts(
     length_all: np.ndarray[Any, Any],
     length_kept: np.ndarray[Any, Any],
     stats: UpdateStats,
-    engine_stats: EngineStats,
+    load: Load,
 ) -> Json:
-    """What was read, made, trained on and left."""
+    """What was read, made, trained on and left; `groups` has each prompt once."""
     return {
         "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
         "tokens/generated": int(length_all.sum()),
-        "tokens/forwarded": engine_stats.forwarded,
-        "tokens/reread": engine_stats.reread_tokens,
+        "tokens/forwarded": load.num_forwarded,
+        "tokens/reread": load.num_reread,
         "tokens/trained": stats.num_trained_tokens,
         "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
         "tokens/discarded": int(length_all.sum() - length_kept.sum()),

@@ -1,11 +1,12 @@
 """What a config names, checked before the weights are read: rule, loss, rewards, tasks, tokenizer, prompts.
 
-In: a `RunConfig`. Out: `Parts`, with the longest prompt and the warnings a person should see.
+In: a `RunConfig`. Out: `Parts`, with the questions whose prompts fit and the warnings a person should see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.stop import StopStrings
-from podsrl.run.models import load_tokenizer, prompt_ids
+from podsrl.policy import check_model_options, load_tokenizer
+from podsrl.run.fit import fit_prompts
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.tasks import TaskSet, load_tasks
@@ -23,8 +25,6 @@ from podsrl.update import resolve_loss
 
 SPLIT_SEED = 0
 """Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
-MAX_CHECKED_PROMPTS = 20_000
-"""Of a larger set an even sample of the prompts is checked before training; the rest as it comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,42 +36,95 @@ class Parts:
     """A key of `podsrl.update.NORMALIZERS`."""
     loss: Mapping[str, Any]
     """Keyword arguments of `podsrl.update.policy_loss`."""
+    rewards: Mapping[str, float]
+    """Reward function -> weight: the config's, else the task set's."""
+    correct: str
+    """Which reward function decides what accuracy counts."""
+    format: str | None
+    """Which one decides whether an answer has the wanted form."""
     scorer: Scorer
+    """Made of these three. Holds worker processes: close it, or the parts."""
     tasks: TaskSet
+    """Without the questions whose prompts are too long."""
     tokenizer: Any
     longest_prompt: int
     """Tokens."""
+    num_dropped_train: int
+    """Training questions left out because their prompts are too long."""
+    num_dropped_eval: int
+    """Held-out questions left out for that reason."""
     warnings: tuple[str, ...]
 
+    def close(self) -> None:
+        """End the scorer's worker processes."""
+        self.scorer.close()
 
-def prepare(config: RunConfig, tokenizer: Any = None) -> Parts:
+
+def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True) -> Parts:
     """Resolve and check.
 
     Args:
         config: of a run.
         tokenizer: an already loaded one instead of `config.model`'s.
+        is_trained: False, to evaluate only: the training side is not read, and may be empty.
 
     Raises:
         UsageError: a name that does not exist, or parts that do not fit together or to the data.
     """
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
+    check_model_options(config, has_model=tokenizer is not None)
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)
-    scorer, tasks = Scorer(config.task.rewards, config.task.correct), _load_tasks(config)
-    warnings = [*scorer.probe(tasks.train[0]), *_filter_warning(config)]
-    tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
-    if config.rollouts.stop_strings:
-        StopStrings(tokenizer, config.rollouts.stop_strings)
+    tasks = _load_tasks(config)
+    if is_trained and not tasks.train:
+        raise UsageError(
+            f"task.name = '{config.task.name}': the data found has no training questions, so it can only be "
+            "evaluated on; set task.path to a folder that has train.jsonl too, or to another set"
+        )
+    rewards, correct, format = _resolve_rewards(config, tasks)
+    with ExitStack() as on_error:
+        scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
+        # Its workers, where there are any, start now and are ready by the time the prompts are tokenised.
+        probed = scorer.probe((tasks.train if is_trained else tasks.eval)[0])
+        tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
+        if config.rollouts.stop_strings:
+            StopStrings(tokenizer, config.rollouts.stop_strings)
+        fitted = fit_prompts(tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
+        on_error.pop_all()
     return Parts(
         rule=rule,
         advantage=advantage,
         loss=loss,
+        rewards=rewards,
+        correct=correct,
+        format=format,
         scorer=scorer,
-        tasks=tasks,
+        tasks=fitted.tasks,
         tokenizer=tokenizer,
-        longest_prompt=_longest_prompt(config, tasks, tokenizer),
-        warnings=tuple(warnings),
+        longest_prompt=fitted.longest_prompt,
+        num_dropped_train=fitted.num_dropped_train,
+        num_dropped_eval=fitted.num_dropped_eval,
+        warnings=(*probed, *_filter_warning(config), *tasks.notes, *fitted.notes),
+    )
+
+
+def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, format: str | None) -> Scorer:
+    return Scorer(
+        rewards,
+        correct,
+        format=format,
+        workers=config.task.reward_workers,
+        timeout_seconds=config.task.reward_timeout_seconds,
+    )
+
+
+def _resolve_rewards(config: RunConfig, tasks: TaskSet) -> tuple[Mapping[str, float], str, str | None]:
+    task = config.task
+    return (
+        task.rewards if task.rewards is not None else tasks.rewards,
+        task.correct if task.correct is not None else tasks.correct,
+        task.format if task.format is not None else tasks.format,
     )
 
 
@@ -105,9 +158,14 @@ def _load_tasks(config: RunConfig) -> TaskSet:
     return load_tasks(
         task.name,
         path=task.path,
+        subset=task.subset,
+        train_split=task.train_split,
+        eval_split=task.eval_split,
         prompt_column=task.prompt_column,
         answer_column=task.answer_column,
         digits=task.digits,
+        chat=task.chat,
+        system_prompt=task.system_prompt,
         num_eval=task.num_eval,
         seed=SPLIT_SEED,
     )
@@ -123,10 +181,3 @@ def _filter_warning(config: RunConfig) -> list[str]:
         f"{', '.join(active)}: rollouts are sampled from a filtered distribution and trained on the whole one, so "
         "ratios start below 1 and logprob_gap is not 0; clipping may drop tokens from the first step on"
     ]
-
-
-def _longest_prompt(config: RunConfig, tasks: TaskSet, tokenizer: Any) -> int:
-    limit, train = config.rollouts.max_prompt_tokens, tasks.train
-    stride = -(-len(train) // MAX_CHECKED_PROMPTS)
-    checked = (*(train[i] for i in range(0, len(train), stride)), *tasks.eval)
-    return max(len(prompt_ids(tokenizer, task, limit)) for task in checked)

@@ -24,7 +24,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from podsrl.config.load import dump
 from podsrl.config.schema import ModelConfig, PretrainConfig
 from podsrl.errors import UsageError
-from podsrl.run.models import load_model, load_tokenizer, quiet_bars
+from podsrl.policy import load_model, load_tokenizer, quiet_bars
 from podsrl.run.threads import configure_threads
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.checkpoint import load_newest
+from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
 from podsrl.run.folder import RunFolder, write_atomically
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.trainer import CHANGEABLE, Trainer
+from podsrl.scale.processes import Processes, join_processes
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -31,12 +32,16 @@ def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], s
     Raises:
         UsageError: something is wrong with the config, or a run is in `path` already. Nothing was written then.
     """
-    folder = RunFolder(path)
-    folder.check_is_free()
-    trainer = Trainer(config)
-    folder.create(dump(config))
-    with folder.lock():
-        return _run(trainer, folder, Schedule(), on_record, say)
+    processes = join_processes(config.model.device, config.scale.timeout_seconds)
+    with processes.watching():
+        folder = RunFolder(path) if processes.is_main else None
+        if folder is not None:
+            folder.check_is_free()
+        trainer = Trainer(config, processes=processes)
+        if folder is not None:
+            folder.create(dump(config))
+        with _locked(folder):
+            return _run(trainer, folder, Schedule(), on_record, say)
 
 
 def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], None], say: Say) -> Outcome:
@@ -44,34 +49,49 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
 
     Args:
         path: a run's folder.
-        overrides: may change `stop`, `checkpoint` and `record`, nothing else.
+        overrides: may change `stop`, `checkpoint`, `record` and `scale`, nothing else.
 
     Raises:
         UsageError: no run is there, or an override would change the numbers.
         CheckpointError: there are checkpoints, and all are damaged.
     """
-    folder = RunFolder(path)
     config = read_resumed_config(path, overrides)
-    with folder.lock():
-        return _resume(config, folder, on_record, say)
+    processes = join_processes(config.model.device, config.scale.timeout_seconds)
+    with processes.watching():
+        folder = RunFolder(path) if processes.is_main else None
+        with _locked(folder):
+            checkpoint = _newest_checkpoint(RunFolder(path).checkpoints, processes)
+            for line in checkpoint.damaged if checkpoint else ():
+                say(f"warning: {line}; going on from the checkpoint before it")
+            trainer, schedule = Trainer(config, processes=processes), Schedule()
+            if checkpoint is not None:
+                trainer.load(checkpoint)
+                schedule = Schedule(**checkpoint.state["schedule"])
+            if folder is not None:
+                _rewind(folder, config, checkpoint)
+            say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
+            return _run(trainer, folder, schedule, on_record, say)
 
 
-def _resume(config: RunConfig, folder: RunFolder, on_record: Callable[[Json], None], say: Say) -> Outcome:
-    checkpoint = load_newest(folder.checkpoints)
-    for line in checkpoint.damaged if checkpoint else ():
-        say(f"warning: {line}; going on from the checkpoint before it")
-    trainer, schedule = Trainer(config), Schedule()
+def _newest_checkpoint(checkpoints: Path, processes: Processes) -> Checkpoint | None:
+    """Process 0 verifies, and all take the one that it found sound."""
+    if processes.is_main:
+        found = load_newest(checkpoints)
+        processes.broadcast(found.path.name if found else None)
+        return found
+    name = processes.broadcast(None)
+    return None if name is None else open_checkpoint(checkpoints / name)
+
+
+def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None) -> None:
     folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
-    if checkpoint is None:
-        say("no checkpoint yet: starting over")
-        folder.rewind_logs({})
-    else:
-        trainer.load(checkpoint)
-        schedule = Schedule(**checkpoint.state["schedule"])
-        folder.rewind_logs(checkpoint.state["log_bytes"])
-        say(f"resumed {checkpoint.path.name}")
+    folder.rewind_logs(checkpoint.state["log_bytes"] if checkpoint else {})
     write_atomically(folder.config, dump(config))
-    return _run(trainer, folder, schedule, on_record, say)
+
+
+def _locked(folder: RunFolder | None) -> AbstractContextManager[None]:
+    """Process 0 holds the folder for all."""
+    return nullcontext() if folder is None else folder.lock()
 
 
 def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
@@ -91,21 +111,24 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
     if forbidden:
         raise UsageError(
             f"--resume {folder.path}: these would change the run's numbers: {', '.join(forbidden)}; "
-            "drop them, or start a new run (only stop, checkpoint and record may change)"
+            "drop them, or start a new run (only stop, checkpoint, record and scale may change)"
         )
     return new
 
 
 def _run(
-    trainer: Trainer, folder: RunFolder, schedule: Schedule, on_record: Callable[[Json], None], say: Say
+    trainer: Trainer, folder: RunFolder | None, schedule: Schedule, on_record: Callable[[Json], None], say: Say
 ) -> Outcome:
     say(trainer.threads)
+    if not trainer.processes.is_alone:
+        say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")
+    say(f"model: {trainer.policy.description}")
     say(f"generation: {trainer.generation}")
     for warning in trainer.parts.warnings:
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)
-    if outcome == "finished":
+    if outcome == "finished" and folder is not None:
         progress = trainer.progress
         result = {
             "step": progress.step,
@@ -113,6 +136,7 @@ def _run(
             "hardware": hardware_line(),
         }
         write_atomically(folder.finished, json.dumps(result))
+    trainer.close()
     return outcome
 
 

@@ -28,9 +28,12 @@ def derive(seed: int, name: str, step: int = 0) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def seed_globals(seed: int, step: int, name: str = "update") -> None:
-    """Reset the global generators at the start of a step or evaluation: code which uses them resumes exactly."""
-    value = derive(seed, name, step)
+def seed_globals(seed: int, step: int, name: str = "update", rank: int = 0) -> None:
+    """Reset the global generators at the start of a step or evaluation: code which uses them resumes exactly.
+
+    Processes that share a run have different rows, and so a stream each.
+    """
+    value = derive(seed, f"{name}{rank or ''}", step)
     random.seed(value)
     np.random.seed(value % 2**32)
     torch.manual_seed(value)

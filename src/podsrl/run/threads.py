@@ -17,17 +17,20 @@ def set_waiting_policy() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def configure_threads(threads: int, num_parameters: int) -> str:
+def configure_threads(threads: int, num_parameters: int, num_processes: int = 1) -> str:
     """Set torch's threads and say what was set.
 
     Args:
-        threads: wanted number; 0 chooses one for a small model and one a usable core for a large one.
+        threads: wanted number a process; 0 chooses one for a small model, and for a large one its share of the usable
+            cores.
         num_parameters: of the model.
+        num_processes: of the run on this machine, which share its cores.
     """
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = threads or (1 if num_parameters < SMALL_MODEL_PARAMETERS else cores)
+    chosen = threads or (1 if num_parameters < SMALL_MODEL_PARAMETERS else max(1, cores // num_processes))
     torch.set_num_threads(chosen)
     policy = os.environ.get("OMP_WAIT_POLICY", "the library's own")
-    return f"{chosen} of {cores} CPU threads, OpenMP waiting policy {policy}"
+    each = f" in each of {num_processes} processes" if num_processes > 1 else ""
+    return f"{chosen} of {cores} CPU threads{each}, OpenMP waiting policy {policy}"

@@ -8,13 +8,15 @@
     sync              new weights -> generator
     save / load       checkpoints
 
-`run/loop.py` says in which order. Nothing here prints or writes metrics.
+`run/loop.py` says in which order. Nothing here prints or writes metrics. With several processes all call the same
+verbs: each generates and trains its own share, and all see the same groups, selections and numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,50 +26,37 @@ from torch import Tensor
 from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Generator, Request, Sampling
-from podsrl.run.checkpoint import Checkpoint, save_checkpoint
-from podsrl.run.models import load_model, prompt_ids
+from podsrl.generate import Generator, Sampling
+from podsrl.policy import load_policy
+from podsrl.run.ask import Asker, Stage
+from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
+from podsrl.run.checks import check_processes, check_window
 from podsrl.run.prepare import prepare
+from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.streams import derive, selection_generator
 from podsrl.run.threads import configure_threads
+from podsrl.run.wiring import (
+    describe_generation,
+    generator_model,
+    new_engine,
+    new_updater,
+    stop_token_ids,
+    train_sampling,
+)
+from podsrl.scale.gradients import sum_gradients
+from podsrl.scale.processes import Processes, join_processes
+from podsrl.scale.shard import collect, is_sharded, shard_moment, whole, write_shard
+from podsrl.scale.share import share_groups
+from podsrl.scale.update import forward_backward
+from podsrl.select.chunks import split_groups
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
 from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
-from podsrl.update import Batch, Updater, UpdateStats, batch_advantages, make_batch
+from podsrl.update import Batch, UpdateStats, batch_advantages, make_batch
 
-NO_UPDATE = UpdateStats(
-    loss=0.0,
-    entropy=0.0,
-    kl=None,
-    clip_fraction=0.0,
-    logprob_gap=0.0,
-    ratio_max=0.0,
-    num_sequences=0,
-    num_tokens=0,
-    num_trained_rows=0,
-    num_trained_tokens=0,
-    num_micro_batches=0,
-)
-"""Of a step in which no group had two valid rollouts."""
-
-MAX_REMEMBERED_PROMPTS = 4096
-CHANGEABLE = ("stop.", "checkpoint.", "record.")
+CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run stands; the part of a checkpoint that is not a tensor."""
-
-    step: int = 0
-    """Steps done."""
-    version: int = 0
-    """Optimizer steps that have changed the weights."""
-    data_position: int = 0
-    """Tasks drawn from the data stream so far."""
-    train_seconds: float = 0.0
-    """Seconds of all steps; evaluation and checkpoints are not in it."""
 
 
 class Trainer:
@@ -76,6 +65,7 @@ class Trainer:
     Args:
         config: what to train and how.
         model, tokenizer: already loaded ones instead of `config.model`.
+        processes: that share the run; by default those that the environment names (torchrun, `pods launch`).
 
     Raises:
         UsageError: anything in the config that does not fit together, or does not fit the data or the model.
@@ -89,34 +79,30 @@ class Trainer:
         >>> grad_norm = trainer.optim_step()                            # doctest: +SKIP
     """
 
-    def __init__(self, config: RunConfig, *, model: Any = None, tokenizer: Any = None) -> None:
+    def __init__(
+        self, config: RunConfig, *, model: Any = None, tokenizer: Any = None, processes: Processes | None = None
+    ) -> None:
         self.config = config
+        self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
+        check_processes(config, self.processes.num_processes)
         self.progress = Progress()
         self.parts = prepare(config, tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
-        self.model = model if model is not None else load_model(config.model)
-        self._prompt_ids: dict[str, tuple[int, ...]] = {}
-        self._check_vocabulary()
-        self._check_window()
-        self.threads = configure_threads(config.threads, self.model.num_parameters())
-        engine = Engine(
-            self.model,
-            num_slots=config.rollouts.num_slots or None,
-            kv_cache_bytes=config.rollouts.kv_cache_bytes or None,
-            scheduler=config.rollouts.scheduler,
-            seed=derive(config.seed, "sampling"),
-            tokenizer=self.tokenizer,
+        self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
+        self.model = self.policy.model
+        """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
+        check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
+        self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
+        self._is_sharded = is_sharded(config.scale.strategy, self.processes)
+        engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer)
+        self.generation = describe_generation(
+            engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )
-        longest = (0,) * self.parts.longest_prompt
-        num_rollouts, sampling = config.rollouts.num_rollouts, self.sampling
-        memory = engine.plan(
-            Request(str(i), longest, num_rollouts, sampling) for i in range(config.rollouts.num_prompts)
-        )
-        step = "hand-written decode step" if engine.forward.name == "fast" else "the model's own forward"
-        self.generation = f"{step}; {memory}"
         """Which decode step runs, and how a step's rollouts share the key-value memory."""
-        self.engine: Generator = engine
-        self.updater = self._new_updater()
+        self._asker = Asker(engine, self.scorer, self.tokenizer, self.processes)
+        self.updater = new_updater(config, self.policy, self.parts, self.processes)
+        self.weights_digest = ""
+        """Of the weights that the engine samples from, since the last `sync`."""
 
     # --- the verbs, in the order of a step ---
 
@@ -130,40 +116,31 @@ class Trainer:
         )
         return [self.tasks.train[i] for i in indices]
 
+    def sample(self, tasks: Sequence[Task], *, stage: Stage = nullcontext) -> list[Group]:
+        """Generate and score `num_rollouts` rollouts a task: one group a task, or `select.num_chunks` smaller ones."""
+        num_rollouts = self.config.rollouts.num_rollouts
+        groups = self._asker.answer(self._group_ids(tasks), tasks, num_rollouts, self.sampling, stage=stage)
+        return split_groups(groups, self.config.select.num_chunks)
+
+    def answer(self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling) -> list[Group]:
+        """Generate and score any tasks with any sampling (see `Asker.answer`): one group a task, in their order."""
+        return self._asker.answer(ids, tasks, num_rollouts, sampling)
+
     def generate(self, tasks: Sequence[Task]) -> list[list[Completion]]:
-        """`num_rollouts` completions for each task, in the order of their index."""
-        ids = [self._group_id(i, t) for i, t in enumerate(tasks)]
-        return self.complete(ids, tasks, self.config.rollouts.num_rollouts, self.sampling)
+        """`num_rollouts` completions for each task, in the order of their index; by this process alone."""
+        return self.complete(self._group_ids(tasks), tasks, self.config.rollouts.num_rollouts, self.sampling)
 
     def complete(
         self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling
     ) -> list[list[Completion]]:
-        """Completions of any tasks with any sampling: one list a task, in the order of their index."""
-        requests = [Request(i, self.prompt_ids(t), num_rollouts, sampling) for i, t in zip(ids, tasks, strict=True)]
-        found: dict[str, list[Completion]] = {request.id: [] for request in requests}
-        for completion in self.engine.generate(requests):
-            found[completion.request_id].append(completion)
-        return [sorted(found[request.id], key=lambda completion: completion.index) for request in requests]
-
-    def score(self, tasks: Sequence[Task], completions: Sequence[Sequence[Completion]]) -> list[Group]:
-        """Completions -> groups of rollouts with rewards."""
-        distinct = list({completion.token_ids: None for group in completions for completion in group})
-        texts = dict(zip(distinct, self.tokenizer.batch_decode(distinct, skip_special_tokens=True), strict=True))
-        texts_PG = [[texts[completion.token_ids] for completion in group] for group in completions]
-        rollouts = self.scorer.score(tasks, completions, texts_PG)
-        return [
-            Group(id=group[0].completion.request_id, task=task, prompt_ids=self.prompt_ids(task), rollouts=tuple(group))
-            for task, group in zip(tasks, rollouts, strict=True)
-        ]
-
-    def sample(self, tasks: Sequence[Task]) -> list[Group]:
-        """Generate and score."""
-        return self.score(tasks, self.generate(tasks))
+        """Completions of any tasks with any sampling; by this process alone."""
+        return self._asker.complete(ids, tasks, num_rollouts, sampling)
 
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
         generator = selection_generator(self.config.seed, self.progress.step)
-        return select_groups(groups, self.parts.rule, self.config.select.num_kept, generator=generator)
+        num_kept = self.config.select.num_kept // self.config.select.num_chunks
+        return select_groups(groups, self.parts.rule, num_kept, generator=generator)
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
@@ -174,24 +151,30 @@ class Trainer:
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Batch | None:
-        """The kept rollouts of all groups, as tensors on the model's device; None where no group kept any."""
-        pairs = [(g, g.rollouts[k].completion) for g, s in zip(groups, selections, strict=True) for k in s.kept]
-        if not pairs:
+        """The kept rollouts as tensors on the model's device; None where no group kept any.
+
+        With several processes: of whole groups, so that every process has about as many tokens to train on.
+        """
+        if not any(selection.kept for selection in selections):
             return None
+        own = self._own_groups(groups, selections, advantages)
+        pairs = [(groups[i], groups[i].rollouts[k].completion) for i in own for k in selections[i].kept]
         batch = make_batch(
             [group.prompt_ids for group, _ in pairs],
             [completion for _, completion in pairs],
-            torch.cat(list(advantages)),
+            torch.cat([torch.empty(0), *(advantages[i] for i in own)]),
             pad_token_id=self.tokenizer.pad_token_id,
         )
-        return batch.to(self.model.device)
+        return batch.to(self.policy.device)
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
-        """Gradients of the whole batch, cut into micro-batches by token budget."""
-        return self.updater.forward_backward(batch)
+        """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""
+        return forward_backward(self.updater, batch, self.processes, is_sharded=self._is_sharded)
 
     def optim_step(self) -> float:
         """One optimizer step; returns the gradient norm before clipping."""
+        if not self._is_sharded:  # else the backward pass has summed already
+            sum_gradients(self.model, self.processes)
         norm = self.updater.optim_step()
         self.progress = replace(self.progress, version=self.updater.optimizer.num_steps)
         return norm
@@ -208,7 +191,8 @@ class Trainer:
 
     def sync(self) -> None:
         """The engine samples from the new weights."""
-        sync_weights(self.model, self.engine, self.progress.version)
+        weights = self.policy.sampled_weights(whole) if self._is_sharded else self.policy.sampled_weights()
+        self.weights_digest = sync_weights(weights, self.engine, self.progress.version)
 
     def finish_step(self) -> None:
         """Count a step as done: the data stream moves on."""
@@ -225,13 +209,17 @@ class Trainer:
     # --- checkpoints ---
 
     def save(self, folder: Path, extra: dict[str, Any]) -> Path:
-        """Write a checkpoint below `folder`; `extra` is stored with the state."""
+        """Write a checkpoint below `folder`; `extra` is stored with the state. All call it, process 0 writes."""
         tensors, numbers = self.updater.state_dict()
+        weights = self.policy.weights()
+        if self._is_sharded:
+            tensors, weights = collect(tensors, self.processes), collect(weights, self.processes)
+        if not self.processes.is_main:
+            return checkpoint_path(folder, self.progress.step)
         progress = {name: getattr(self.progress, name) for name in Progress.__dataclass_fields__}
         return save_checkpoint(
             folder,
-            model=self.model,
-            tokenizer=self.tokenizer,
+            save_model=lambda path: self.policy.save(path, weights),
             optimizer=tensors,
             state={**progress, "optimizer": numbers, "config": self.config.model_dump(mode="json"), **extra},
             keep=self.config.checkpoint.keep,
@@ -250,83 +238,52 @@ class Trainer:
                 f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
                 "undo the change, or start a new run in another folder"
             )
-        saved = self.config.model.model_copy(update={"path": str(checkpoint.model)})
-        weights = load_model(saved).state_dict()
-        self.model.load_state_dict(weights)
-        self.updater.load_state_dict(checkpoint.optimizer(), checkpoint.state["optimizer"])
+        self.policy.load(checkpoint.model, write_shard)
+        moments = checkpoint.optimizer(shard_moment(self.model))
+        self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
         self.sync()
+
+    def close(self) -> None:
+        """End what runs beside: reward workers, and the tie to the other processes."""
+        self.parts.close()
+        self.processes.close()
 
     # --- details ---
 
     @property
+    def engine(self) -> Generator:
+        """What rollouts come from; put another in its place as you like."""
+        return self._asker.engine
+
+    @engine.setter
+    def engine(self, engine: Generator) -> None:
+        self._asker.engine = engine
+
+    @property
     def sampling(self) -> Sampling:
         """How the rollouts that are trained on are drawn."""
-        rollouts = self.config.rollouts
-        return Sampling(
-            temperature=rollouts.temperature,
-            top_p=rollouts.top_p,
-            top_k=rollouts.top_k,
-            min_p=rollouts.min_p,
-            max_new_tokens=rollouts.max_new_tokens,
-            stop_token_ids=self.stop_token_ids,
-            stop_strings=rollouts.stop_strings,
-        )
+        return train_sampling(self.config, self.stop_token_ids)
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """The tokenizer's end token and all that the model's generation config names: chat models have several."""
-        named = self.model.generation_config.eos_token_id
-        ids = {self.tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
-        return tuple(sorted(ids - {None}))
+        """The tokenizer's end token and all that the model's generation config names."""
+        return stop_token_ids(self.model, self.tokenizer)
 
-    def prompt_ids(self, task: Task) -> tuple[int, ...]:
-        """Tokens of a task's prompt; the newest thousands are remembered, since a step asks for each twice."""
-        key = task.prompt if isinstance(task.prompt, str) else repr(task.prompt)
-        if key not in self._prompt_ids:
-            if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
-                self._prompt_ids.clear()
-            self._prompt_ids[key] = prompt_ids(self.tokenizer, task, self.config.rollouts.max_prompt_tokens)
-        return self._prompt_ids[key]
+    def _group_ids(self, tasks: Sequence[Task]) -> list[str]:
+        return [f"s{self.progress.step}/{place}/{task.id}" for place, task in enumerate(tasks)]
 
-    def _group_id(self, place: int, task: Task) -> str:
-        return f"s{self.progress.step}/{place}/{task.id}"
-
-    def _check_vocabulary(self) -> None:
-        """The tokens that the loop itself uses exist in the model."""
-        rows = self.model.get_input_embeddings().weight.shape[0]
-        for name in ("eos_token", "pad_token"):
-            token, number = getattr(self.tokenizer, name), getattr(self.tokenizer, f"{name}_id")
-            if number >= rows:
-                raise UsageError(
-                    f"model.path = {self.config.model.path!r}: its tokenizer's {name} {token!r} is token {number}, but "
-                    f"the model has {rows} tokens: save the tokenizer that belongs to the model"
-                )
-
-    def _check_window(self) -> None:
-        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        longest = self.parts.longest_prompt
-        wanted = longest + self.config.rollouts.max_new_tokens
-        if window is not None and wanted > window:
-            raise UsageError(
-                f"prompts of {longest} tokens + rollouts.max_new_tokens = {self.config.rollouts.max_new_tokens} "
-                f"exceed the model's window of {window}: lower rollouts.max_new_tokens to {window - longest} or less"
-            )
-
-    def _new_updater(self) -> Updater:
-        optim = self.config.optim
-        return Updater(
-            self.model,
-            lr=optim.lr,
-            betas=optim.betas,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            max_grad_norm=optim.max_grad_norm,
-            warmup_steps=optim.warmup_steps,
-            loss=self.parts.loss,
-            kl_beta=self.config.loss.kl_beta,
-            temperature=self.config.rollouts.temperature,
-            max_length=self.config.rollouts.max_new_tokens,
-            micro_batch_tokens=optim.micro_batch_tokens,
-            chunk_tokens=optim.logprob_chunk_tokens,
-        )
+    def _own_groups(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> Sequence[int]:
+        """Which groups this process trains: those with a gradient are shared out by the tokens of their kept rows."""
+        if self.processes.is_alone:
+            return range(len(groups))
+        penalty = self.config.loss.kl_beta > 0
+        costs = [
+            sum(len(g.prompt_ids) + len(g.rollouts[k].completion.token_ids) for k in s.kept)
+            if penalty or bool(a.any())
+            else 0
+            for g, s, a in zip(groups, selections, advantages, strict=True)
+        ]
+        return share_groups(costs, self.processes.num_processes)[self.processes.rank]

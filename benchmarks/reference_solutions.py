@@ -1,0 +1,125 @@
+"""Judge every reference solution of GSM8K and MATH, against its own answer and against its neighbour's.
+
+    PODS_DATA=DIR python benchmarks/reference_solutions.py [--workers K ...]
+
+DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
+`answer`). The judge is the reward `boxed_correct` in worker processes, as in a run. Against its own answer every solution
+should be right; against the answer one row further none but where the two answers are equal. Writes
+benchmarks/results/reference_solutions.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from podsrl.bench.hardware import hardware_line
+from podsrl.score.base import Rows, Values
+from podsrl.score.canonical import canonical
+from podsrl.score.workers import Workers
+from podsrl.tasks.answers import boxed_answer, gsm8k_answer
+from podsrl.types import Task
+
+REWARD = "boxed_correct"
+OUT = Path(__file__).parent / "results" / "reference_solutions.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to measure with")
+    result = measure(Path(os.environ["PODS_DATA"]), parser.parse_args().workers)
+    OUT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1, ensure_ascii=False))
+
+
+def measure(folder: Path, workers: Sequence[int]) -> dict[str, Any]:
+    """Judge all sets with each number of workers; verdicts must not depend on it."""
+    sets = {"gsm8k": gsm8k(folder), "math": math(folder)}
+    runs = {num_workers: judge_all(sets, num_workers) for num_workers in workers}
+    first, *others = [{name: judged["verdicts"] for name, judged in run["sets"].items()} for run in runs.values()]
+    if any(other != first for other in others):
+        raise SystemExit("the verdicts depend on the number of workers")
+    return {
+        "hardware": hardware_line(),
+        "sets": {name: first[name] for name in sets},
+        "start_seconds": {n: run["start_seconds"] for n, run in runs.items()},
+        "rewards_per_second": {n: {s: run["sets"][s]["rates"] for s in sets} for n, run in runs.items()},
+    }
+
+
+def gsm8k(folder: Path) -> list[tuple[Task, str]]:
+    """Every training row: its task and its solution."""
+    rows = read(folder / "gsm8k" / "train.jsonl")
+    return [task(f"gsm8k/train/{i}", gsm8k_answer(row["answer"]), row["answer"]) for i, row in enumerate(rows)]
+
+
+def math(folder: Path) -> list[tuple[Task, str]]:
+    """Every row of both files: its task and its solution."""
+    return [
+        task(f"math/{split}/{i}", row.get("answer") or boxed_answer(row["solution"]), row["solution"])
+        for split in ("train", "test")
+        for i, row in enumerate(read(folder / "math" / f"{split}.jsonl"))
+    ]
+
+
+def task(name: str, answer: str | None, solution: str) -> tuple[Task, str]:
+    return Task(id=name, prompt="", answer=answer or ""), solution
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def judge_all(sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
+    start = time.perf_counter()
+    with Workers([REWARD], num_workers=num_workers) as workers:
+        workers.judge(REWARD, rows([(Task(id="0", prompt="", answer="1"), "1")]))
+        start_seconds = time.perf_counter() - start
+        judged = {name: judge(workers, pairs) for name, pairs in sets.items()}
+    return {"start_seconds": round(start_seconds, 2), "sets": judged}
+
+
+def judge(workers: Workers, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
+    """One set against its own answers, and against those of the next row."""
+    tasks, solutions = [task for task, _ in pairs], [solution for _, solution in pairs]
+    neighbours = tasks[1:] + tasks[:1]
+    own, own_rate = timed(workers, list(zip(tasks, solutions, strict=True)))
+    shifted, shifted_rate = timed(workers, list(zip(neighbours, solutions, strict=True)))
+    coincidences = [i for i, value in enumerate(shifted.values) if value == 1]
+    unequal = [i for i in coincidences if canonical(tasks[i].answer) != canonical(neighbours[i].answer)]
+    verdicts = {
+        "num_rows": len(pairs),
+        "num_correct": own.values.count(1.0),
+        "failures": [
+            {"id": tasks[i].id, "answer": tasks[i].answer, "reason": reason(own, i)}
+            for i, value in enumerate(own.values)
+            if value != 1
+        ],
+        "num_correct_by_the_next_answer": len(coincidences),
+        "of_these_not_the_same_string": [[tasks[i].answer, neighbours[i].answer] for i in unequal],
+        "num_invalid_by_the_next_answer": len(shifted.faults),
+    }
+    return {"verdicts": verdicts, "rates": {"own": own_rate, "next": shifted_rate}}
+
+
+def timed(workers: Workers, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
+    start = time.perf_counter()
+    values = workers.judge(REWARD, rows(pairs))
+    return values, round(len(pairs) / (time.perf_counter() - start))
+
+
+def rows(pairs: list[tuple[Task, str]]) -> Rows:
+    return Rows(tasks=[task for task, _ in pairs], texts=[text for _, text in pairs], token_ids=[()] * len(pairs))
+
+
+def reason(values: Values, row: int) -> str:
+    return values.faults[row].reason if row in values.faults else "judged as wrong"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""`pods train CONFIG --dry-run`: the plan of a run as text or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podsrl.cli.console import errors, output
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from podsrl.run.dry_run import Plan
+
+PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
+
+
+def show_plan(config: RunConfig | None, processes: int, as_json: bool, *, is_asked_for: bool) -> None:
+    """Print what a run would do.
+
+    Args:
+        config: of the run; None with --resume.
+        processes: that share it.
+        as_json: instead of text.
+        is_asked_for: whether --dry-run was given, without which the other two mean nothing.
+
+    Raises:
+        UsageError: options that do not go together, or a config whose model cannot be planned for.
+    """
+    if not is_asked_for:
+        raise UsageError("--processes and --json go with --dry-run; several processes train with pods launch")
+    if config is None:
+        raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
+    from podsrl.run.dry_run import plan_run
+
+    plan = plan_run(config, processes)
+    if as_json:
+        output.print_json(data=plan.to_json())
+    else:
+        print_plan(plan)
+
+
+def print_plan(plan: Plan) -> None:
+    """The plan as lines and two tables; warnings on stderr."""
+    for line in _lines(plan):
+        output.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_memory(plan)
+    _print_options(plan)
+    for warning in plan.warnings:
+        errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(plan: Plan) -> list[str]:
+    by = f", by {plan.num_processes} processes" if plan.num_processes > 1 else ""
+    return [
+        f"model    {plan.model}",
+        f"trained  {plan.trained}",
+        f"a step   {plan.prompts:,} question(s){by}: at most {plan.prompt_tokens:,} prompt tokens, "
+        f"{plan.generated_tokens:,} generated, of which {plan.kept_tokens:,} kept",
+        f"update   at most {plan.num_micro_batches:,} micro-batch(es) of {plan.work.micro_batch_tokens:,} tokens"
+        + (" in each process" if plan.num_processes > 1 else ""),
+    ]
+
+
+def _print_memory(plan: Plan) -> None:
+    from rich.table import Table
+
+    table = Table(title="memory, an estimate" + (" for each process" if plan.num_processes > 1 else ""))
+    table.add_column("part")
+    table.add_column("when")
+    table.add_column("size", justify="right")
+    for part in sorted(plan.parts, key=lambda part: list(PHASES).index(part.phase)):
+        table.add_row(part.name, PHASES[part.phase], size_text(part.num_bytes))
+    table.add_section()
+    table.add_row("peak", "what is held, and the larger of the two", size_text(plan.peak_bytes))
+    table.add_row(plan.machine, "has", size_text(plan.machine_bytes))
+    output.print(table)
+
+
+def _print_options(plan: Plan) -> None:
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="options not at their default", box=SIMPLE)
+    for column in ("option", "value (default)", "what it does"):
+        table.add_column(column, overflow="fold")
+    for option in plan.options:
+        value = f"{_text(option.value)} ({_text(option.default)})"
+        meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning
+        table.add_row(*(escape(text) for text in (option.key, value, meaning)))
+    if plan.options:
+        output.print(table)
+
+
+def size_text(num_bytes: float) -> str:
+    """A size in the unit that suits it.
+
+    Example:
+        >>> size_text(1536), size_text(5 << 30)
+        ('1.5 KiB', '5.0 GiB')
+    """
+    size, unit = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _text(value: object) -> str:
+    """A value in a few characters; a dash for what is absent."""
+    if value is None:
+        return "–"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {part:g}" for key, part in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,98 @@
+"""`pods launch`: a run of several processes on this machine."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podsrl.cli.console import errors, new_folder, split_words
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+
+
+def launch(
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="How many; each takes a GPU, or its share of the cores.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
+) -> None:
+    """Train with several processes: the same numbers as one (up to rounding), sooner.
+
+    Each generates, scores and trains its share of a step's questions. Any value of the config can be set as
+    --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. A run may be resumed by
+    another number of processes, or by pods train.
+
+    [bold]Examples[/]
+
+      pods launch --processes 2 pods                                   the demo's PODS arm
+
+      pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights shared out over 8 GPUs
+
+      pods launch --processes 4 --resume runs/mine                     go on, with four
+    """
+    config, overrides = split_words(config, context.args)
+    if processes == 0:
+        raise UsageError("pods launch wants --processes K, e.g. `pods launch --processes 2 pods`")
+    if (config is None) == (resume is None):
+        raise UsageError("pods launch wants either a CONFIG or --resume RUN, e.g. `pods launch --processes 2 pods`")
+    if resume is not None and out is not None:
+        raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    folder = resume or out or new_folder(Path(str(config)).stem)
+    _check(config, overrides, folder, processes)
+    what = ["--resume", str(folder)] if resume else [str(config), "--out", str(folder)]
+    command = [sys.executable, "-m", "podsrl.cli", "train", *what, *(["--plain"] if plain else []), *overrides]
+
+    from podsrl.scale.launch import launch as run
+
+    end = run(command, processes, folder / "logs")
+    if end.log is not None:
+        errors.print(f"process {end.rank}: {_reason(end.code, end.last_line)}", markup=False, soft_wrap=True)
+        errors.print(f"the other processes were ended; its log: {end.log}", markup=False, soft_wrap=True)
+    elif end.code < 0:
+        errors.print(f"process 0: {_reason(end.code, '')}", markup=False, soft_wrap=True)
+    if end.code:
+        raise typer.Exit(end.code if end.code > 0 else 1)
+
+
+def _check(config: str | None, overrides: list[str], folder: Path, num_processes: int) -> None:
+    """All that can be known before weights are read, so that a mistake is told once and at once."""
+    from podsrl.config.load import load_config
+    from podsrl.run.checks import check_processes
+    from podsrl.run.folder import RunFolder
+
+    if config is not None:
+        options = load_config(config, overrides)
+        RunFolder(folder).check_is_free()
+    else:
+        from podsrl.run.session import read_resumed_config
+
+        options = read_resumed_config(folder, overrides)
+    check_processes(options, num_processes)
+    _check_devices(options, num_processes)
+
+    from podsrl.run.prepare import prepare
+
+    prepare(options).close()
+
+
+def _check_devices(config: RunConfig, num_processes: int) -> None:
+    from podsrl.scale.processes import uses_gpus
+
+    if num_processes > 1:
+        uses_gpus(config.model.device, num_processes)
+
+
+def _reason(code: int, last_line: str) -> str:
+    if code >= 0:
+        return last_line or f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    hint = "; the system does that when memory runs out" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

@@ -1,0 +1,199 @@
+"""`pods plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from podsrl.cli.console import errors, output, split_words
+from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from podsrl.run.plan.probe import Tick
+
+Json = dict[str, Any]
+NUM_CHECK_STEPS = (5, 20)
+"""Real steps at the suggestion: at least and at most."""
+SHARE_OF_CHECK = 0.2
+"""Of the budget that goes to them."""
+
+
+def plan(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="TOML file, a recipe's name, or a run's folder.")],
+    measure: Annotated[
+        float, typer.Option(help="Seconds to measure for, loading not counted; no effect on a run's folder.")
+    ] = 60.0,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
+) -> None:
+    """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
+
+    Measures a few real steps without learning or writing anything, predicts every choice, and runs the suggestion to
+    show predicted against measured. Of a run's folder it reads the logs and runs nothing.
+
+    [bold]Examples[/]
+
+      pods plan pods                                       the demo's PODS arm, about a minute
+
+      pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
+
+      pods plan runs/mine --json                           from what a run has logged
+    """
+    name, overrides = split_words(target, context.args)
+    if name is None:
+        raise UsageError("pods plan wants a CONFIG or a run's folder, e.g. `pods plan pods`")
+    if not measure > 0:
+        raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
+    result = _from_folder(Path(name), overrides) if Path(name).is_dir() else _from_config(name, overrides, measure)
+    if plot is not None:
+        from podsrl.report.plan import plan_heatmap
+
+        plan_heatmap(result).savefig(plot)
+    if json:
+        output.print_json(data=result)
+        return
+    _show(result)
+
+
+def _from_folder(folder: Path, overrides: list[str]) -> Json:
+    from podsrl.run.plan.recorded import read_measurements
+    from podsrl.run.plan.result import to_json
+    from podsrl.run.plan.search import make_plan
+
+    return to_json(make_plan(read_measurements(folder, overrides)), None, "as the run's own")
+
+
+def _from_config(name: str, overrides: list[str], seconds: float) -> Json:
+    from podsrl.config.load import load_config
+
+    config = load_config(name, overrides)
+
+    from podsrl.bench.hardware import hardware_line
+    from podsrl.run.plan.check import check
+    from podsrl.run.plan.probe import measure, still_trainer
+    from podsrl.run.plan.result import to_json
+    from podsrl.run.plan.search import make_plan
+
+    with _progress() as tick, still_trainer(config) as trainer:
+        measured = measure(trainer, config, budget_seconds=(1 - SHARE_OF_CHECK) * seconds, tick=tick)
+        found = make_plan(measured)
+        least, most = NUM_CHECK_STEPS
+        steps = int(SHARE_OF_CHECK * seconds / found.best.seconds.total)
+        checked = check(trainer, found.best, num_steps=min(most, max(least, steps)), tick=tick)
+    return to_json(found, checked, hardware_line())
+
+
+@contextmanager
+def _progress() -> Iterator[Tick]:
+    from podsrl.cli.progress import bar
+
+    with bar("measuring") as update:
+        yield lambda done, text: update(int(1000 * done), 1000, text)
+
+
+def _show(result: Json) -> None:
+    own, best = result["own"], result["best"]
+    output.print(_table(result))
+    output.print(_reading(result), highlight=False, soft_wrap=True)
+    if best["num_rollouts"] == own["num_rollouts"] and best["num_kept"] == own["num_kept"]:
+        is_same = best["micro_batch_tokens"] == own["micro_batch_tokens"]
+        head = "keep the config's choice" if is_same else "keep n and m, with another micro-batch"
+    else:
+        head = f"suggestion: {best['relative_progress'] or float('inf'):.2f}× the config's progress a second"
+    output.print(f"[bold]{head}[/]", highlight=False)
+    output.print("  " + " ".join(result["flags"]), highlight=False, soft_wrap=True, markup=False)
+    if result["check"] is not None:
+        output.print(_checked(result["check"]), highlight=False, soft_wrap=True)
+    for text in result["unknown"]:
+        errors.print(f"not known: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(result: Json) -> Table:
+    """For each n its best m, and the config's own choice."""
+    from rich.table import Table
+
+    table = Table(title="predicted, for each n its best m", caption=result["hardware"])
+    for name in ("n → m", "micro-batch", "generate", "score", "select", "update", "rest", "step", "KV", "update peak"):
+        table.add_column(name, justify="right")
+    table.add_column("value", justify="right")
+    table.add_column("progress a second", justify="right")
+    for row in _rows(result):
+        seconds, marks = row["seconds"], []
+        marks += ["own"] if _same(row, result["own"]) else []
+        marks += ["best"] if _same(row, result["best"]) else []
+        relative = "–" if row["relative_progress"] is None else f"{row['relative_progress']:.2f}×"
+        table.add_row(
+            f"{row['num_rollouts']} → {row['num_kept']}",
+            f"{row['micro_batch_tokens']:,}",
+            *(_seconds(seconds[stage]) for stage in ("generate", "score", "select", "update", "rest", "total")),
+            _bytes(row["kv_bytes"]),
+            _bytes(row["update_bytes"]),
+            f"{row['value']:.3f}",
+            " ".join([*marks, relative]),
+            style="bold" if "best" in marks else None,
+        )
+    return table
+
+
+def _rows(result: Json) -> list[Json]:
+    rows: dict[int, Json] = {}
+    for row in result["candidates"]:
+        old = rows.get(row["num_rollouts"])
+        if old is None or _progress_of(row) > _progress_of(old):
+            rows[row["num_rollouts"]] = row
+    found = [*rows.values()]
+    for row in (result["own"], result["best"]):
+        if not any(_same(row, other) for other in found):
+            found.append(row)
+    return sorted(found, key=lambda row: (row["num_rollouts"], row["num_kept"], row["micro_batch_tokens"]))
+
+
+def _progress_of(row: Json) -> float:
+    return float(row["value"] / row["seconds"]["total"])
+
+
+def _same(a: Json, b: Json) -> bool:
+    return all(a[name] == b[name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens"))
+
+
+def _reading(result: Json) -> str:
+    noise = "measured" if result["is_noise_measured"] else "assumed"
+    lines = [
+        f"pass rate {result['pass_rate']:.1%}, spread over questions as Beta with concentration "
+        f"{result['concentration']:.3g}; gradient noise κ = {result['noise_ratio']:.2g} ({noise})",
+    ]
+    if result["largest_micro_batch_tokens"] is not None:
+        largest = result["largest_micro_batch_tokens"]
+        lines.append(f"memory holds micro-batches of up to {largest:,} tokens with a tenth to spare")
+    if result["later"]:
+        choices = ", ".join(f"{r['pass_rate']:.0%}: {r['num_rollouts']} → {r['num_kept']}" for r in result["later"])
+        lines.append(f"best choice once the pass rate is {choices}")
+    return "\n".join(lines)
+
+
+def _checked(check: Json) -> str:
+    stages = ", ".join(f"{name} {_seconds(a)} / {_seconds(b)}" for name, (a, b) in check["stages"].items())
+    return (
+        f"predicted / measured: {_seconds(check['predicted'])} / {_seconds(check['measured'])} a step = "
+        f"{check['ratio']:.2f} (quartiles of {check['num_steps']} steps {_seconds(check['low'])}–"
+        f"{_seconds(check['high'])}); {stages}"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

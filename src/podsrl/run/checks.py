@@ -1,0 +1,27 @@
+"""Whether a config fits the processes and the model that it meets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+
+
+def check_processes(config: RunConfig, num_processes: int) -> None:
+    """Every process has a prompt of its own."""
+    if config.rollouts.num_prompts < num_processes:
+        raise UsageError(
+            f"rollouts.num_prompts = {config.rollouts.num_prompts} is fewer than the {num_processes} processes: each "
+            "generates whole groups, so start fewer processes or raise rollouts.num_prompts"
+        )
+
+
+def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
+    """The longest prompt with the longest completion lies within what the model can see."""
+    window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if window is not None and longest_prompt + max_new_tokens > window:
+        raise UsageError(
+            f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed the model's "
+            f"window of {window}: lower rollouts.max_new_tokens to {window - longest_prompt} or less"
+        )

@@ -1,0 +1,138 @@
+"""What `pods eval` can be pointed at: a run, a config, or a model alone; each becomes a config that only evaluates.
+
+In: a name and overrides. Out: `Target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
+from podsrl.errors import UsageError, nearest
+
+Tree = dict[str, Any]
+
+MODEL_DEFAULTS: Tree = {
+    "rollouts": {"max_new_tokens": 512, "max_prompt_tokens": 2048},
+    "eval": {"num_samples": 1, "temperature": 0.9},
+}
+"""For a model without a config: the token limit and the temperature of arXiv 2504.13818."""
+OWN_TEST_SPLIT = ("gsm8k", "math", "math500", "svamp")
+"""Task sets of which all held-out questions are asked unless somebody says otherwise."""
+NUM_SLOTS = 256
+"""Rollouts at once where the config bounds neither them nor their memory: a test set's would be thousands."""
+_OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds")
+"""Options of the task section that stay when another task set is asked for."""
+_READ_ROLLOUTS = (
+    "max_new_tokens",
+    "max_prompt_tokens",
+    "stop_strings",
+    "num_slots",
+    "kv_cache_bytes",
+    "scheduler",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is evaluated."""
+
+    config: RunConfig
+    """Holds what an evaluation reads; everything that only training reads has its default."""
+    adapters: Path | None = None
+    """A checkpoint's adapters, which go into a base in 4 bits; otherwise `config.model` names all there is."""
+    notes: tuple[str, ...] = ()
+    """What a person should know, one line each."""
+
+
+def find_target(name: str, overrides: Sequence[str], task: str | None = None) -> Target:
+    """Find out what `name` is.
+
+    Args:
+        name: a run's folder (its newest checkpoint), a recipe or a TOML file (its base model), or a model: a folder in
+            Hugging Face or PEFT layout, a name on the hub, "builtin:NAME".
+        overrides: "section.key=value" texts.
+        task: a task set instead of the config's own.
+
+    Raises:
+        UsageError: nothing by that name, a run without a checkpoint, or a model without a task set.
+        CheckpointError: there are checkpoints, and all are damaged.
+    """
+    folder = Path(name).expanduser()
+    if (folder / "config.toml").is_file():
+        return _run_target(folder, overrides, task)
+    is_config = folder.is_file() or name in recipe_names()
+    tree = read_tree(folder if folder.is_file() else name) if is_config else _model_tree(name, task, overrides)
+    config = build(RunConfig, apply_overrides(_with_task(tree, task), overrides), name)
+    return Target(config=_for_evaluation(config))
+
+
+def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Target:
+    tree = _with_task(read_tree(folder / "config.toml"), task)
+    config = build(RunConfig, apply_overrides(tree, overrides), str(folder))
+    _check_held_out(build(RunConfig, tree, str(folder)).task, config.task)
+    from podsrl.run.checkpoint import load_newest  # imports torch
+
+    checkpoint = load_newest(folder / "checkpoints")
+    if checkpoint is None:
+        raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
+    damaged = tuple(f"warning: {line}; using the checkpoint before it" for line in checkpoint.damaged)
+    notes = (*damaged, f"evaluating {checkpoint.path}")
+    if config.model.load_in_4bit:
+        return Target(config=_for_evaluation(config), adapters=checkpoint.model, notes=notes)
+    model = config.model.model_copy(update={"path": str(checkpoint.model), "revision": None})
+    config = config.model_copy(update={"model": model, "lora": None})
+    return Target(config=_for_evaluation(config), notes=notes)
+
+
+def _model_tree(name: str, task: str | None, overrides: Sequence[str]) -> Tree:
+    is_folder = Path(name).expanduser().is_dir()
+    if not (is_folder or "/" in name or name.startswith("builtin:")):
+        raise UsageError(
+            f"pods eval {name}: no such folder, file or recipe, and a name on the hub has an owner, as in "
+            f"Qwen/Qwen2.5-3B-Instruct.{nearest(name, recipe_names())}"
+        )
+    if task is None and not any(text.removeprefix("--").startswith("task.name=") for text in overrides):
+        raise UsageError(f"pods eval {name}: a model alone has no questions; name a task set, e.g. --task gsm8k")
+    return {**MODEL_DEFAULTS, "model": {"path": name}}
+
+
+def _with_task(tree: Tree, task: str | None) -> Tree:
+    """The tree with another task set, and nothing left of the old one's own options."""
+    section = tree.get("task", {})
+    if task is None or task == section.get("name"):
+        return tree
+    kept = {key: value for key, value in section.items() if key in _OF_ANY_TASK}
+    num_eval = {"num_eval": 0} if task in OWN_TEST_SPLIT else {}
+    return {**tree, "task": {**kept, "name": task, **num_eval}}
+
+
+def _check_held_out(trained: TaskConfig, asked: TaskConfig) -> None:
+    """More held-out questions than the run had may be ones that it was trained on."""
+    is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic") and not str(asked.path).endswith(".jsonl")
+    is_own_split |= asked.name == "hub" and asked.eval_split is not None
+    is_same_data = asked == trained.model_copy(update={"num_eval": asked.num_eval})
+    if asked.num_eval > trained.num_eval and is_same_data and not is_own_split:
+        raise UsageError(
+            f"task.num_eval = {asked.num_eval}: the run held out {trained.num_eval} questions and was trained on the "
+            "others; ask for no more"
+        )
+
+
+def _for_evaluation(config: RunConfig) -> RunConfig:
+    rollouts = {name: getattr(config.rollouts, name) for name in _READ_ROLLOUTS}
+    if not rollouts["num_slots"] and not rollouts["kv_cache_bytes"]:
+        rollouts["num_slots"] = NUM_SLOTS
+    return RunConfig(
+        seed=config.seed,
+        threads=config.threads,
+        model=config.model.model_copy(update={"gradient_checkpointing": False}),
+        lora=config.lora if config.model.load_in_4bit else None,
+        task=config.task,
+        rollouts=RolloutConfig(**rollouts),
+        eval=config.eval,
+    )

@@ -1,0 +1,105 @@
+"""Which questions fit: those whose prompts are over the token limit are left out, counted and shown.
+
+In: a `TaskSet` and a tokenizer. Out: `Fitted`, before any weights are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any, NamedTuple
+
+from podsrl.errors import UsageError
+from podsrl.policy import check_chat_template, prompts_ids
+from podsrl.tasks import TaskSet
+from podsrl.types import Task
+
+MAX_CHECKED_PROMPTS = 20_000
+"""Of a larger set that makes its tasks on demand, an even sample is checked before training; the rest as it comes."""
+_BATCH = 2048
+"""Prompts tokenised at once: as fast as all, without all their tokens in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A task set whose prompts are within the limit."""
+
+    tasks: TaskSet
+    longest_prompt: int
+    """Tokens."""
+    num_dropped_train: int
+    num_dropped_eval: int
+    notes: tuple[str, ...]
+    """One sentence for each side that lost questions."""
+
+
+def fit_prompts(tasks: TaskSet, tokenizer: Any, max_prompt_tokens: int, *, is_trained: bool = True) -> Fitted:
+    """Leave out the questions with longer prompts.
+
+    Args:
+        tasks: of a run.
+        tokenizer: of its model.
+        max_prompt_tokens: `rollouts.max_prompt_tokens`.
+        is_trained: False leaves the training side unread.
+
+    Raises:
+        UsageError: nothing is left of a side; a prompt is empty; the tokenizer's chat template is missing or drops the
+            system prompt; a set of more than `MAX_CHECKED_PROMPTS` tasks made on demand has a longer prompt.
+
+    Example:
+        >>> fit_prompts(load_tasks("gsm8k"), tokenizer, 256).notes               # doctest: +SKIP
+        ('3 of 7,473 training questions have prompts of more than 256 tokens and are left out',)
+    """
+    check_chat_template(tokenizer, tasks.eval[0])
+    held_out = _fit(tokenizer, tasks.eval, max_prompt_tokens, "held-out")
+    train = _fit(tokenizer, tasks.train, max_prompt_tokens, "training") if is_trained else _Side(tasks.train, 0, ())
+    return Fitted(
+        tasks=replace(tasks, train=train.tasks, eval=tuple(held_out.tasks)),
+        longest_prompt=max(train.longest, held_out.longest),
+        num_dropped_train=len(tasks.train) - len(train.tasks),
+        num_dropped_eval=len(tasks.eval) - len(held_out.tasks),
+        notes=train.notes + held_out.notes,
+    )
+
+
+class _Side(NamedTuple):
+    tasks: Sequence[Task]
+    longest: int
+    notes: tuple[str, ...]
+
+
+def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
+    if len(tasks) > MAX_CHECKED_PROMPTS and not isinstance(tasks, (tuple, list)):
+        return _Side(tasks, _longest_of_sample(tokenizer, tasks, limit), ())
+    lengths = _lengths(tokenizer, tasks)
+    fits = [length <= limit for length in lengths]
+    if all(fits):
+        return _Side(tasks, max(lengths), ())
+    if not any(fits):
+        raise UsageError(
+            f"rollouts.max_prompt_tokens = {limit}: all {len(tasks):,} {name} questions have longer prompts (the "
+            f"shortest has {min(lengths)} tokens): raise the limit"
+        )
+    num_left_out = fits.count(False)
+    have, are = ("has a prompt", "is") if num_left_out == 1 else ("have prompts", "are")
+    note = f"{num_left_out:,} of {len(tasks):,} {name} questions {have} of more than {limit} tokens and {are} left out"
+    return _Side(tuple(compress(tasks, fits)), max(compress(lengths, fits)), (note,))
+
+
+def _lengths(tokenizer: Any, tasks: Sequence[Task]) -> list[int]:
+    lengths: list[int] = []
+    for start in range(0, len(tasks), _BATCH):
+        lengths += map(len, prompts_ids(tokenizer, tasks[start : start + _BATCH]))
+    return lengths
+
+
+def _longest_of_sample(tokenizer: Any, tasks: Sequence[Task], limit: int) -> int:
+    sample = tasks[:: -(-len(tasks) // MAX_CHECKED_PROMPTS)]
+    lengths = _lengths(tokenizer, sample)
+    if max(lengths) > limit:
+        raise UsageError(
+            f"prompt of task {sample[lengths.index(max(lengths))].id!r} has {max(lengths)} tokens, wanted 1 .. "
+            f"rollouts.max_prompt_tokens = {limit}: raise the limit or remove the task"
+        )
+    return max(lengths)

@@ -1,0 +1,89 @@
+"""Least squares with coefficients that are never negative, for a handful of columns: seconds add up.
+
+In: a matrix of counts and the seconds measured. Out: seconds a count.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+MAX_COLUMNS = 6
+"""Every subset of the columns is tried: 2**6 small solves."""
+OUTLIER = 3.0
+"""Points further than this many robust standard deviations from the first fit do not count in the second."""
+
+
+def fit_nonnegative(columns: npt.ArrayLike, values: npt.ArrayLike) -> Array:
+    """Coefficients ≥ 0 with the least sum of squared *relative* errors; then once more without the outliers.
+
+    Relative, because a step of 20 ms is to be predicted as well as one of 2 s. Outliers, because other processes
+    disturb a measurement now and then, and always upwards.
+
+    Args:
+        columns: [N, K] counts ≥ 0, K at most 6.
+        values: [N] measured, above 0.
+
+    Returns:
+        [K] coefficients; 0 for a column that does not help.
+
+    Raises:
+        ValueError: no points, too many columns, or a value that is not above 0.
+
+    Example:
+        >>> fit_nonnegative([[1, 1], [1, 2], [1, 4]], [3, 5, 9]).round(6).tolist()
+        [1.0, 2.0]
+    """
+    x, y = np.asarray(columns, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if x.ndim != 2 or len(x) == 0 or len(x) != len(y) or x.shape[1] > MAX_COLUMNS or not (y > 0).all():
+        raise ValueError(
+            f"columns of shape {x.shape} for {y.shape} values; want [N, K ≤ {MAX_COLUMNS}] and [N] above 0"
+        )
+    first = _best_subset(x / y[:, None])
+    residuals = x @ first / y - 1
+    spread = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
+    is_usual = np.abs(residuals - np.median(residuals)) <= max(OUTLIER * spread, 1e-9)
+    if is_usual.all() or is_usual.sum() <= x.shape[1]:
+        return first
+    return _best_subset((x / y[:, None])[is_usual])
+
+
+def _best_subset(relative: Array) -> Array:
+    """Minimise |relative @ c - 1| over c ≥ 0: the solution is an unconstrained one on the columns where c > 0."""
+    num_columns = relative.shape[1]
+    scale = np.abs(relative).max(axis=0)
+    scale[scale == 0] = 1.0
+    scaled, wanted = relative / scale, np.ones(len(relative))
+    best, least = np.zeros(num_columns), float(len(relative))
+    for size in range(1, num_columns + 1):
+        for subset in combinations(range(num_columns), size):
+            found = np.linalg.lstsq(scaled[:, subset], wanted, rcond=None)[0]
+            error = float(((scaled[:, subset] @ found - 1) ** 2).sum())
+            if (found >= 0).all() and error < least * (1 - 1e-9):  # of equally good ones the fewest columns
+                least, best = error, np.zeros(num_columns)
+                best[list(subset)] = found
+    coefficients: Array = best / scale
+    return coefficients
+
+
+def power_law(x: npt.ArrayLike, y: npt.ArrayLike, at: float) -> float:
+    """Straight lines in log-log scale through the points (medians where an x comes often); outside, the nearest slope.
+
+    With one x only, y is taken as proportional to x.
+
+    Example:
+        >>> round(power_law([1, 4], [10, 20], 16), 6)
+        40.0
+    """
+    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    known = np.unique(xs)
+    medians = np.array([np.median(ys[xs == value]) for value in known])
+    if len(known) == 1:
+        return float(medians[0] * at / known[0])
+    left = int(np.clip(np.searchsorted(known, at) - 1, 0, len(known) - 2))
+    (x0, x1), (y0, y1) = np.log(known[left : left + 2]), np.log(medians[left : left + 2])
+    return float(np.exp(y0 + (y1 - y0) * (np.log(at) - x0) / (x1 - x0)))

@@ -1,0 +1,137 @@
+"""A model's sizes without its weights: from the headers of its files, or from its config on the meta device.
+
+Goes in: `ModelConfig`. Comes out: `ModelShape`. A local folder of a known dense family is read in milliseconds, without
+torch; everything else is built by transformers without memory, which takes its import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from podsrl.config.schema import ModelConfig
+
+DENSE = ("llama", "mistral", "qwen2", "qwen3")
+"""Families whose files hold exactly the matrices that the model multiplies with, under the model's own names."""
+_MAX_HEADER_BYTES = 100 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What decides a model's memory."""
+
+    family: str
+    """transformers' model_type."""
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocabulary: int
+    window: int | None
+    """Most tokens of prompt and completion together; None where the config names none."""
+    parameters: Mapping[str, tuple[int, ...]]
+    """Name -> shape of every weight; a tied one once."""
+    linears: Mapping[str, tuple[int, int]]
+    """Name -> (out, in) of every linear layer but the output head."""
+
+    @property
+    def num_weights(self) -> int:
+        return sum(prod(shape) for shape in self.parameters.values())
+
+    @property
+    def num_linear_weights(self) -> int:
+        """Of the linear layers but the head: what is quantised."""
+        return sum(prod(shape) for shape in self.linears.values())
+
+    @property
+    def has_query_norms(self) -> bool:
+        """Queries and keys pass a norm of their own."""
+        return any("q_norm" in name for name in self.parameters)
+
+
+def read_shape(config: ModelConfig) -> ModelShape:
+    """The sizes of the model that a config names.
+
+    Raises:
+        UsageError: no such model, or its config cannot be read.
+
+    Example:
+        >>> read_shape(ModelConfig(path="builtin:arithmetic")).num_layers
+        3
+    """
+    name = config.path.removeprefix("builtin:")
+    folder = Path(str(resources.files("podsrl") / "models" / name)) if name != config.path else Path(name).expanduser()
+    try:
+        tree = json.loads((folder / "config.json").read_text())
+        headers = _headers(folder)
+    except (OSError, ValueError):
+        return _built(config)
+    if tree.get("model_type") not in DENSE or not headers:
+        return _built(config)
+    linears = {
+        name.removesuffix(".weight"): (shape[0], shape[1])
+        for name, shape in headers.items()
+        if len(shape) == 2 and not name.startswith(("lm_head", "model.embed_tokens"))
+    }
+    return _shape(tree, headers, linears)
+
+
+def _headers(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor in the folder's *.safetensors; the tensors themselves are not read."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > _MAX_HEADER_BYTES:
+                raise ValueError(f"{file}: no safetensors header")
+            header = json.loads(stream.read(size))
+        shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    return shapes
+
+
+def _built(config: ModelConfig) -> ModelShape:
+    """The model itself, on the meta device: shapes without memory."""
+    import torch
+
+    from podsrl.policy.source import check_folder, model_folder
+    from podsrl.policy.weights import outline
+
+    path = model_folder(config.path)
+    if not Path(path).exists():
+        check_folder(path, config.path)  # a folder that is not there is no hub name
+    model: Any = outline(config)
+    head = model.get_output_embeddings()
+    linears = {
+        name: (module.out_features, module.in_features)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head
+    }
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return _shape(model.config.get_text_config().to_dict(), shapes, linears)
+
+
+def _shape(
+    tree: Mapping[str, Any], parameters: Mapping[str, tuple[int, ...]], linears: Mapping[str, tuple[int, int]]
+) -> ModelShape:
+    heads = int(tree["num_attention_heads"])
+    hidden = int(tree["hidden_size"])
+    return ModelShape(
+        family=str(tree["model_type"]),
+        hidden_size=hidden,
+        intermediate_size=int(tree.get("intermediate_size") or 4 * hidden),
+        num_layers=int(tree["num_hidden_layers"]),
+        num_heads=heads,
+        num_kv_heads=int(tree.get("num_key_value_heads") or heads),
+        head_dim=int(tree.get("head_dim") or hidden // heads),
+        vocabulary=int(tree["vocab_size"]),
+        window=tree.get("max_position_embeddings"),
+        parameters=parameters,
+        linears=linears,
+    )

@@ -1,0 +1,116 @@
+"""The large parts of a trainer, built from its config: the engine, and the updater with what it forwards."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from podsrl.config.schema import RunConfig
+from podsrl.generate import Engine, Request, Sampling
+from podsrl.policy import Policy
+from podsrl.run.prepare import Parts
+from podsrl.run.streams import derive
+from podsrl.scale.processes import Processes
+from podsrl.scale.shard import is_sharded, shard, shard_frozen
+from podsrl.update import TokenLogprobs, Updater
+
+
+def new_engine(config: RunConfig, model: Any, tokenizer: Any) -> Engine:
+    """The generator that ships."""
+    return Engine(
+        model,
+        num_slots=config.rollouts.num_slots or None,
+        kv_cache_bytes=config.rollouts.kv_cache_bytes or None,
+        scheduler=config.rollouts.scheduler,
+        seed=derive(config.seed, "sampling"),
+        tokenizer=tokenizer,
+    )
+
+
+def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokenizer's end token and all that the model's generation config names: chat models have several."""
+    named = model.generation_config.eos_token_id
+    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
+    return tuple(sorted(ids - {None}))
+
+
+def train_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
+    """How the rollouts that are trained on are drawn."""
+    rollouts = config.rollouts
+    return Sampling(
+        temperature=rollouts.temperature,
+        top_p=rollouts.top_p,
+        top_k=rollouts.top_k,
+        min_p=rollouts.min_p,
+        max_new_tokens=rollouts.max_new_tokens,
+        stop_token_ids=stop_token_ids,
+        stop_strings=rollouts.stop_strings,
+    )
+
+
+def generator_model(policy: Policy, is_sharded: bool) -> Any:
+    """What the engine samples from: a whole copy of its own where the trainer's weights are about to be cut up."""
+    if is_sharded and policy.generator_model is policy.model:
+        return copy.deepcopy(policy.model)
+    return policy.generator_model
+
+
+def describe_generation(
+    engine: Engine, config: RunConfig, sampling: Sampling, longest_prompt: int, num_processes: int
+) -> str:
+    """Which decode step runs, and how a step's rollouts share the key-value memory of one process.
+
+    Raises:
+        UsageError: a rollout can never fit in the memory.
+    """
+    longest, num_prompts = (0,) * longest_prompt, -(-config.rollouts.num_prompts // num_processes)
+    memory = engine.plan(Request(str(i), longest, config.rollouts.num_rollouts, sampling) for i in range(num_prompts))
+    step = "hand-written decode step" if engine.forward.name == "fast" else "the model's own forward"
+    return f"{step}; {memory}"
+
+
+def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Updater:
+    """The updater; with weights shared out over the processes where the config says so.
+
+    What needs them whole (the engine's model) is made before: from here on the trainer's own are in pieces.
+    """
+    optim = config.optim
+    forward = TokenLogprobs(
+        policy.model,
+        temperature=config.rollouts.temperature,
+        chunk_tokens=optim.logprob_chunk_tokens,
+        packing=optim.packing,
+        prefix_sharing=optim.prefix_sharing,
+    )
+    reference = _reference(config, policy)
+    if is_sharded(config.scale.strategy, processes):
+        if reference is not None and not policy.is_adapted:
+            shard_frozen(reference, config.scale.strategy, processes)
+        shard(forward, policy.model, config.scale.strategy, processes)
+    return Updater(
+        policy.model,
+        forward=forward,
+        reference=reference,
+        lr=optim.lr,
+        betas=optim.betas,
+        eps=optim.eps,
+        weight_decay=optim.weight_decay,
+        max_grad_norm=optim.max_grad_norm,
+        warmup_steps=optim.warmup_steps,
+        optimizer=optim.name,
+        schedule=optim.schedule,
+        schedule_steps=optim.schedule_steps,
+        loss=parts.loss,
+        kl_beta=config.loss.kl_beta,
+        temperature=config.rollouts.temperature,
+        max_length=config.rollouts.max_new_tokens,
+        micro_batch_tokens=optim.micro_batch_tokens,
+        chunk_tokens=optim.logprob_chunk_tokens,
+    )
+
+
+def _reference(config: RunConfig, policy: Policy) -> Any:
+    """The base with its adapters off, or a frozen copy of the starting weights; None without a penalty."""
+    if config.loss.kl_beta == 0:
+        return None
+    return policy.reference if policy.is_adapted else copy.deepcopy(policy.model)

@@ -1,0 +1,186 @@
+"""`pods eval`: every kind of model, the same answers as an evaluation in a run, and an end by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.cli.main import main
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run import eval_target
+from podsrl.run.accuracy import accuracy_metrics, accuracy_of
+from podsrl.run.eval_target import find_target
+from podsrl.run.evaluate import evaluate
+from podsrl.run.evaluator import Evaluator
+from podsrl.run.session import start
+from podsrl.run.trainer import Trainer
+from podsrl.types import Group
+
+SIZES = ("rollouts.max_new_tokens=16", "task.num_eval=6", "eval.num_samples=3")
+
+
+def answers(name: str, *overrides: str, task: str | None = None, num_questions: int = 0) -> list[Group]:
+    """In the order of the questions, whatever order they were answered in."""
+    target = find_target(name, overrides, task)
+    with Evaluator(target.config, adapters=target.adapters, num_questions=num_questions) as evaluator:
+        return sorted(evaluator.answers(), key=lambda group: int(group.id.split("/")[1]))
+
+
+def tokens(groups: list[Group]) -> dict[str, list[tuple[int, ...]]]:
+    return {group.id: [rollout.completion.token_ids for rollout in group.rollouts] for group in groups}
+
+
+def pods(*arguments: str) -> int:
+    """The command line in this process; its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["pods", *arguments])
+        patch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)
+
+
+def test_a_model_alone_gives_the_answers_that_an_evaluation_in_a_run_gives() -> None:
+    trainer = Trainer(load_config("pods", SIZES))
+    inside = evaluate(trainer).to_json()
+    outside = accuracy_metrics(accuracy_of(answers("pods", *SIZES)))
+    assert outside == {name: value for name, value in inside.items() if name.startswith("eval/")}
+
+
+def test_nothing_that_trains_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise AssertionError("an evaluation made an updater")
+
+    monkeypatch.setattr("podsrl.update.Updater.__init__", refuse)
+    assert len(answers("pods", *SIZES)) == 6
+
+
+def test_fewer_questions_get_the_same_answers_and_are_spread_over_all() -> None:
+    whole, part = tokens(answers("pods", *SIZES)), tokens(answers("pods", *SIZES, num_questions=3))
+    assert [int(name.split("/")[1]) for name in part] == [0, 2, 4]
+    assert part.items() <= whole.items()
+
+
+def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -> None:
+    groups = answers("pods", *SIZES, "rollouts.num_slots=2")
+    assert tokens(groups) == tokens(answers("pods", *SIZES))
+    for group in groups:
+        assert [rollout.completion.index for rollout in group.rollouts] == [0, 1, 2]
+        assert all(rollout.completion.request_id == group.id for rollout in group.rollouts)
+
+
+def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder: Path, tmp_path: Path) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
+    torch.manual_seed(1)
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+    adapted.save_pretrained(tmp_path / "adapters")
+    merged = tmp_path / "merged"
+    shutil.copytree(tiny_model_folder, merged)
+    adapted.merge_and_unload().save_pretrained(merged)
+    of_adapters, of_merged, of_base = (
+        tokens(answers(str(folder), *SIZES, task="arithmetic"))
+        for folder in (tmp_path / "adapters", merged, tiny_model_folder)
+    )
+    assert of_adapters == of_merged != of_base
+
+
+@pytest.mark.parametrize("lora", [(), ("lora.rank=2",)], ids=["full", "lora"])
+def test_a_run_is_judged_by_its_newest_checkpoint(tmp_path: Path, lora: tuple[str, ...]) -> None:
+    sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "stop.steps=2", "optim.lr=0.01")
+    lines: list[dict[str, Any]] = []
+    config = load_config("pods", (*SIZES, *sizes, *lora, "stop.seconds=0", "eval.every_seconds=0"))
+    start(config, tmp_path / "run", on_record=lines.append, say=lambda text: None)
+    first, last = (line for line in lines if "eval/accuracy" in line)
+    measured = accuracy_metrics(accuracy_of(answers(str(tmp_path / "run"))))
+    assert measured == {name: value for name, value in last.items() if name.startswith("eval/")}
+    assert any(first[name] != measured[name] for name in measured)  # the weights did change
+
+
+def test_an_evaluation_keeps_nothing_of_a_run_that_only_training_reads(tmp_path: Path) -> None:
+    target = find_target("pods", ["rollouts.num_rollouts=32", "optim.lr=0.5", "loss.kl_beta=0.1"])
+    plain = find_target("pods", [])
+    assert target.config == plain.config
+    assert target.config.rollouts.max_new_tokens == load_config("pods").rollouts.max_new_tokens
+    assert target.config.rollouts.num_slots == eval_target.NUM_SLOTS
+
+
+def test_another_task_set_drops_the_options_of_the_configs_own() -> None:
+    task = find_target("pods", [], task="gsm8k").config.task
+    assert (task.name, task.digits, task.num_eval) == ("gsm8k", 2, 0)  # digits is the default, which gsm8k allows
+    assert find_target("pods", [], task="arithmetic").config.task == load_config("pods").task
+
+
+def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_model_folder: Path) -> None:
+    rows = "".join(f'{{"question": "{i}", "answer": "{i}"}}\n' for i in range(20))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    text = f'[task]\nname = "jsonl"\npath = "{tmp_path / "rows.jsonl"}"\nnum_eval = 4\n'
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(UsageError, match="held out 4 questions and was trained on the others"):
+        find_target(str(tmp_path), ["task.num_eval=5"])
+    with pytest.raises(UsageError, match="no checkpoint yet"):
+        find_target(str(tmp_path), ["task.num_eval=3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["podz"], ["podz", "Did you mean 'pods'?"]),
+        (["builtin:arithmetic"], ["--task gsm8k"]),
+        (["pods", "--optim.lr=1e-3"], ["--optim.lr", "does not read it"]),
+        (["pods", "--samples", "3", "--eval.num_samples=4"], ["--eval.num_samples is given twice"]),
+        (["pods", "--num-questions", "300"], ["--num-questions 300", "256"]),
+        (["pods", "--out", "nowhere/file.jsonl"], ["--out nowhere/file.jsonl", "a folder that is there"]),
+        (["pods", "--temperature", "-1"], ["eval.temperature = -1"]),
+    ],
+)
+def test_bad_usage_is_one_line_that_says_what_to_do(
+    arguments: list[str], wanted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pods("eval", *arguments) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("error: ") and all(text in last for text in wanted), last
+
+
+def test_the_command_writes_every_answer_and_the_same_result_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    assert pods("eval", "pods", "--samples", "2", "--num-questions", "5", "--out", str(out), "--json") == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    result = json.loads(capsys.readouterr().out)
+    assert len(lines) == result["eval/num_samples"] == 10
+    assert result["eval/accuracy"] == sum(line["is_correct"] for line in lines) / 10
+    assert result["eval/format"] == sum(line["is_formatted"] for line in lines) / 10
+    assert {(line["id"], line["sample"]) for line in lines} == {(line["id"], s) for line in lines for s in (0, 1)}
+    assert all(line["question"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
+
+
+@pytest.mark.slow
+def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    command = [sys.executable, "-m", "podsrl.cli", "eval", "pods", "--samples", "4", "--out", str(out)]
+    slowly = ["--rollouts.num_slots=1", "--task.digits=3", "--task.num_eval=2000"]
+    process = subprocess.Popen([*command, *slowly], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (out.exists() and out.read_text().count("\n") >= 8):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    shown, _ = process.communicate(timeout=30)
+    num_lines = len(out.read_text().splitlines())
+    assert process.returncode == 130
+    assert "of 2000 questions" in shown and "accuracy (pass@1)" in shown
+    assert num_lines >= 8 and num_lines % 4 == 0  # whole questions
