@@ -3,8 +3,8 @@
     PODS_DATA=DIR python benchmarks/reference_solutions.py [--workers K ...]
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
-`answer`). The judge is the reward `boxed_correct` in worker processes, as in a run. Against its own answer every solution
-should be right; against the answer one row further none but where the two answers are equal. Writes
+`answer`). The judge is the reward `boxed_correct` in worker processes, as in a run. Against its own answer every
+solution should be right; against the answer one row further none but where the two answers are equal. Writes
 benchmarks/results/reference_solutions.json.
 """
 
@@ -39,6 +39,7 @@ def main() -> None:
 
 def measure(folder: Path, workers: Sequence[int]) -> dict[str, Any]:
     """Judge all sets with each number of workers; verdicts must not depend on it."""
+    load = os.getloadavg()[0]
     sets = {"gsm8k": gsm8k(folder), "math": math(folder)}
     runs = {num_workers: judge_all(sets, num_workers) for num_workers in workers}
     first, *others = [{name: judged["verdicts"] for name, judged in run["sets"].items()} for run in runs.values()]
@@ -46,6 +47,7 @@ def measure(folder: Path, workers: Sequence[int]) -> dict[str, Any]:
         raise SystemExit("the verdicts depend on the number of workers")
     return {
         "hardware": hardware_line(),
+        "load_average_before": round(load, 1),
         "sets": {name: first[name] for name in sets},
         "start_seconds": {n: run["start_seconds"] for n, run in runs.items()},
         "rewards_per_second": {n: {s: run["sets"][s]["rates"] for s in sets} for n, run in runs.items()},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,7 @@ def test_an_evaluation_keeps_nothing_of_a_run_that_only_training_reads(tmp_path:
 def test_another_task_set_drops_the_options_of_the_configs_own() -> None:
     task = find_target("pods", [], task="gsm8k").config.task
     assert (task.name, task.digits, task.num_eval) == ("gsm8k", 2, 0)  # digits is the default, which gsm8k allows
+    assert find_target("pods", ["--task.name=gsm8k"]).config.task == task
     assert find_target("pods", [], task="arithmetic").config.task == load_config("pods").task
 
 
@@ -141,6 +144,7 @@ def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_
         (["builtin:arithmetic"], ["--task gsm8k"]),
         (["pods", "--optim.lr=1e-3"], ["--optim.lr", "does not read it"]),
         (["pods", "--samples", "3", "--eval.num_samples=4"], ["--eval.num_samples is given twice"]),
+        (["pods", "--task", "gsm8k", "--task.name=math"], ["--task gsm8k and --task.name=math", "keep one"]),
         (["pods", "--num-questions", "300"], ["--num-questions 300", "256"]),
         (["pods", "--out", "nowhere/file.jsonl"], ["--out nowhere/file.jsonl", "a folder that is there"]),
         (["pods", "--temperature", "-1"], ["eval.temperature = -1"]),
@@ -166,6 +170,27 @@ def test_the_command_writes_every_answer_and_the_same_result_as_json(
     assert result["eval/format"] == sum(line["is_formatted"] for line in lines) / 10
     assert {(line["id"], line["sample"]) for line in lines} == {(line["id"], s) for line in lines for s in (0, 1)}
     assert all(line["question"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
+
+
+@pytest.mark.slow
+def test_math_questions_in_chat_are_asked_and_judged_by_a_tiny_model(
+    tmp_path: Path, make_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    for split in ("train", "test"):
+        rows = [{"question": f"{split}: what is {i} + 3?", "answer": f"{i} + 3\n#### {i + 3}"} for i in range(4)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    chatty = copy.deepcopy(tokenizer)
+    chatty.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+    make_model("qwen2", max_position_embeddings=4096).save_pretrained(tmp_path / "model")
+    chatty.save_pretrained(tmp_path / "model")
+    sizes = ("rollouts.max_new_tokens=20", "eval.num_samples=2", f"task.path={tmp_path}")
+    groups = answers(str(tmp_path / "model"), *sizes, "task.system_prompt=pods_single_gpu", task="gsm8k")
+    assert [group.task.answer for group in groups] == ["3", "4", "5", "6"]
+    prompts = [chatty.decode(group.prompt_ids) for group in groups]
+    assert all(prompt.startswith("system: ") and prompt.endswith("assistant: ") for prompt in prompts)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    assert all(rollout.is_valid and not rollout.is_formatted for rollout in rollouts)  # nonsense, but judged
+    assert all(set(rollout.parts) == {"math_correct", "think_format", "tag_count"} for rollout in rollouts)
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_a_config_never_changes_after_checking() -> None:
         ("num_prompts=4", "unknown key 'num_prompts'. Did you mean 'rollouts.num_prompts'?"),
         ("optim.kl_beta=0.1", "unknown key 'optim.kl_beta'. Did you mean 'loss.kl_beta'?"),
         ("eval.every_second=3", "unknown key 'eval.every_second'. Did you mean 'eval.every_seconds'?"),
-        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_kept, rule."),
+        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, rule."),
     ],
 )
 def test_an_unknown_key_names_the_nearest_and_a_right_name_its_right_section(flag: str, hint: str) -> None:
@@ -226,7 +226,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         "checkpoint.every_steps=-1",
         "task.digits=0",
         "task.digits=4",
-        "task.num_eval=0",
+        "task.num_eval=-1",
         "task.rewards={correct=nan}",
         "task.rewards=3",
         "model.dtype=int8",
@@ -327,3 +327,21 @@ def test_a_comparison_wants_two_arms_and_its_baseline_among_them() -> None:
         build(CompareConfig, {"baseline": "a", "arms": arms, "num_seed": 1}, "x")
     with pytest.raises(UsageError, match="baseline"):
         build(CompareConfig, {"arms": arms}, "x")
+
+
+@pytest.mark.parametrize("text", ["q_proj,v_proj", "q_proj, v_proj", '["q_proj", "v_proj"]'])
+def test_names_of_modules_are_a_list_or_words_with_commas(text: str) -> None:
+    lora = load_config(None, [f"--lora.targets={text}"]).lora
+    assert lora is not None and lora.targets == ("q_proj", "v_proj")
+
+
+def test_chunks_must_divide_both_numbers_and_keep_two_each() -> None:
+    assert load_config(None, ["--select.num_chunks=8"]).select.num_chunks == 8
+    for chunks in (3, 16, 32):
+        assert f"select.num_chunks = {chunks} does not divide" in message_of(f"--select.num_chunks={chunks}")
+
+
+def test_four_bits_without_adapters_and_half_a_cosine_are_refused() -> None:
+    assert "set lora.rank" in message_of("--model.load_in_4bit=true")
+    assert "schedule_steps = 0" in message_of("--optim.schedule=cosine")
+    assert "schedule_steps = 10" in message_of("--optim.schedule_steps=10")

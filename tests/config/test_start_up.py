@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-COMMANDS = ["demo", "train", "compare", "eval", "report", "bench", "pretrain", "doctor"]
+COMMANDS = ["demo", "train", "compare", "reproduce", "eval", "report", "bench", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
 

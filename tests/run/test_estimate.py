@@ -51,6 +51,18 @@ def test_headers_and_the_model_itself_give_the_same_sizes(folder: Path) -> None:
     assert read_shape(config) == _built(config)
 
 
+def test_weights_in_several_files_are_all_counted(make_model: Callable[..., Any], tmp_path: Path) -> None:
+    """A file beside them that no index names is none of theirs."""
+    model = make_model("llama")
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    files = sorted(tmp_path.glob("*.safetensors"))
+    assert len(files) > 2
+    (tmp_path / "consolidated.safetensors").write_bytes(files[0].read_bytes())
+    config = ModelConfig(path=str(tmp_path))
+    assert read_shape(config) == _built(config)
+    assert read_shape(config).num_weights == model.num_parameters()
+
+
 def test_sizes_need_no_weights(folder: Path) -> None:
     whole = read_shape(ModelConfig(path=str(folder)))
     for file in folder.glob("*.safetensors"):

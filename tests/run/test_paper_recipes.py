@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -235,3 +237,36 @@ def generated(model: Any, prompt: tuple[int, ...], stops: tuple[int, ...]) -> tu
         eos_token_id=list(stops),
     )
     return tuple(out[0, len(prompt) :].tolist())
+
+
+def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
+    models: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    """Setting (c) for some seconds an arm, by the command; the same command then finds it finished."""
+    config = toy_config("c-pods", models, data)
+    options = [
+        f"--model.path={config.model.path}",
+        f"--task.path={config.task.path}",
+        *("--task.reward_workers=1", "--rollouts.max_new_tokens=12", "--rollouts.kv_cache_bytes=2MiB", "--lora.rank=4"),
+        *("--model.load_in_4bit=false", "--optim.name=adamw", "--stop.seconds=4", "--eval.every_seconds=1"),
+        *("--seeds", "1", "--json", "--out", str(tmp_path / "out")),
+    ]
+    command = [sys.executable, "-m", "podsrl.cli", "reproduce", "c", *options]
+    planned = subprocess.run([*command, "--dry-run"], capture_output=True, text=True)
+    assert planned.returncode == 0, planned.stderr
+    assert {arm: plan["work"]["num_rows"] for arm, plan in json.loads(planned.stdout).items()} == {
+        "grpo": 16,
+        "pods": 64,
+    }
+    assert "1 seed(s) × 2 arms × 4 s: 8 s of training" in planned.stderr and not (tmp_path / "out").exists()
+    first = subprocess.run(command, capture_output=True, text=True)
+    assert first.returncode == 0, first.stderr
+    result = json.loads(first.stdout)
+    assert result["metric"] == "accuracy_and_format" and set(result["speedup"]) == {"grpo", "pods"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Beside the paper, setting (c)" in page and "answer and format" in page
+    assert (tmp_path / "out" / "paper-c.png").stat().st_size > 20_000
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert json.loads(again.stdout) == result
+    other = subprocess.run([*command[:4], "a", *options], capture_output=True, text=True)
+    assert other.returncode == 2 and "another" in other.stderr

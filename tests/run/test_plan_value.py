@@ -32,7 +32,7 @@ def test_a_group_of_equal_rewards_has_neither_signal_nor_noise_nor_rows() -> Non
     assert result.signal == pytest.approx(0.25 / 2)
     assert result.noise == pytest.approx(0.0625 / 2)
     assert (result.trained_rows, result.signal_share) == (2, 0.5)
-    assert teaching(groups_of([[1, 1, 1, 1]]), 4, 2, rule=max_variance).value(1.0) == 0.0
+    assert teaching(groups_of([[1, 1, 1, 1]]), 4, 2, rule=max_variance).share(1.0) == 0.0
 
 
 def test_chunks_are_selected_and_normalised_alone() -> None:
@@ -73,7 +73,7 @@ def test_the_share_of_signal_matches_a_simulated_gradient() -> None:
     a = (r - r.mean(1, keepdims=True)) / (r.std(1, ddof=1, keepdims=True) + 1e-4)
     gradients = (a[..., None] * np.take_along_axis(scores, kept[..., None], 1)).mean(1)
     twin = gradients.mean(0)[0] / np.sqrt((gradients**2).sum(1).mean())
-    assert teaching(drawn, 16, 4, rule=max_variance).value(noise) == pytest.approx(twin, rel=0.02)
+    assert teaching(drawn, 16, 4, rule=max_variance).share(noise) == pytest.approx(twin, rel=0.02)
 
 
 def test_the_noise_ratio_is_recovered_from_gradient_norms_at_several_m() -> None:

@@ -13,7 +13,6 @@ from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
-from podsrl.types import Task
 
 SMALL = (
     "rollouts.num_prompts=4",
@@ -28,12 +27,11 @@ SMALL = (
 )
 
 
-def partly(task: Task, completion: str) -> float | None:
-    """Unequal groups: some tasks have far fewer valid answers than are kept."""
-    is_hard = sum(map(ord, task.id)) % 3 == 0
-    if is_hard and completion[-2:-1] in "13579":
-        return None
-    return len(set(completion)) / 10
+def partly(prompts: list[str], completions: list[str]) -> list[float | None]:
+    """Unequal groups: of some tasks far fewer answers are valid than are kept. In TRL's form: no worker processes."""
+    rows = zip(prompts, completions, strict=True)
+    is_invalid = [sum(map(ord, prompt)) % 3 == 0 and text[-2:-1] in "13579" for prompt, text in rows]
+    return [None if bad else len(set(text)) / 10 for bad, text in zip(is_invalid, completions, strict=True)]
 
 
 def small_config(*overrides: str) -> RunConfig:
@@ -57,6 +55,7 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
     if save is not None:
         trainer.save(Path(save), {})
         trainer.processes.barrier()
+    trainer.parts.close()
     return lines, {name: tensor.detach().numpy() for name, tensor in trainer.engine.model.named_parameters()}
 
 
@@ -79,7 +78,7 @@ CASES = {
     "plain": (),
     "penalty": (PENALTY,),
     "clipped": ("float64", "optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
-    "lora": (LORA, "optim.lr=1e-4"),
+    "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "float64", "optim.lr=3e-3", "loss.name=dr_grpo"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "float64", "optim.lr=3e-4"),
 }
@@ -94,3 +93,43 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
     assert any(line["rollouts/invalid"] for line in one[0])
     several = two.run(train, (f"scale.strategy={strategy}", *options), 5)
     assert_same(several, one, 1e-9 if "float64" in options else 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy: str) -> None:
+    """Right answers are rare: in most steps some process has no row with a gradient, in some none has."""
+    options = ("float64", "rollouts.num_prompts=3", "task.rewards={correct = 1.0}", "task.correct=correct")
+    one = train((*options, "optim.weight_decay=0.1"), 8)
+    trained = [line["tokens/trained"] for line in one[0]]
+    signals = [3 - line["groups/zero_signal"] for line in one[0]]
+    assert 0 in trained and any(0 < signal < 3 for signal in signals), signals
+    several = three.run(train, (*options, "optim.weight_decay=0.1", f"scale.strategy={strategy}"), 8)
+    assert_same(several, one, 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [(), (LORA,)], ids=["full", "lora"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(
+    two: Any, three: Any, tmp_path: Path, strategy: str, lora: tuple[str, ...]
+) -> None:
+    options = ("float64", "optim.lr=3e-4", f"scale.strategy={strategy}", *lora)
+    whole = two.run(train, options, 5)
+    first = two.run(partly_then_saved, options, str(tmp_path))
+    for several in (
+        [resumed(options, str(tmp_path))],
+        three.run(resumed, options, str(tmp_path)),
+        again := two.run(resumed, options, str(tmp_path)),
+    ):
+        assert_same(several, (whole[0][0][3:], whole[0][1]), 1e-9)
+    digests = [[line["sync/weights_digest"] for line in lines] for lines, _ in (whole[0], first[0], again[0])]
+    assert digests[0] == digests[1] + digests[2]  # bit for bit where the number of processes is the same
+
+
+def partly_then_saved(options: tuple[str, ...], folder: str) -> Any:
+    return train(options, 3, save=folder)
+
+
+def resumed(options: tuple[str, ...], folder: str) -> Any:
+    return train(options, 2, resume=folder)

@@ -123,9 +123,19 @@ def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None
         assert wait_until(lambda: not is_alive(int(first)))
         assert workers.judge(name, rows(["a"])).values == [first]
         assert workers.judge(name, rows(["b"])).values != [first]
-        workers.forget()
-        workers.forget()
+        workers.submit([TASK], ["c"])
+        workers.forget(rows(["a"]))
+        assert [text for _, _, text in workers._jobs] == ["b", "c"]
         assert workers.judge(name, rows(["a"])).values != [first]
+
+
+def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.score.workers.MAX_WAITING", 3)
+    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+        workers.submit([TASK] * 5, list("abcde"))
+        workers.judge("worker_rewards:length", rows(["f"]))
+        workers.forget(rows(["f"]))
+        assert [text for _, _, text in workers._jobs] == ["c", "d", "e"]
 
 
 def test_answers_come_while_the_caller_does_something_else() -> None:

@@ -13,6 +13,7 @@ BENCHES = {
     "engine": "podsrl.bench.engine",
     "infinite-sampling": "podsrl.bench.infinite_sampling",
     "trl": "podsrl.bench.trl",
+    "update": "podsrl.bench.update",
 }
 
 

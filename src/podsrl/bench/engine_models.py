@@ -32,11 +32,12 @@ class Shape:
 SHAPES = {
     "s128": Shape(128, 4, 4, 1, 336),
     "s256": Shape(256, 4, 4, 1, 672),
+    "s384": Shape(384, 8, 6, 2, 1024, 4096, True),
     "s512": Shape(512, 8, 8, 2, 1344),
     "0.5b": Shape(896, 24, 14, 2, 4864, 151_936, True),
     "3b": Shape(2048, 36, 16, 2, 11_008, 151_936, True),
 }
-"""Name -> sizes: three toys for a CPU, and Qwen2.5's own at 0.5 and 3 billion parameters."""
+"""Name -> sizes: four toys for a CPU, and Qwen2.5's own at 0.5 and 3 billion parameters."""
 
 STOP_TOKEN_IDS = (1, 2, 3)
 """3 of 64 tokens: a completion goes on with probability 0.95."""

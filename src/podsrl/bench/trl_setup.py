@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from math import log
+from math import log, sqrt
 from typing import Any, Literal
 
 import torch
@@ -22,8 +22,6 @@ from podsrl.errors import UsageError
 from podsrl.run.pretrain import character_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
-_LEVEL = 16.0
-"""What the last norm makes of the one constant dimension of a width of 256; about as much for other widths."""
 _CPU_PAGES = {"page_size": 32, "num_blocks": 2048}
 """Key-value memory of transformers' continuous batching on a CPU: 65,536 tokens, more than 128 rollouts fill here."""
 
@@ -117,38 +115,11 @@ def grpo_trainer(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    rows = len(scene.prompts) * scene.num_rollouts
-    checkpointing = "activation_checkpointing"
-    if checkpointing not in {field.name for field in fields(GRPOConfig)}:
-        checkpointing = "gradient_checkpointing"
-    settings: dict[str, Any] = {
-        "output_dir": tempfile.gettempdir(),  # nothing is saved
-        "per_device_train_batch_size": rows_at_once,
-        "gradient_accumulation_steps": rows // rows_at_once,
-        "num_generations": scene.num_rollouts,
-        "max_completion_length": scene.max_new_tokens,
-        "max_steps": 1,
-        "learning_rate": 1e-6,
-        "lr_scheduler_type": "constant",
-        "beta": 0.0,
-        "bf16": False,
-        checkpointing: False,
-        "use_cpu": scene.model.device.type == "cpu",
-        "use_transformers_continuous_batching": generation == "continuous batching",
-        "transformers_continuous_batching_config": {"max_batch_tokens": batch_tokens, **_CPU_PAGES},
-        "shuffle_dataset": False,
-        "dataloader_pin_memory": False,
-        "logging_strategy": "no",
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        **options,
-    }
     with quiet():
         trainer: Any = GRPOTrainer(
             model=scene.model,
             reward_funcs=reward,
-            args=GRPOConfig(**settings),
+            args=GRPOConfig(**{**_settings(scene, rows_at_once, generation, batch_tokens), **options}),
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in scene.prompts]),
             processing_class=scene.tokenizer,
             rollout_func=_given(completions) if completions is not None else None,
@@ -200,6 +171,37 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def _settings(scene: Scene, rows_at_once: int, generation: Generation, batch_tokens: int | None) -> dict[str, Any]:
+    from trl import GRPOConfig
+
+    rows = len(scene.prompts) * scene.num_rollouts
+    checkpointing = "activation_checkpointing"
+    if checkpointing not in {field.name for field in fields(GRPOConfig)}:
+        checkpointing = "gradient_checkpointing"
+    return {
+        "output_dir": tempfile.gettempdir(),  # nothing is saved
+        "per_device_train_batch_size": rows_at_once,
+        "gradient_accumulation_steps": rows // rows_at_once,
+        "num_generations": scene.num_rollouts,
+        "max_completion_length": scene.max_new_tokens,
+        "max_steps": 1,
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant",
+        "beta": 0.0,
+        "bf16": False,
+        checkpointing: False,
+        "use_cpu": scene.model.device.type == "cpu",
+        "use_transformers_continuous_batching": generation == "continuous batching",
+        "transformers_continuous_batching_config": {"max_batch_tokens": batch_tokens, **_CPU_PAGES},
+        "shuffle_dataset": False,
+        "dataloader_pin_memory": False,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
 def _given(completions: Rows) -> Callable[..., dict[str, Any]]:
     """A rollout function of TRL that gives these completions, whatever is asked."""
 
@@ -235,9 +237,9 @@ def _model(shape: str, tokenizer: Any, mean_tokens: float | None, seed: int) -> 
 @torch.no_grad()
 def _set_end_rate(model: Any, end: int, mean_tokens: float | None) -> None:
     """Make the end token's logit a constant: one dimension of every embedding is the same, and only it reads it."""
-    vocabulary = len(model.lm_head.weight)
+    vocabulary, width = model.lm_head.weight.shape
     model.model.embed_tokens.weight[:, 0] = 1.0
     model.lm_head.weight[:, 0] = 0.0
     wanted = -30.0 if mean_tokens is None else log(vocabulary / mean_tokens)
     model.lm_head.weight[end] = 0.0
-    model.lm_head.weight[end, 0] = wanted / _LEVEL
+    model.lm_head.weight[end, 0] = wanted / sqrt(width)  # about what the last norm makes of that dimension

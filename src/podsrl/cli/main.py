@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from podsrl.cli import compare, evaluate, inspect, launch, plan, reproduce, train
+from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors
 from podsrl.errors import PodsError, UsageError
 from podsrl.run.threads import set_waiting_policy
@@ -33,6 +33,7 @@ app.command(context_settings=OVERRIDES)(compare.compare)
 app.command(context_settings=OVERRIDES)(reproduce.reproduce)
 app.command(context_settings=OVERRIDES)(plan.plan)
 app.command("eval", context_settings=OVERRIDES)(evaluate.evaluate)
+app.command("check-reward")(check_reward.check_reward)
 app.command()(inspect.report)
 app.command()(inspect.bench)
 app.command(context_settings=OVERRIDES)(train.pretrain)

@@ -53,7 +53,11 @@ def plan(
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
-    result = _from_folder(Path(name), overrides) if Path(name).is_dir() else _from_config(name, overrides, measure)
+    try:
+        result = _from_folder(Path(name), overrides) if Path(name).is_dir() else _from_config(name, overrides, measure)
+    except KeyboardInterrupt:
+        errors.print("interrupted; nothing was written")
+        raise typer.Exit(130) from None
     if plot is not None:
         from podsrl.report.plan import plan_heatmap
 
@@ -69,7 +73,7 @@ def _from_folder(folder: Path, overrides: list[str]) -> Json:
     from podsrl.run.plan.result import to_json
     from podsrl.run.plan.search import make_plan
 
-    return to_json(make_plan(read_measurements(folder, overrides)), None, "as the run's own")
+    return to_json(make_plan(read_measurements(folder, overrides)), (), "as the run's own")
 
 
 def _from_config(name: str, overrides: list[str], seconds: float) -> Json:
@@ -87,9 +91,10 @@ def _from_config(name: str, overrides: list[str], seconds: float) -> Json:
         measured = measure(trainer, config, budget_seconds=(1 - SHARE_OF_CHECK) * seconds, tick=tick)
         found = make_plan(measured)
         least, most = NUM_CHECK_STEPS
-        steps = int(SHARE_OF_CHECK * seconds / found.best.seconds.total)
-        checked = check(trainer, found.best, num_steps=min(most, max(least, steps)), tick=tick)
-    return to_json(found, checked, hardware_line())
+        choices = [found.best, found.own] if found.best != found.own else [found.own]
+        steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
+        checks = check(trainer, choices, num_steps=min(most, max(least, steps)), tick=tick)
+    return to_json(found, checks, hardware_line())
 
 
 @contextmanager
@@ -108,11 +113,12 @@ def _show(result: Json) -> None:
         is_same = best["micro_batch_tokens"] == own["micro_batch_tokens"]
         head = "keep the config's choice" if is_same else "keep n and m, with another micro-batch"
     else:
-        head = f"suggestion: {best['relative_progress'] or float('inf'):.2f}× the config's progress a second"
+        head = "suggestion: {} ({}) the config's progress a second".format(*_relative(best))
     output.print(f"[bold]{head}[/]", highlight=False)
     output.print("  " + " ".join(result["flags"]), highlight=False, soft_wrap=True, markup=False)
-    if result["check"] is not None:
-        output.print(_checked(result["check"]), highlight=False, soft_wrap=True)
+    for name in ("own", "best"):
+        if result["checks"][name] is not None:
+            output.print(_checked(name, result["checks"][name]), highlight=False, soft_wrap=True)
     for text in result["unknown"]:
         errors.print(f"not known: {text}", markup=False, highlight=False, soft_wrap=True)
 
@@ -121,24 +127,20 @@ def _table(result: Json) -> Table:
     """For each n its best m, and the config's own choice."""
     from rich.table import Table
 
-    table = Table(title="predicted, for each n its best m", caption=result["hardware"])
-    for name in ("n → m", "micro-batch", "generate", "score", "select", "update", "rest", "step", "KV", "update peak"):
-        table.add_column(name, justify="right")
-    table.add_column("value", justify="right")
-    table.add_column("progress a second", justify="right")
+    table = Table(title="predicted milliseconds a step; for each n its best m", caption=result["hardware"])
+    for name in ("n → m", "micro-batch", "generate", "update", "other", "step", "signal", "progress", "range"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in _rows(result):
-        seconds, marks = row["seconds"], []
-        marks += ["own"] if _same(row, result["own"]) else []
-        marks += ["best"] if _same(row, result["best"]) else []
-        relative = "–" if row["relative_progress"] is None else f"{row['relative_progress']:.2f}×"
+        seconds = row["seconds"]
+        marks = [name for name in ("own", "best") if _same(row, result[name])]
         table.add_row(
-            f"{row['num_rollouts']} → {row['num_kept']}",
-            f"{row['micro_batch_tokens']:,}",
-            *(_seconds(seconds[stage]) for stage in ("generate", "score", "select", "update", "rest", "total")),
-            _bytes(row["kv_bytes"]),
-            _bytes(row["update_bytes"]),
-            f"{row['value']:.3f}",
-            " ".join([*marks, relative]),
+            " ".join([*marks, f"{row['num_rollouts']} → {row['num_kept']}"]),
+            f"{row['micro_batch_tokens']}",
+            *(f"{1000 * seconds[stage]:.1f}" for stage in ("generate", "update")),
+            f"{1000 * sum(seconds[stage] for stage in ('score', 'select', 'rest')):.1f}",
+            f"{1000 * seconds['total']:.1f}",
+            f"{row['share']:.2f}",
+            *_relative(row),
             style="bold" if "best" in marks else None,
         )
     return table
@@ -148,7 +150,7 @@ def _rows(result: Json) -> list[Json]:
     rows: dict[int, Json] = {}
     for row in result["candidates"]:
         old = rows.get(row["num_rollouts"])
-        if old is None or _progress_of(row) > _progress_of(old):
+        if old is None or row["progress"] > old["progress"]:
             rows[row["num_rollouts"]] = row
     found = [*rows.values()]
     for row in (result["own"], result["best"]):
@@ -157,20 +159,21 @@ def _rows(result: Json) -> list[Json]:
     return sorted(found, key=lambda row: (row["num_rollouts"], row["num_kept"], row["micro_batch_tokens"]))
 
 
-def _progress_of(row: Json) -> float:
-    return float(row["value"] / row["seconds"]["total"])
-
-
 def _same(a: Json, b: Json) -> bool:
     return all(a[name] == b[name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens"))
 
 
 def _reading(result: Json) -> str:
     noise = "measured" if result["is_noise_measured"] else "assumed"
+    best = result["best"]
     lines = [
         f"pass rate {result['pass_rate']:.1%}, spread over questions as Beta with concentration "
         f"{result['concentration']:.3g}; gradient noise κ = {result['noise_ratio']:.2g} ({noise})",
     ]
+    if best["update_bytes"] is not None:
+        lines.append(
+            f"memory: keys and values {_bytes(best['kv_bytes'])}, update at most {_bytes(best['update_bytes'])}"
+        )
     if result["largest_micro_batch_tokens"] is not None:
         largest = result["largest_micro_batch_tokens"]
         lines.append(f"memory holds micro-batches of up to {largest:,} tokens with a tenth to spare")
@@ -180,20 +183,25 @@ def _reading(result: Json) -> str:
     return "\n".join(lines)
 
 
-def _checked(check: Json) -> str:
-    stages = ", ".join(f"{name} {_seconds(a)} / {_seconds(b)}" for name, (a, b) in check["stages"].items())
+def _checked(name: str, check: Json) -> str:
+    stages = ", ".join(f"{stage} {_seconds(a)} / {_seconds(b)}" for stage, (a, b) in check["stages"].items())
     return (
-        f"predicted / measured: {_seconds(check['predicted'])} / {_seconds(check['measured'])} a step = "
+        f"{name}: predicted / measured {_seconds(check['predicted'])} / {_seconds(check['measured'])} a step = "
         f"{check['ratio']:.2f} (quartiles of {check['num_steps']} steps {_seconds(check['low'])}–"
         f"{_seconds(check['high'])}); {stages}"
     )
+
+
+def _relative(row: Json) -> tuple[str, str]:
+    if row["relative_progress"] is None:
+        return "–", "–"
+    low, high = row["relative_progress_range"]
+    return f"{row['relative_progress']:.2f}×", f"{low:.2f}–{high:.2f}"
 
 
 def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
 
 
-def _bytes(value: float | None) -> str:
-    if value is None:
-        return "–"
+def _bytes(value: float) -> str:
     return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

@@ -58,10 +58,16 @@ def _say_length(config: CompareConfig, processes: int) -> None:
     from podsrl.run.reproduce import arm_configs
 
     seconds = next(iter(arm_configs(config).values())).stop.seconds
-    each = f"{config.num_seeds} seed(s) × {len(config.arms)} arms × {seconds / 3600:.3g} h"
-    total = config.num_seeds * len(config.arms) * seconds / 3600 / config.jobs
+    each = f"{config.num_seeds} seed(s) × {len(config.arms)} arms × {_time_text(seconds)}"
+    total = _time_text(config.num_seeds * len(config.arms) * seconds / config.jobs)
     on = f", each by {processes} processes" if processes > 1 else ""
-    errors.print(f"{each}{on}: {total:.3g} h of training, and its evaluations", highlight=False, soft_wrap=True)
+    errors.print(f"{each}{on}: {total} of training, and its evaluations", highlight=False, soft_wrap=True)
+
+
+def _time_text(seconds: float) -> str:
+    """21600 -> "6 h", 2400 -> "40 min", 6 -> "6 s"."""
+    size, unit = (3600, "h") if seconds >= 3600 else (60, "min") if seconds >= 60 else (1, "s")
+    return f"{seconds / size:.3g} {unit}"
 
 
 def _show_plans(config: CompareConfig, processes: int, as_json: bool) -> None:

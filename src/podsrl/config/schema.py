@@ -42,6 +42,11 @@ class ModelConfig(Section):
     """Hold the frozen base weights in 4 bits (NF4, bitsandbytes); needs [lora]."""
 
 
+def parse_words(value: Any) -> Any:
+    """ "a, b" -> ("a", "b"); lists, and what is no text, are left to the field's own check."""
+    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+
+
 class LoraConfig(Section):
     """Low-rank adapters (PEFT) instead of full fine-tuning; the section's presence turns them on."""
 
@@ -51,7 +56,7 @@ class LoraConfig(Section):
     """The adapter's product is scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Dropout on the adapter's input during the update."""
-    targets: tuple[str, ...] = ("all-linear",)
+    targets: Annotated[tuple[str, ...], BeforeValidator(parse_words)] = ("all-linear",)
     """Ends of the names of the modules that get one ("q_proj", …), or "all-linear": every linear layer but the head."""
 
 

@@ -112,7 +112,11 @@ class Generator(Protocol):
         ...
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Sample from these weights from now on, and stamp completions with `version`."""
+        """Sample from these weights from now on, and stamp completions with `version`.
+
+        Each tensor is lent until the next is asked for. A generator that shows its torch module as `model` is looked at
+        afterwards: its parameters must then be these, by name and value.
+        """
         ...
 
 

@@ -1,7 +1,9 @@
 """Model, tokenizer and prompts; what is trained, and what the generator samples from."""
 
+from podsrl.policy.adapted import AdaptedPolicy
+from podsrl.policy.load import load_policy
 from podsrl.policy.options import check_model_options
-from podsrl.policy.policy import AdaptedPolicy, Policy, load_policy
+from podsrl.policy.policy import Policy
 from podsrl.policy.prompts import check_chat_template, prompt_ids, prompts_ids
 from podsrl.policy.source import model_folder, quiet_bars
 from podsrl.policy.tokenizer import load_tokenizer

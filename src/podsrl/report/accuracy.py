@@ -36,6 +36,7 @@ class AccuracyData:
     """Of that accuracy: the target."""
     speedups: Mapping[str, SpeedupInterval]
     """By arm; an arm without one gets no number."""
+    title: str = "Held-out accuracy"
 
 
 def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
@@ -46,7 +47,7 @@ def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
     colors = theme.arm_colors(list(data.curves), data.baseline)
     means = {arm: _draw_arm(axes, curves_on_grid(runs, grid), grid, colors[arm]) for arm, runs in data.curves.items()}
     target = data.fraction * float(means[data.baseline][after_start].max())
-    theme.style(axes, "Held-out accuracy", x_label="training time, evaluation excluded", subtitle=_subtitle(data))
+    theme.style(axes, data.title, x_label="training time, evaluation excluded", subtitle=_subtitle(data))
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from podsrl.errors import UsageError, nearest
 from podsrl.report import theme
@@ -162,25 +163,31 @@ def draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> N
     label = f"share of training time: ours {theme.duration(ours)}, the paper's {theme.duration(theirs)}"
     theme.style(
         axes,
-        f"Setting ({setting.name}): {setting.model} on {setting.dataset}",
+        f"Setting ({setting.name}): {setting.model} on {setting.dataset}{comparison.metric_note}",
         x_label=label if is_share else "training time, evaluation excluded",
         subtitle="solid, ours: mean over seeds, 95 % interval    dashed, the paper's: mean over runs, ± 1.96 standard "
         "errors\nthin lines: each side's target, 99 % of its baseline's best accuracy    beside a name: speed-up",
     )
     theme.percent_axis(axes)
-    axes.set_xlim(0, 1 if is_share else max(ours, theirs))
-    if not is_share:
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, 0.0), min(top, 1.0))
+    if is_share:
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    else:
+        axes.set_xlim(0, max(ours, theirs))
         theme.time_axis(axes, max(ours, theirs))
     theme.label_ends(axes, list(ends.values()), gap=0.12)
 
 
 def _draw_ours(axes: Axes, comparison: Comparison, colors: Mapping[str, str], unit: float) -> dict[str, theme.EndLabel]:
-    labels, grid = {}, comparison.grid_seconds
+    labels, grid = {}, np.union1d([0.0], comparison.grid_seconds)  # from the untrained model on
     for arm, color in colors.items():
         curves = curves_on_grid([run.accuracy_curve(comparison.metric) for run in comparison.runs[arm]], grid)
         mean, half = curves.mean(axis=0), band_half_width(curves)
         axes.plot(grid / unit, mean, color=color, linewidth=2.2, drawstyle="steps-post")
-        axes.fill_between(grid / unit, mean - half, mean + half, step="post", color=color, alpha=0.16, linewidth=0)
+        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+        axes.fill_between(grid / unit, low, high, step="post", color=color, alpha=0.16, linewidth=0)
         if arm == comparison.baseline:
             axes.axhline(comparison.fraction * mean[grid > 0].max(), color=color, linewidth=0.9)
         found, count = comparison.speedups[arm], len(comparison.runs[arm])
@@ -197,9 +204,11 @@ def _draw_theirs(
     for role, arm in (("baseline", setting.baseline), ("pods", setting.pods)):
         if arm.seconds.size == 0:
             continue
-        color, times, half = colors[role], arm.seconds / unit, _NORMAL_95 * arm.sem
-        axes.plot(times, arm.accuracy, color=color, linewidth=1.4, linestyle=(0, (4, 2)), marker="o", markersize=3)
-        axes.fill_between(times, arm.accuracy - half, arm.accuracy + half, color=color, alpha=0.1, linewidth=0)
+        color, times, accuracy, half = colors[role], arm.seconds / unit, arm.accuracy, _NORMAL_95 * arm.sem
+        axes.fill_between(times, accuracy - half, accuracy + half, color=color, alpha=0.1, linewidth=0)
+        if setting.start_accuracy is not None:  # one number, without an error
+            times, accuracy = np.insert(times, 0, 0.0), np.insert(accuracy, 0, setting.start_accuracy)
+        axes.plot(times, accuracy, color=color, linewidth=1.4, linestyle=(0, (4, 2)), marker="o", markersize=3)
         if role == "baseline":
             axes.axhline(0.99 * arm.accuracy.max(), color=color, linewidth=0.9, linestyle=(0, (4, 3)))
         note = "baseline" if role == "baseline" else f"{arm.speedup:.2f}×"

@@ -93,6 +93,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
         baseline=comparison.baseline,
         fraction=comparison.fraction,
         speedups=comparison.speedups,
+        title=f"Held-out accuracy{comparison.metric_note}",
     )
     figure = theme.new_figure(12.5, 5.4)
     axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])

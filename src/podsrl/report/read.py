@@ -90,6 +90,11 @@ class Comparison:
     speedups: Mapping[str, SpeedupInterval]
     hardware: str
 
+    @property
+    def metric_note(self) -> str:
+        """What a title says after "accuracy"."""
+        return ", answer and format" if self.metric == "accuracy_and_format" else ""
+
 
 def read_run(path: Path | str) -> Run:
     """Read one run folder.

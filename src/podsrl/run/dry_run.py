@@ -165,7 +165,7 @@ def _warnings(
             f"{machine_bytes / 2**30:.1f} GiB; see which part is the largest"
         )
     if not has_gpu and config.model.load_in_4bit:
-        yield "model.load_in_4bit: 4-bit weights are made for a GPU, and none is here; --model.load_in_4bit=false runs anywhere"
+        yield "model.load_in_4bit is made for a GPU, and none is here; --model.load_in_4bit=false runs anywhere"
     if not has_gpu and config.optim.name == "adamw_8bit":
         yield "optim.name = adamw_8bit is made for a GPU, and none is here; --optim.name=adamw runs anywhere"
     if not has_gpu and config.scale.strategy == "zero2" and num_processes > 1:

@@ -62,13 +62,26 @@ def find_target(name: str, overrides: Sequence[str], task: str | None = None) ->
         UsageError: nothing by that name, a run without a checkpoint, or a model without a task set.
         CheckpointError: there are checkpoints, and all are damaged.
     """
+    task = _task_name(task, overrides)
     folder = Path(name).expanduser()
     if (folder / "config.toml").is_file():
         return _run_target(folder, overrides, task)
     is_config = folder.is_file() or name in recipe_names()
-    tree = read_tree(folder if folder.is_file() else name) if is_config else _model_tree(name, task, overrides)
+    tree = read_tree(folder if folder.is_file() else name) if is_config else _model_tree(name, task)
     config = build(RunConfig, apply_overrides(_with_task(tree, task), overrides), name)
     return Target(config=_for_evaluation(config))
+
+
+def _task_name(task: str | None, overrides: Sequence[str]) -> str | None:
+    """The wanted task set, however it was given."""
+    values = [text.removeprefix("--").partition("=")[2] for text in overrides if _is_task_name(text)]
+    if task is not None and values:
+        raise UsageError(f"--task {task} and --task.name={values[0]} set the same value: keep one")
+    return next((value.strip("\"'") for value in values), task)
+
+
+def _is_task_name(text: str) -> bool:
+    return text.removeprefix("--").startswith("task.name=")
 
 
 def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Target:
@@ -89,14 +102,14 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
     return Target(config=_for_evaluation(config), notes=notes)
 
 
-def _model_tree(name: str, task: str | None, overrides: Sequence[str]) -> Tree:
+def _model_tree(name: str, task: str | None) -> Tree:
     is_folder = Path(name).expanduser().is_dir()
     if not (is_folder or "/" in name or name.startswith("builtin:")):
         raise UsageError(
             f"pods eval {name}: no such folder, file or recipe, and a name on the hub has an owner, as in "
             f"Qwen/Qwen2.5-3B-Instruct.{nearest(name, recipe_names())}"
         )
-    if task is None and not any(text.removeprefix("--").startswith("task.name=") for text in overrides):
+    if task is None:
         raise UsageError(f"pods eval {name}: a model alone has no questions; name a task set, e.g. --task gsm8k")
     return {**MODEL_DEFAULTS, "model": {"path": name}}
 

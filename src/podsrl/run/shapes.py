@@ -70,8 +70,8 @@ def read_shape(config: ModelConfig) -> ModelShape:
     folder = Path(str(resources.files("podsrl") / "models" / name)) if name != config.path else Path(name).expanduser()
     try:
         tree = json.loads((folder / "config.json").read_text())
-        headers = _headers(folder)
-    except (OSError, ValueError):
+        headers = _headers(folder, is_tied=bool(tree.get("tie_word_embeddings")))
+    except (OSError, ValueError, KeyError):
         return _built(config)
     if tree.get("model_type") not in DENSE or not headers:
         return _built(config)
@@ -83,16 +83,21 @@ def read_shape(config: ModelConfig) -> ModelShape:
     return _shape(tree, headers, linears)
 
 
-def _headers(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor in the folder's *.safetensors; the tensors themselves are not read."""
+def _headers(folder: Path, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every weight in the folder's files; the weights themselves are not read."""
+    index = folder / "model.safetensors.index.json"
+    names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else {"model.safetensors"}
     shapes: dict[str, tuple[int, ...]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for name in sorted(names):
+        file = folder / name
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             if size > _MAX_HEADER_BYTES:
                 raise ValueError(f"{file}: no safetensors header")
             header = json.loads(stream.read(size))
-        shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+        shapes |= {key: tuple(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
+    if is_tied:  # some files hold it although it is the embedding
+        shapes.pop("lm_head.weight", None)
     return shapes
 
 

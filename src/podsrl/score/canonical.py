@@ -43,7 +43,7 @@ def plain(answer: str) -> str:
     r"""Take off what has no meaning: dollars, degrees, spacing commands, text wrappers, a full stop at the end.
 
     Example:
-        >>> plain(r"$\left(1,\, \dfrac{1}{2}\right).$"), plain(r"90^\circ"), plain(r"\text{Evelyn }")
+        >>> plain(r"$\left(1, \dfrac{1}{2}\right).$"), plain(r"90^\circ"), plain(r"\text{Evelyn }")
         ('(1, \\frac{1}{2})', '90', 'Evelyn')
     """
     text = answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("−", "-").replace("{,}", ",")

@@ -147,14 +147,14 @@ class Dispatcher:
     def _take(self, member: Member, message: Any) -> None:
         member.since = self._now
         if member.is_ready:
-            self._settle(member.jobs.popleft(), message)
+            self._settle(member.jobs.popleft(), *message)
         elif message is not None:
             raise RewardError(f"a reward worker could not load {list(self._setup.names)}: {message}")
         member.is_ready = True
 
-    def _settle(self, job: Pending, outcome: float | Fault) -> None:
+    def _settle(self, job: Pending, outcome: float | Fault, seconds: float) -> None:
         with self._changed:
-            job.outcome = outcome
+            job.outcome, job.seconds = outcome, seconds
             self._changed.notify_all()
 
     def _bury(self, member: Member) -> None:
@@ -165,7 +165,7 @@ class Dispatcher:
         self._members.remove(member)
         if jobs:
             reason = f"reward '{jobs[0].name}': the worker that judged it died ({how})"
-            self._settle(jobs[0], Fault(kind="died", reason=reason))
+            self._settle(jobs[0], Fault(kind="died", reason=reason), self._now - member.since)
             self._put_back(jobs[1:])
 
     def _end_the_late(self) -> None:
@@ -177,7 +177,7 @@ class Dispatcher:
                 jobs = list(member.jobs)
                 self._dismiss(member)
                 reason = f"reward '{jobs[0].name}' took longer than {self._timeout_seconds:g} s and was stopped"
-                self._settle(jobs[0], Fault(kind="timeout", reason=reason))
+                self._settle(jobs[0], Fault(kind="timeout", reason=reason), seconds)
                 self._put_back(jobs[1:])
 
     def _dismiss(self, member: Member) -> None:

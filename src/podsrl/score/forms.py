@@ -1,7 +1,7 @@
 """Tells the two forms of reward functions apart and puts both behind one call: `Rows -> Values`.
 
 Goes in: a plain callable. Comes out: `RowForm` or `BatchForm`, by the callable's signature. Left out on purpose:
-timeouts (a function that may hang must bring its own) and asynchronous functions.
+asynchronous functions, and time limits (`podsrl.score.workers` keeps them for the row form).
 """
 
 from __future__ import annotations

@@ -30,11 +30,12 @@ _SURROUNDINGS = {
 class Pending:
     """One text to be judged by one function."""
 
-    __slots__ = ("name", "outcome", "task", "text")
+    __slots__ = ("name", "outcome", "seconds", "task", "text")
 
     def __init__(self, name: str, task: Task, text: str) -> None:
         self.name, self.task, self.text = name, task, text
         self.outcome: float | Fault | None = None
+        self.seconds = 0.0
 
 
 class Member:

@@ -135,7 +135,7 @@ class Scorer:
             self._workers.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
         judged = {name: judge(rows) for name, judge in self._judges.items()}
         if self._workers is not None:
-            self._workers.forget()
+            self._workers.forget(rows)
         rollouts = iter(self._rollouts(completions, rows.texts, judged))
         return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
 

@@ -21,6 +21,8 @@ MAX_WORKERS = 16
 """By default: this many judge thousands of completions a second, and each takes some 100 MB."""
 MEMORY_BYTES = 2 << 30
 """Data that a worker may hold."""
+MAX_WAITING = 100_000
+"""Submitted rows that nobody has asked for yet; an aborted generation leaves some."""
 
 
 def default_workers() -> int:
@@ -55,7 +57,6 @@ class Workers:
     ) -> None:
         self._names = tuple(names)
         self._jobs: dict[tuple[str, int, str], Pending] = {}  # by function, task object and text
-        self._old: set[tuple[str, int, str]] = set()
         setup = Setup(names=self._names, memory_bytes=memory_bytes)
         self._dispatcher = Dispatcher(setup, num_workers or default_workers(), timeout_seconds)
         self._end = weakref.finalize(self, self._dispatcher.close)
@@ -86,11 +87,17 @@ class Workers:
         keys = [(name, id(task), text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
         return collect([self._dispatcher.outcome(self._jobs[key]) for key in keys])
 
-    def forget(self) -> None:
-        """Drop what was submitted before the last call: a batch ends with this, and the next may have begun already."""
-        for key in self._old:
+    def seconds(self, name: str, rows: Rows) -> list[float]:
+        """Say how long each row of a judged batch took one of the functions."""
+        return [self._jobs[name, id(task), text].seconds for task, text in zip(rows.tasks, rows.texts, strict=True)]
+
+    def forget(self, rows: Rows) -> None:
+        """Drop what is known about a judged batch; and the oldest of what was submitted, but never asked for."""
+        for name in self._names:
+            for task, text in zip(rows.tasks, rows.texts, strict=True):
+                self._jobs.pop((name, id(task), text), None)
+        for key in list(self._jobs)[: max(0, len(self._jobs) - MAX_WAITING)]:
             del self._jobs[key]
-        self._old = set(self._jobs)
 
     def close(self) -> None:
         """End the processes; nothing can be judged any more."""

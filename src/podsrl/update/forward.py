@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch
-from podsrl.update.cut import Rows, micro_batches, num_forwarded
+from podsrl.update.cut import Rows, num_forwarded
 from podsrl.update.lay_out import lay_out
 from podsrl.update.linear import fast_linears, has_fast_linear
 from podsrl.update.logprobs import HeadPath, at_targets, head_path, no_logprobs, score_tokens, token_logprobs
 from podsrl.update.packing import packed_attention, run_packed, why_not_packed
 
 Choice = Literal["auto", "on", "off"]
+SHARE_FROM = 0.9
+"""Prompts are shared where that leaves at most this share of the tokens: attention in two parts costs a few percent."""
 
 
 class TokenLogprobs(nn.Module):
@@ -64,18 +66,21 @@ class TokenLogprobs(nn.Module):
         self.head_path: HeadPath = head_path(model)
         self.is_packed, self.layout = _choose(model, packing, prefix_sharing)
         self._is_fast = self.is_packed and has_fast_linear(model)
+        self._is_active = False
 
-    def forward(self, rows: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: Batch, kind: Rows | None = None) -> tuple[Tensor, Tensor]:
         """Natural log-probs and entropies of the completions' tokens.
 
         Args:
             rows: on the model's device; rows of one group are neighbours.
+            kind: how they are to lie; by default what `kind` says.
 
         Returns:
             [B, T] each, with gradient and without; 0 outside the completions. A backward pass that repeats the forward
             (gradient checkpointing) has to run within `active`.
         """
-        if not self.is_packed:
+        kind = kind or self.kind(rows)
+        if kind == "padded":
             masks = rows.attention_mask, rows.target_mask
             return token_logprobs(
                 self.model, rows.input_ids, *masks, temperature=self.temperature, chunk_tokens=self.chunk_tokens
@@ -83,7 +88,7 @@ class TokenLogprobs(nn.Module):
         targets = rows.target_mask.flatten().nonzero().squeeze(-1)
         if not len(targets):
             return no_logprobs(self.model, rows.input_ids)
-        layout = lay_out(rows, shared=self._kind(rows) == "shared", round_up=self._is_fast)
+        layout = lay_out(rows, shared=kind == "shared", round_up=self._is_fast)
         tokens = nn.functional.pad(rows.input_ids.flatten()[targets], (0, len(layout.predicts) - len(targets)))
         with self.active():
             states, head = run_packed(self.head_path, self.model, rows.input_ids, layout)
@@ -95,15 +100,15 @@ class TokenLogprobs(nn.Module):
     @contextmanager
     def active(self) -> Iterator[None]:
         """Within it the model attends by layout, and computes its products by the faster library; then as before."""
-        with (
-            packed_attention(self.model) if self.is_packed else nullcontext(),
-            fast_linears(self.model) if self._is_fast else nullcontext(),
-        ):
+        if self._is_active or not self.is_packed:
             yield
-
-    def pieces(self, batch: Batch, max_tokens: int) -> list[Batch]:
-        """The micro-batches of a batch; see `micro_batches`."""
-        return micro_batches(batch, max_tokens, self._kind(batch))
+            return
+        self._is_active = True
+        try:
+            with packed_attention(self.model), fast_linears(self.model) if self._is_fast else nullcontext():
+                yield
+        finally:
+            self._is_active = False
 
     def of(self, model: nn.Module) -> TokenLogprobs:
         """The same forward of another model."""
@@ -115,15 +120,16 @@ class TokenLogprobs(nn.Module):
             prefix_sharing=self.prefix_sharing,
         )
 
-    def _kind(self, rows: Batch) -> Rows:
+    def kind(self, rows: Batch) -> Rows:
+        """How these rows lie best."""
         if not self.is_packed:
             return "padded"
         if self.prefix_sharing == "off" or not rows.num_sequences:
             return "packed"
         if self.prefix_sharing == "on":
             return "shared"
-        saves = num_forwarded(rows, shared=True) < num_forwarded(rows, shared=False)
-        return "shared" if saves else "packed"
+        is_less = num_forwarded(rows, shared=True) <= SHARE_FROM * num_forwarded(rows, shared=False)
+        return "shared" if is_less else "packed"
 
 
 def _choose(model: nn.Module, packing: Choice, prefix_sharing: Choice) -> tuple[bool, str]:

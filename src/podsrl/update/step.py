@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch, empty_piece
+from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.forward import Choice, TokenLogprobs
 from podsrl.update.logprobs import HeadPath, evaluating
 from podsrl.update.loss import LossStats, dry_run, policy_loss
@@ -75,7 +76,7 @@ class Updater:
             (the model itself with its adapters off, say) is entered once a micro-batch.
         temperature: softmax temperature, the one the rollouts were sampled with.
         max_length: token limit of a completion; needed by a loss with aggregate = "constant".
-        micro_batch_tokens: padded tokens (rows × longest row) in one forward and backward, ≥ 1.
+        micro_batch_tokens: tokens in one forward and backward, ≥ 1; what counts as one, see `micro_batches`.
         chunk_tokens: target positions whose logits exist at once, ≥ 1.
         skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
             Rows without a completion token are always left out. Both still count as rows and tokens of the step.
@@ -165,7 +166,7 @@ class Updater:
 
     def num_micro_batches(self, batch: Batch) -> int:
         """Forwards and backwards that `forward_backward` takes for this batch."""
-        return len(self._pieces(batch))
+        return len(self._pieces(batch)[1])
 
     def forward_backward(
         self,
@@ -192,13 +193,13 @@ class Updater:
         """
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-        pieces = self._pieces(batch)
+        kind, pieces = self._pieces(batch)
         rows = batch.num_sequences if num_sequences is None else num_sequences
         tokens = batch.num_tokens if num_tokens is None else num_tokens
         with _training(self.model), self._forward.active():
-            parts = [self._micro_step(piece.to(self._device), rows, tokens) for piece in pieces]
+            parts = [self._micro_step(piece.to(self._device), kind, rows, tokens) for piece in pieces]
             for _ in range(min_micro_batches - len(pieces)):
-                self._empty_step()
+                self._empty_step(kind)
         return _summary(batch, pieces, parts, self._reference is not None)
 
     def optim_step(self) -> float:
@@ -223,12 +224,15 @@ class Updater:
             has_gradient &= batch.advantages != 0
         return batch if has_gradient.all() else batch.rows(has_gradient)
 
-    def _pieces(self, batch: Batch) -> list[Batch]:
-        return self._forward.pieces(self._with_gradient(batch), self._micro_batch_tokens)
+    def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
+        """How rows lie, and the micro-batches."""
+        batch = self._with_gradient(batch)
+        kind = self._forward.kind(batch)
+        return kind, micro_batches(batch, self._micro_batch_tokens, kind)
 
-    def _micro_step(self, piece: Batch, rows: float, tokens: float) -> tuple[Tensor, Tensor, LossStats]:
-        reference = self._reference_logprobs(piece)
-        logprobs, entropy = self._forward(piece)
+    def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> tuple[Tensor, Tensor, LossStats]:
+        reference = self._reference_logprobs(piece, kind)
+        logprobs, entropy = self._forward(piece, kind)
         loss, stats = policy_loss(
             logprobs,
             piece.behaviour_logprobs,
@@ -242,18 +246,18 @@ class Updater:
         torch.autograd.backward(loss)
         return loss.detach(), entropy.sum(), stats
 
-    def _empty_step(self) -> None:
+    def _empty_step(self, kind: Rows) -> None:
         """The same calls as a micro-batch's, over two tokens, with a gradient of exactly 0."""
         piece = empty_piece(self._device)
-        self._reference_logprobs(piece)
-        logprobs, _ = self._forward(piece)
+        self._reference_logprobs(piece, kind)
+        logprobs, _ = self._forward(piece, kind)
         torch.autograd.backward(logprobs.sum() * 0.0)
 
-    def _reference_logprobs(self, piece: Batch) -> Tensor | None:
+    def _reference_logprobs(self, piece: Batch, kind: Rows) -> Tensor | None:
         if self._reference is None:
             return None
         with self._reference() as forward, torch.no_grad():
-            logprobs: Tensor = forward(piece)[0]
+            logprobs: Tensor = forward(piece, kind if forward.is_packed else "padded")[0]
         return logprobs
 
 

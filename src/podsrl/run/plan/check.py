@@ -1,8 +1,10 @@
-"""A prediction beside what was measured: real steps at one choice."""
+"""Predictions beside what was measured: real steps at several choices, in turns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,22 +36,39 @@ class Check:
         return self.predicted / self.measured
 
 
-def check(trainer: Trainer, candidate: Candidate, *, num_steps: int, tick: Tick) -> Check:
-    """Take real steps with a trainer that learns nothing (`probe.still_trainer`), after one that does not count."""
-    n, m, micro = candidate.key
-    resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
-    watched_step(trainer)
-    lines = []
+def check(trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, tick: Tick) -> list[Check]:
+    """Take real steps with a trainer that learns nothing (`probe.still_trainer`).
+
+    In turns, so that a slow moment of the machine falls on all choices alike. A step after another micro-batch does not
+    count: the optimizer's memory is taken in it.
+
+    Args:
+        trainer: used up.
+        candidates: choices to run.
+        num_steps: of each.
+        tick: progress.
+    """
+    lines: list[list[dict[str, Any]]] = [[] for _ in candidates]
     for done in range(num_steps):
-        tick(done / num_steps, f"{n} → {m} for real")
-        lines.append(watched_step(trainer).metrics)
+        for candidate, own in zip(candidates, lines, strict=True):
+            n, m, micro = candidate.key
+            tick(done / num_steps, f"{n} → {m} for real")
+            is_new = done == 0 or micro != trainer.config.optim.micro_batch_tokens
+            resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
+            if is_new:
+                watched_step(trainer)
+            own.append(watched_step(trainer).metrics)
+    return [_compare(candidate, own) for candidate, own in zip(candidates, lines, strict=True)]
+
+
+def _compare(candidate: Candidate, lines: Sequence[dict[str, Any]]) -> Check:
     totals = np.array([line["seconds/total"] for line in lines])
     return Check(
         predicted=candidate.seconds.total,
         measured=float(np.median(totals)),
         low=float(np.quantile(totals, 0.25)),
         high=float(np.quantile(totals, 0.75)),
-        num_steps=num_steps,
+        num_steps=len(lines),
         stages={
             name: (getattr(candidate.seconds, name), float(np.median([line[f"seconds/{name}"] for line in lines])))
             for name in STAGES

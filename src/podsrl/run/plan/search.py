@@ -15,11 +15,11 @@ from podsrl.errors import PodsError
 from podsrl.run.plan.cost import CostModel, StepSeconds
 from podsrl.run.plan.measured import Measurements
 from podsrl.run.plan.rewards import RewardModel
-from podsrl.run.plan.value import DEFAULT_NOISE, Teaching, teaching
+from podsrl.run.plan.value import BETWEEN, DEFAULT_NOISE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.update import resolve_loss
 
-NUM_DRAWS = 1024
+NUM_DRAWS = 768
 """Groups drawn to average over."""
 REACH = 2
 """n is predicted up to this many times the largest measured one."""
@@ -29,6 +29,8 @@ WORTH_CHANGING = 1.03
 """The config's own choice stands unless another is better by more than this: less is within the prediction's error."""
 WORTH_RECUTTING = 1.05
 """Likewise for the micro-batch of a row: it stays the config's own unless the step is shorter by more than this."""
+TRUSTED = 16
+"""A line through the measured peaks is believed up to this many times the largest measured micro-batch."""
 LATER = (0.25, 0.5, 0.8, 0.95)
 """Pass rates at which the best choice is looked up as well."""
 ODDS_RANGE = 30.0
@@ -46,8 +48,8 @@ class Candidate:
     num_kept: int
     micro_batch_tokens: int
     seconds: StepSeconds
-    value: float
-    """value(n, m), 0 .. 1 (`value.py`)."""
+    share: float
+    """share(n, m): how much of a step's gradient is signal, 0 .. 1 (`value.py`)."""
     taught: Teaching
     kv_bytes: float
     update_bytes: float | None
@@ -56,10 +58,9 @@ class Candidate:
     def key(self) -> tuple[int, int, int]:
         return self.num_rollouts, self.num_kept, self.micro_batch_tokens
 
-    @property
-    def progress(self) -> float:
-        """Value a second."""
-        return self.value / self.seconds.total
+    def progress(self, exponent: float = BETWEEN) -> float:
+        """What a second gains: share^exponent / seconds."""
+        return float(self.share**exponent) / self.seconds.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,15 @@ class Plan:
     noise_ratio: float
     is_noise_measured: bool
     largest_micro_batch: int | None
-    """Tokens that would still leave a tenth of the memory free."""
+    """Tokens that would still leave a tenth of the memory free; None where that is far beyond what was measured."""
     is_rule_replaced: bool
     """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
     unknown: tuple[str, ...]
 
-    def relative(self, candidate: Candidate) -> float:
+    def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
         """Progress a second over that of the config's own choice; infinite where that teaches nothing."""
-        return candidate.progress / self.own.progress if self.own.progress > 0 else float("inf")
+        own = self.own.progress(exponent)
+        return candidate.progress(exponent) / own if own > 0 else float("inf")
 
 
 def make_plan(measured: Measurements) -> Plan:
@@ -102,21 +104,21 @@ def make_plan(measured: Measurements) -> Plan:
     own = next(c for c in found if c.key == _own_key(measured.config))
     candidates = _one_micro_batch(found, own.micro_batch_tokens)
     best = _best(candidates)
-    if best.progress == 0:
+    if best.progress() == 0:
         raise NothingTeaches(
             f"every reward that was seen is {rewards.base.rollouts.rewards[0]:g}, so no "
             "group teaches: raise rollouts.num_rollouts or rollouts.temperature, or take easier (or harder) questions"
         )
     return Plan(
         own=own,
-        best=best if best.progress > WORTH_CHANGING * own.progress else own,
+        best=best if best.progress() > WORTH_CHANGING * own.progress() else own,
         candidates=tuple(candidates),
         later=_later(search, rewards, own.micro_batch_tokens),
         pass_rate=rewards.pass_rate,
         concentration=rewards.concentration,
         noise_ratio=noise,
         is_noise_measured=measured.noise_ratio is not None,
-        largest_micro_batch=None if search.limit is None else costs.largest_micro_batch(search.limit),
+        largest_micro_batch=_largest_micro_batch(costs, search.limit),
         is_rule_replaced=measured.config.select.rule == "keep_all",
         unknown=measured.unknown,
     )
@@ -155,7 +157,7 @@ class _Search:
             num_kept=m,
             micro_batch_tokens=micro,
             seconds=self._costs.seconds(n, micro, taught, length),
-            value=taught.value(self._noise),
+            share=max(taught.share(self._noise), 0.0),
             taught=taught,
             kv_bytes=self._costs.kv_bytes(n),
             update_bytes=self._costs.update_bytes(micro),
@@ -196,8 +198,13 @@ def _own_key(config: RunConfig) -> tuple[int, int, int]:
     return config.rollouts.num_rollouts, config.select.num_kept, config.optim.micro_batch_tokens
 
 
+def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
+    largest = None if limit is None else costs.largest_micro_batch(limit)
+    return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
+
+
 def _best(candidates: Sequence[Candidate]) -> Candidate:
-    return max(candidates, key=lambda c: c.progress)
+    return max(candidates, key=lambda c: c.progress())
 
 
 def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidate]:

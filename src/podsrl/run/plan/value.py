@@ -8,21 +8,25 @@ is the gradient of the question's log-odds. Rollouts of one question are indepen
     E[g | rewards]    = signal · d,   signal = (1/m) Σ_S A_i (r_i - mean of the n)       [A / std: the std of the kept]
     E[|g|² | rewards] = signal² |d|² + noise · τ²,   noise = (1/m²) Σ_S A_i²,   τ² = variance of a score at given reward
 
-A group of equal rewards has signal = noise = 0. AdamW (and clipping to a norm) divides the gradient by its root mean
-square, so at a fixed learning rate the expected gain of a step is the share of the gradient that is signal, 0 to 1:
+A group of equal rewards has signal = noise = 0. The share of a step's gradient that is signal is
 
-    value(n, m) = E[signal] / sqrt(E[signal²] + κ E[noise]),     κ = τ² / |d|²
+    share(n, m) = E[signal] / sqrt(E[signal²] + κ E[noise]),     κ = τ² / |d|²
 
-Expectations are over questions and over the draws of n rollouts, with the run's own selection rule and normaliser.
+over questions and draws of n rollouts, with the run's own selection rule and normaliser. What a step gains goes with
+
+    share    at a fixed, small learning rate: AdamW, and clipping to a norm, divide a gradient by its root mean square,
+             and to first order the gain is the step's length along d
+    share²   at the learning rate that is best for each choice: the gain 1 / (1 + noise scale / batch) of McCandlish et
+             al., arXiv 1812.06162, section 2.2, with the selection's own signal and noise in it
+
+Real runs have one learning rate, near its best, and lie between the two (docs/planner.md); the value of a step is their
+geometric mean, share^1.5, and a plan shows both ends.
 
 Derived: how signal and noise depend on n, m, the rule, the normaliser and the distribution of rewards over questions.
 Measured: κ, the noise of one rollout's gradient over the squared length of a question's own, by regressing squared
-gradient norms at several m on E[signal²] and E[noise] (the method of two batch sizes, McCandlish et al., arXiv
-1812.06162, appendix A, with the selection's signal in it).
-
-Assumed: |d| is the same for all questions, so that every question's log-odds count alike; steps small enough for
-first order; a learning rate that stays fixed over n and m; P as it is (its share of noise is in κ); no KL term.
-The max-variance subset is PODS's (arXiv 2504.13818, theorem 1). Nothing here is fitted to a speed-up.
+gradient norms at several m on E[signal²] and E[noise] (the method of two batch sizes, same source, appendix A.1).
+Assumed: |d| is the same for all questions, so that every question's log-odds count alike; P as it is (its share of the
+noise is in κ); no KL term. The max-variance subset is PODS's (arXiv 2504.13818, theorem 1).
 """
 
 from __future__ import annotations
@@ -40,9 +44,11 @@ from podsrl.run.plan.rewards import Seen
 from podsrl.select import SelectionRule
 from podsrl.update import group_advantages
 
-DEFAULT_NOISE = 1.0
-"""κ where it was not measured: the paper's sweep over m is flat down to n / 16 for κ ≤ 1.3 and falls at m = 2 for
-κ ≥ 0.4 (docs/planner.md)."""
+DEFAULT_NOISE = 0.8
+"""κ where it was not measured: with 0.3 to 1 the paper's sweep over m is flat down to n / 16 and falls at m = 2."""
+FIXED_RATE, BEST_RATE = 1.0, 2.0
+"""Exponents of the two ends."""
+BETWEEN = (FIXED_RATE + BEST_RATE) / 2
 EQUAL = 1e-12
 
 
@@ -67,10 +73,14 @@ class Teaching:
     trained_tokens: float
     """Their completion tokens."""
 
-    def value(self, noise_ratio: float) -> float:
-        """value(n, m) for κ = `noise_ratio`, between 0 and 1."""
+    def share(self, noise_ratio: float) -> float:
+        """share(n, m) for κ = `noise_ratio`, between 0 and 1."""
         norm = self.squared_signal + noise_ratio * self.noise
         return self.signal / norm**0.5 if norm > 0 else 0.0
+
+    def value(self, noise_ratio: float, exponent: float = BETWEEN) -> float:
+        """What a step gains, between 0 and 1, where 1 is a step without noise on groups that all have a signal."""
+        return float(max(self.share(noise_ratio), 0.0) ** exponent)
 
 
 def teaching(

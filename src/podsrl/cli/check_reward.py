@@ -1,0 +1,150 @@
+"""`pods check-reward`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from podsrl.cli.console import errors, output
+from podsrl.cli.progress import bar
+from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from podsrl.run.check_reward import RewardCheck
+
+
+def check_reward(
+    file: Annotated[
+        Path, typer.Argument(help="Completions, one JSON object a line (prompt, completion, answer), or groups.jsonl.")
+    ],
+    reward: Annotated[
+        list[str] | None, typer.Option(help="NAME=WEIGHT or NAME, as in task.rewards; may be given several times.")
+    ] = None,
+    correct: Annotated[
+        str | None,
+        typer.Option(help="The reward to compare with the labels; default: the config's, or the first."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="TOML file or recipe whose task section names the rewards.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes for rewards of the row form; 0: one a core.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds that a reward may take for one completion.")] = 10.0,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
+
+    Every completion is judged twice. A column "label" (true or false) says which completions are right; in a run's
+    groups.jsonl it is what the run's own reward said. Ends with 1 where a run with these rewards would fail.
+
+    [bold]Examples[/]
+
+      pods check-reward completions.jsonl --reward math_correct
+
+      pods check-reward runs/mine/groups.jsonl --reward correct=1 --reward my_rewards:brief=0.1
+
+      pods check-reward completions.jsonl --config my.toml --json
+    """
+    if (reward is None) == (config is None):
+        raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
+    if not timeout > 0:
+        raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    from podsrl.run.check_reward import check_rewards, find_functions
+    from podsrl.run.completions import read_completions
+
+    stored = read_completions(file)
+    rewards, judge = _from_config(config) if config is not None else _parse(reward or [])
+    find_functions(rewards, correct or judge)  # a wrong name is told before a bar appears
+    with bar("judging") as show:
+        checks = check_rewards(
+            rewards, correct or judge, stored, num_workers=workers, timeout_seconds=timeout, show=show
+        )
+    problems = [problem for check in checks for problem in check.problems]
+    if json:
+        output.print_json(data={"rewards": [check.to_json() for check in checks], "problems": problems})
+    else:
+        _print(checks)
+    for problem in problems:
+        errors.print(f"[bold red]a run would fail:[/] {escape(problem)}", soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _from_config(name: str) -> tuple[dict[str, float], str]:
+    from podsrl.config.load import load_config
+    from podsrl.run.check_reward import rewards_of
+
+    rewards, correct = rewards_of(load_config(name).task)
+    return dict(rewards), correct
+
+
+def _parse(texts: list[str]) -> tuple[dict[str, float], str]:
+    rewards: dict[str, float] = {}
+    for text in texts:
+        name, is_given, weight = text.partition("=")
+        try:
+            rewards[name] = float(weight) if is_given else 1.0
+        except ValueError:
+            raise UsageError(f"--reward {text}: {weight!r} is no number; wanted NAME=WEIGHT, e.g. correct=1") from None
+    return rewards, next(iter(rewards))
+
+
+def _print(checks: list[RewardCheck]) -> None:
+    output.print(_table(checks))
+    for check in checks:
+        for warning in check.warnings:
+            errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        if check.agreement is None:
+            continue
+        agreement = check.agreement
+        output.print(
+            f"'{check.name}' agrees with {agreement.accuracy:.1%} of {agreement.num_labels} labels "
+            f"(precision {_share(agreement.precision)}, recall {_share(agreement.recall)})",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        for one in agreement.disagreements:
+            label, value = ("right" if one.label else "wrong"), ("invalid" if one.value is None else f"{one.value:g}")
+            line = f"  {one.where}: label {label}, reward {value}, answer {one.answer!r}, ends {one.completion_end!r}"
+            output.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _table(checks: list[RewardCheck]) -> Table:
+    """A column for each reward, because names are long and facts are many."""
+    from rich.table import Table
+
+    table = Table("", *(check.name for check in checks))
+    facts = [_facts(check) for check in checks]
+    for title in facts[0]:
+        table.add_row(title, *(fact[title] for fact in facts))
+    return table
+
+
+def _facts(check: RewardCheck) -> dict[str, str]:
+    times = check.milliseconds
+    shown = [f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)] if times else ["–"] * 4
+    if check.form == "batch":
+        shown[1:] = ["–"] * 3  # one call for all: only the mean is known
+    invalid = ", ".join(f"{count} {kind}" for kind, count in check.num_invalid.items())
+    return {
+        "weight": f"{check.weight:g}",
+        "called once a": "completion" if check.form == "row" else "step",
+        "completions": f"{check.num_rows:,}",
+        "mean": "–" if check.mean is None else f"{check.mean:.4g}",
+        "distinct values": f"{check.num_distinct:,}",
+        "ms: median": shown[0],
+        "ms: 90 %": shown[1],
+        "ms: 99 %": shown[2],
+        "ms: longest": shown[3],
+        "invalid": invalid or "0",
+        "changed when repeated": f"{check.num_changed:,}",
+    }

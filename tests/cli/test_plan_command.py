@@ -1,0 +1,87 @@
+"""`pods plan` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
+
+
+def pods(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "podsrl.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["plan", "podz"], "Did you mean 'pods'?"),
+        (["plan", "pods", "--measure", "0"], "--measure 0: wanted seconds above 0"),
+        (["plan", "pods", "--plot", "map.gif"], "--plot map.gif: wanted a file that ends in .png"),
+        (["plan", "pods", "--select.num_kept=65"], "select.num_kept = 65"),
+        (["plan", "."], "has no config.toml"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], wanted: str, tmp_path: Path) -> None:
+    done = pods(*arguments, folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and wanted in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> None:
+    options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
+    done = pods("plan", "pods", "--measure", "8", "--json", "--plot", "map.png", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [result["own"][name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens")] == [16, 8, 3072]
+    best = max(result["candidates"], key=lambda c: c["progress"])
+    assert result["best"]["progress"] >= best["progress"] / 1.03
+    assert result["own"]["relative_progress"] == 1.0
+    assert all(0.2 < result["checks"][name]["ratio"] < 5 for name in ("own", "best"))
+    assert result["checks"]["best"]["num_steps"] >= 5
+    assert 0.01 < result["pass_rate"] < 0.12  # the model's start accuracy is 4 %
+    assert result["is_noise_measured"] and result["noise_ratio"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["map.png"]
+
+
+@pytest.mark.slow
+def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
+    options = ["--rollouts.num_rollouts=32", "--select.num_kept=8", "--task.num_eval=8", "--stop.seconds=0"]
+    options += ["--stop.steps=12", "--record.groups_every_steps=1", "--record.num_groups=8", "--plain"]
+    assert pods("train", "pods", "--out", "run", *options, folder=tmp_path).returncode == 0
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    done = pods("plan", "run", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    seconds = sorted(line["seconds/total"] for line in lines[1:] if "seconds/total" in line)
+    assert seconds[0] / 2 < result["own"]["seconds"]["total"] < 2 * seconds[-1]
+    assert result["checks"] == {"own": None, "best": None} and not result["is_noise_measured"]
+    assert {c["micro_batch_tokens"] for c in result["candidates"]} == {3072}
+    assert len(result["unknown"]) == 4
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+    refused = pods("plan", "run", "--select.num_kept=4", folder=tmp_path)
+    assert refused.returncode == 2 and "planned from its own logs" in refused.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "podsrl.cli", "plan", "pods", "--measure", "300"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(12)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == b"" and b"interrupted" in errors and b"Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
