@@ -96,7 +96,7 @@ class TaskConfig(Section):
     """Which reward function says whether the answer has the wanted form (value >= 1), for the accuracy that asks for
     both; default: the task set's own."""
     reward_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that run slow rewards (math, and functions of your own in the row form); 0: one a core."""
+    """Processes that run slow rewards (math, and functions of your own in the row form); 0: one a core, 16 at most."""
     reward_timeout_seconds: Positive = 10.0
     """A reward that takes longer for one completion is stopped, and its rollout is invalid."""
     num_eval: Annotated[int, Field(ge=0)] = 256
