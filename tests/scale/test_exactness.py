@@ -125,6 +125,7 @@ def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(
         assert_same(several, (whole[0][0][3:], whole[0][1]))
     digests = [[line["sync/weights_digest"] for line in lines] for lines, _ in (whole[0], first[0], again[0])]
     assert digests[0] == digests[1] + digests[2]  # bit for bit where the number of processes is the same
+    assert all((again[0][1][name] == weight).all() for name, weight in whole[0][1].items())
 
 
 def partly_then_saved(options: tuple[str, ...], folder: str) -> Any:

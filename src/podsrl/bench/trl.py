@@ -8,7 +8,7 @@ recomputation or a reference model; micro-batches and ways to generate are chose
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -73,8 +73,9 @@ def run(
     plan = plan or (QUICK if quick else Plan())
     torch.set_num_threads(1)
     sizes = Sizes(rows=plan.rows, tokens=plan.tokens, batch_tokens=plan.batch_tokens, rounds=plan.rounds)
-    scenes = {
-        kind: make_scene(
+    result: dict[str, Any] = {"update": {}, "step": {}}
+    for kind, mean in {"ragged": plan.mean_tokens, "equal": None}.items():
+        scene = make_scene(
             plan.shape,
             num_prompts=plan.num_prompts,
             num_rollouts=plan.num_rollouts,
@@ -82,27 +83,21 @@ def run(
             mean_tokens=mean,
             max_new_tokens=plan.max_new_tokens,
         )
-        for kind, mean in {"ragged": plan.mean_tokens, "equal": None}.items()
-    }
-    updates = {
-        kind: measure_update(scene, sizes, lambda text: say(f"update, {text}")) for kind, scene in scenes.items()
-    }
-    steps = {
-        kind: measure_step(scene, updates[kind], sizes, lambda text: say(f"step, {text}"))
-        for kind, scene in scenes.items()
-    }
+        update = measure_update(scene, sizes, lambda text: say(f"update, {text}"))
+        result["update"][kind] = update
+        result["step"][kind] = measure_step(scene, update, sizes, lambda text: say(f"step, {text}"))
+        sizes = replace(sizes, rows=(update["trl_rows"],), tokens=(update["micro_batch_tokens"],))
     return {
         "name": "trl",
         "hardware": hardware_line(),
         "trl": version,
         "shape": plan.shape,
-        "attention": scenes["ragged"].model.config._attn_implementation,
-        "parameters": scenes["ragged"].model.num_parameters(),
+        "attention": scene.model.config._attn_implementation,
+        "parameters": scene.model.num_parameters(),
         "num_prompts": plan.num_prompts,
         "num_rollouts": plan.num_rollouts,
         "losses": compare_losses(),
-        "update": updates,
-        "step": steps,
+        **result,
     }
 
 
@@ -128,7 +123,7 @@ def _seconds_table(result: dict[str, Any]) -> Table:
     work = f"{result['num_prompts']} prompts × {result['num_rollouts']} rollouts"
     shown = Table(
         title=f"Seconds of one step: {work}, {result['parameters'] / 1e6:.1f} M parameters, float32",
-        caption=f"medians of turns, ratio (lowest–highest) to the faster TRL; {result['hardware']}",
+        caption=f"medians of turns, ratio (lowest–highest) within a turn; {result['hardware']}",
     )
     for name in ("part", "completions", "arm"):
         shown.add_column(name)

@@ -19,7 +19,7 @@ from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
 from podsrl.update import NAMED_ADVANTAGES, NAMED_LOSSES, Updater, batch_advantages, make_batch
 
-DRIFT = 0.7
+DRIFT = 0.9
 """Standard deviation of what is added to the true log-probabilities, so that every loss's bound acts on some tokens."""
 
 TRL_LOSSES: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> d
         largest gradient), "clip_fraction" (share of tokens where the bound acts).
     """
     scene = scene or make_scene(
-        "s128", num_prompts=3, num_rollouts=4, prompt_tokens=(5, 12), mean_tokens=12, max_new_tokens=24
+        "s128", num_prompts=4, num_rollouts=8, prompt_tokens=(5, 12), mean_tokens=20, max_new_tokens=40
     )
     completions = drifted(generate(scene, temperature=temperature))
     rewards = torch.rand(len(scene.prompts), scene.num_rollouts, generator=torch.Generator().manual_seed(0)).tolist()

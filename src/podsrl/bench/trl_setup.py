@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from math import log, sqrt
+from math import log
 from typing import Any, Literal
 
 import torch
@@ -237,9 +237,10 @@ def _model(shape: str, tokenizer: Any, mean_tokens: float | None, seed: int) -> 
 @torch.no_grad()
 def _set_end_rate(model: Any, end: int, mean_tokens: float | None) -> None:
     """Make the end token's logit a constant: one dimension of every embedding is the same, and only it reads it."""
-    vocabulary, width = model.lm_head.weight.shape
+    vocabulary = len(model.lm_head.weight)
     model.model.embed_tokens.weight[:, 0] = 1.0
-    model.lm_head.weight[:, 0] = 0.0
+    level = float(model.model(torch.arange(vocabulary)[None]).last_hidden_state[..., 0].mean())
     wanted = -30.0 if mean_tokens is None else log(vocabulary / mean_tokens)
+    model.lm_head.weight[:, 0] = 0.0
     model.lm_head.weight[end] = 0.0
-    model.lm_head.weight[end, 0] = wanted / sqrt(width)  # about what the last norm makes of that dimension
+    model.lm_head.weight[end, 0] = wanted / level

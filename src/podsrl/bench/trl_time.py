@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -29,6 +29,7 @@ Json = dict[str, Any]
 Arm = Callable[[], Taken]
 """Does one update or step and returns what it took."""
 Say = Callable[[str], None]
+Setting = TypeVar("Setting", int, str)
 OURS, TRL = "podsrl", "TRL"
 WITHOUT: dict[str, dict[str, Any]] = {
     "prompts not shared": {"prefix_sharing": "off"},
@@ -59,15 +60,16 @@ def measure_update(scene: Scene, sizes: Sizes, say: Say) -> Json:
     rewards = _rewards(scene, completions)
     ours = _best({size: _our_update(scene, completions, rewards, size) for size in sizes.tokens}, say, OURS)
     theirs = _best({rows: _trl_update(scene, completions, rewards, rows) for rows in sizes.rows}, say, TRL)
-    taken = _take_turns({OURS: ours[1], TRL: theirs[1]}, sizes.rounds, say)
-    without = {name: _our_update(scene, completions, rewards, ours[0], **off)() for name, off in WITHOUT.items()}
+    taken = _take_turns({OURS: ours.arm, TRL: theirs.arm}, sizes.rounds, say)
+    without = {name: _our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
     return {
-        "without_cpu_seconds": {name: found.cpu_seconds for name, found in without.items()},
-        "micro_batch_tokens": ours[0],
-        "trl_rows": theirs[0],
+        "micro_batch_tokens": ours.setting,
+        "trl_rows": theirs.setting,
         "prompt_tokens": statistics.mean(map(len, scene.prompts)),
         "completion_tokens": statistics.mean(len(done.token_ids) for done in completions),
         "longest_completion": max(len(done.token_ids) for done in completions),
+        "tried_cpu_seconds": {OURS: ours.tried, TRL: theirs.tried},
+        "without_cpu_seconds": {name: found.cpu_seconds for name, found in without.items()},
         **_compared(taken),
     }
 
@@ -75,22 +77,16 @@ def measure_update(scene: Scene, sizes: Sizes, say: Say) -> Json:
 def measure_step(scene: Scene, update: Mapping[str, Any], sizes: Sizes, say: Say) -> Json:
     """Generate, score, update: a whole step of each side's own loop, with the micro-batches that `update` chose.
 
-    TRL takes part with both of its ways to generate without a server; the ratio is to the faster one.
+    TRL generates in the faster of its ways that need no server: transformers' `generate`, or its continuous batching.
     """
-    rows = update["trl_rows"]
-    batched = {
-        size: _trl_step(scene, rows, {"generation": "continuous batching", "batch_tokens": size})
-        for size in sizes.batch_tokens
-    }
-    size, continuous = _best(batched, say, f"{TRL}, continuous batching")
+    ways: dict[str, Json] = {"generate": {"generation": "generate"}}
+    for size in sizes.batch_tokens:
+        ways[f"continuous batching, {size} tokens"] = {"generation": "continuous batching", "batch_tokens": size}
+    theirs = _best({name: _timed(_trainer(scene, update["trl_rows"], way)) for name, way in ways.items()}, say, TRL)
     with tempfile.TemporaryDirectory() as folder:
-        arms = {
-            OURS: _our_step(scene, update["micro_batch_tokens"], Path(folder)),
-            f"{TRL}, generate": _warm(_trl_step(scene, rows, {"generation": "generate"})),
-            f"{TRL}, continuous batching": continuous,
-        }
-        taken = _take_turns(arms, sizes.rounds, say)
-    return {"batch_tokens": size, **_compared(taken)}
+        ours = _our_step(scene, update["micro_batch_tokens"], Path(folder))
+        taken = _take_turns({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}, sizes.rounds, say)
+    return {"tried_cpu_seconds": theirs.tried, **_compared(taken)}
 
 
 def _our_update(
@@ -128,10 +124,6 @@ def _trl_update(
         inputs = trl_inputs(trainer, scene)
     trainer._generate_and_score_completions = lambda rows: dict(inputs)
     return _timed(trainer)
-
-
-def _trl_step(scene: Scene, rows_at_once: int, generation: Mapping[str, Any]) -> Arm:
-    return _timed(_trainer(scene, rows_at_once, generation))
 
 
 def _trainer(scene: Scene, rows_at_once: int, options: Mapping[str, Any]) -> Any:
@@ -185,14 +177,24 @@ def _our_step(scene: Scene, micro_batch_tokens: int, folder: Path) -> Arm:
     return _warm(arm)
 
 
-def _best(arms: Mapping[int, Arm], say: Say, name: str) -> tuple[int, Arm]:
-    """The size that took the least processor time, and its arm, which is warm then."""
-    found: dict[int, float] = {}
-    for size, arm in arms.items():
-        say(f"{name}: trying {size}")
-        found[size] = arm().cpu_seconds
-    size = min(found, key=lambda key: found[key])
-    return size, arms[size]
+@dataclass(frozen=True, slots=True)
+class Best(Generic[Setting]):
+    """The setting that took the least processor time."""
+
+    setting: Setting
+    arm: Arm
+    """Warm."""
+    tried: Mapping[Setting, float]
+    """Processor seconds of every setting's first run."""
+
+
+def _best(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setting]:
+    tried: dict[Setting, float] = {}
+    for setting, arm in arms.items():
+        say(f"{name}: trying {setting}")
+        tried[setting] = arm().cpu_seconds
+    setting = min(tried, key=lambda key: tried[key])
+    return Best(setting, arms[setting], tried)
 
 
 def _warm(arm: Arm) -> Arm:
@@ -213,15 +215,14 @@ def _take_turns(arms: Mapping[str, Arm], rounds: int, say: Say) -> dict[str, lis
 
 
 def _compared(taken: Mapping[str, Sequence[Taken]]) -> Json:
-    """Medians, and the ratio to the faster peer, taken within a round."""
+    """Medians, and the ratio to the peer, taken within a round."""
     seconds = {name: [one.seconds for one in found] for name, found in taken.items()}
     cpu_seconds = {name: [one.cpu_seconds for one in found] for name, found in taken.items()}
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    peer = min((name for name in taken if name != OURS), key=lambda name: medians[name])
+    [peer] = [name for name in taken if name != OURS]
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "median_seconds": medians,
+        "median_seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "median_cpu_seconds": {name: statistics.median(values) for name, values in cpu_seconds.items()},
         "peer": peer,
         "ratio": _ratio(seconds[OURS], seconds[peer]),

@@ -73,7 +73,8 @@ def _probe(model: nn.Module) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # whatever a model of any kind may raise at arguments it does not know
-        return f"its forward fails on them ({type(error).__name__}: {str(error)[:100].partition(chr(10))[0]})"
+        first_line = str(error).partition("\n")[0][:100]
+        return f"its forward fails on them ({type(error).__name__}: {first_line})"
     return None
 
 
