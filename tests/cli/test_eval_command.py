@@ -99,8 +99,12 @@ def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder
     assert of_adapters == of_merged != of_base
 
 
-@pytest.mark.parametrize("lora", [(), ("lora.rank=2",)], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "lora", [(), ("lora.rank=2",), ("lora.rank=2", "model.load_in_4bit=true")], ids=["full", "lora", "lora in 4 bits"]
+)
 def test_a_run_is_judged_by_its_newest_checkpoint(tmp_path: Path, lora: tuple[str, ...]) -> None:
+    if "model.load_in_4bit=true" in lora:
+        pytest.importorskip("bitsandbytes")
     sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "stop.steps=2", "optim.lr=0.01")
     lines: list[dict[str, Any]] = []
     config = load_config("pods", (*SIZES, *sizes, *lora, "stop.seconds=0", "eval.every_seconds=0"))

@@ -13,12 +13,12 @@ import torch
 from peft import PeftModel
 from peft.utils.save_and_load import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.policy import Policy, load_model, load_policy, load_tokenizer
+from podsrl.policy import Policy, check_model_options, load_model, load_policy, load_tokenizer
 from podsrl.policy.adapters import find_targets
 from podsrl.sync import sync_weights, weights_digest
 from podsrl.types import Completion
@@ -331,6 +331,48 @@ def test_adapters_on_the_builtin_model_name_a_folder_that_plain_peft_can_read(tm
     load_policy(config, load_tokenizer(config.model)).save(tmp_path)
     base = json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"]
     PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), tmp_path)
+
+
+def test_new_adapters_on_a_folder_of_adapters_are_refused(
+    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach, tmp_path: Path
+) -> None:
+    """Saved, they would name that folder as their base, and plain PEFT would read them as another model."""
+    policy = policy_of(folders["qwen2", True], LORA)
+    teach(policy)
+    policy.save(tmp_path)
+    with pytest.raises(UsageError, match="merge them into their base first"):
+        policy_of(tmp_path, LORA)
+    options = {"model": {"path": str(tmp_path), "device": "cpu"}, "lora": LORA}
+    with pytest.raises(UsageError, match="merge them into their base first"):
+        check_model_options(RunConfig.model_validate(options))
+    assert not policy_of(tmp_path).is_adapted  # the merged weights can be trained
+
+
+def test_the_base_and_its_tokenizer_are_read_at_the_revision_that_adapters_name(
+    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy_of(folders["qwen2", True], LORA, revision="then").save(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    seen: dict[str, str | None] = {}
+    for auto in (AutoConfig, AutoTokenizer):
+
+        def watched(path: str, *, revision: str | None = None, read: Any = auto.from_pretrained, **options: Any) -> Any:
+            seen.setdefault(read.__self__.__name__, revision)
+            return read(path, **options)
+
+        monkeypatch.setattr(auto, "from_pretrained", watched)
+    load_tokenizer(ModelConfig(path=str(tmp_path), device="cpu"))
+    assert seen == {"AutoConfig": "then", "AutoTokenizer": "then"}
+
+
+def test_a_base_below_the_home_folder_is_named_so_that_peft_finds_it(
+    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = folders["qwen2", True]
+    monkeypatch.setenv("HOME", str(base.parent))
+    policy_of(Path("~") / base.name, LORA).save(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
 
 
 BROKEN: list[tuple[Callable[[Path], object], str]] = [

@@ -38,6 +38,12 @@ def test_groups_without_signal_are_counted_out_of_all_groups(run: Run) -> None:
     assert checks.zero_signal_share(run) == 0.5
 
 
+def test_chunks_are_groups_of_their_own(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+    config = "[rollouts]\nnum_prompts = 2\n[select]\nnum_chunks = 4\n"
+    steps = [make_step(1, **{"groups/zero_signal": 6})]
+    assert checks.zero_signal_share(read_run(make_run(tmp_path / "run", steps=steps, config=config))) == 6 / 8
+
+
 def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path, make_run: Make, make_step: Make) -> None:
     steps = [make_step(1, logprob_gap=-0.1), make_step(2, logprob_gap=0.3), make_step(3, logprob_gap=None)]
     run = read_run(make_run(tmp_path / "run", steps=steps))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
@@ -162,3 +163,13 @@ def test_all_of_gsm8k_is_prepared_in_seconds(chat_tokenizer: Any) -> None:
     assert parts.num_dropped_train > 0
     assert 500 < parts.longest_prompt <= 512
     parts.close()
+
+
+def four_of_eight(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    assert (rewards.shape[1], num_kept) == (8, 4)
+    return torch.arange(4).expand(len(rewards), 4)
+
+
+def test_a_rule_is_tried_on_chunks_where_groups_are_cut(tokenizer: Any) -> None:
+    sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", "select.num_chunks=2")
+    parts_of(tokenizer, *sizes, f"select.rule={__name__}:four_of_eight")

@@ -56,7 +56,7 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
         trainer.save(Path(save), {})
         trainer.processes.barrier()
     trainer.parts.close()
-    return lines, {name: tensor.detach().numpy() for name, tensor in trainer.engine.model.named_parameters()}
+    return lines, {name: tensor.detach().double().numpy() for name, tensor in trainer.engine.model.named_parameters()}
 
 
 def assert_same(several: list[Any], one: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig, ScaleConfig
 from podsrl.errors import UsageError
 from podsrl.run.checks import check_processes
 from podsrl.scale.gradients import _buckets, sum_gradients
@@ -99,6 +99,18 @@ def test_fewer_prompts_than_processes_is_an_error_that_says_so() -> None:
     check_processes(RunConfig(), 8)
     with pytest.raises(UsageError, match=r"rollouts\.num_prompts = 8 is fewer than the 9 processes"):
         check_processes(RunConfig(), 9)
+
+
+def test_bytes_that_are_no_plain_numbers_are_not_shared_out() -> None:
+    sharded, adapters = ScaleConfig(strategy="zero2"), LoraConfig()
+    four_bits = RunConfig(scale=sharded, lora=adapters, model=ModelConfig(load_in_4bit=True))
+    for config, name in (
+        (RunConfig(scale=sharded, optim=OptimConfig(name="adamw_8bit")), "adamw_8bit"),
+        (four_bits, r"model\.load_in_4bit"),
+    ):
+        check_processes(config, 1)
+        with pytest.raises(UsageError, match=f"'zero2' shares out weights, which .*{name}"):
+            check_processes(config, 2)
 
 
 def test_a_device_that_only_one_process_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

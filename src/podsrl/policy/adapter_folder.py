@@ -27,7 +27,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
         raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
     try:
         found = json.loads(description.read_text())
-        base, revision = found["base_model_name_or_path"], found.get("revision")
+        base, revision = found["base_model_name_or_path"], found.get("revision") or config.revision
     except (ValueError, KeyError, AttributeError, TypeError):
         base = None
     if not isinstance(base, str) or not base:
@@ -36,3 +36,18 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
             "adapters belong to: write it there"
         )
     return config.model_copy(update={"path": base, "revision": revision})
+
+
+def check_is_whole(config: ModelConfig) -> None:
+    """See that new adapters would go onto a whole model.
+
+    Raises:
+        UsageError: a folder of adapters. What was saved of new ones on top would name that folder as its base, which
+            PEFT reads without a word as another model: it does not merge the first adapters before it adds the second.
+    """
+    if base_of(config) is not None:
+        raise UsageError(
+            f"model.path = {config.path!r} holds adapters, and [lora] would put new ones on top, which no PEFT folder "
+            "can describe: merge them into their base first (PEFT's merge_and_unload, then save_pretrained), or leave "
+            "[lora] out to train the merged weights"
+        )

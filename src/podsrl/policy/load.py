@@ -7,10 +7,11 @@ from typing import Any
 from podsrl.config.schema import LoraConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.policy.adapted import AdaptedPolicy
+from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import adapter_layers, add_adapters, find_targets
 from podsrl.policy.generator import plain_copy
 from podsrl.policy.policy import Policy
-from podsrl.policy.source import BUILTIN_PREFIX, model_folder
+from podsrl.policy.source import model_folder
 from podsrl.policy.tokenizer import check_vocabulary
 from podsrl.policy.weights import load_model
 
@@ -24,21 +25,22 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
         model: an already loaded one instead of `config.model`'s; adapters go into it in place.
 
     Raises:
-        UsageError: see `load_model`; a tokenizer with tokens beyond the model's; adapters that match no module; a model
-            that cannot keep only its blocks' inputs.
+        UsageError: see `load_model`; a tokenizer with tokens beyond the model's; adapters that match no module, or on a
+            folder of adapters; a model that cannot keep only its blocks' inputs.
 
     Example:
         >>> policy = load_policy(RunConfig(), load_tokenizer(ModelConfig()))               # doctest: +SKIP
         >>> policy.description                                                             # doctest: +SKIP
         'all 136,192 weights are trained'
     """
-    base = config.model.path
+    base, lora = config.model.path, config.lora
     if model is None:
+        if lora is not None:
+            check_is_whole(config.model)
         model = load_model(config.model)
     else:
         base = model.name_or_path or "?"
     check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], base)
-    lora = config.lora
     policy = Policy(model, tokenizer) if lora is None else _adapted(model, tokenizer, config, lora, base)
     if config.model.gradient_checkpointing:
         _keep_inputs_only(model)
@@ -48,8 +50,7 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
 def _adapted(model: Any, tokenizer: Any, config: RunConfig, lora: LoraConfig, base: str) -> AdaptedPolicy:
     targets = find_targets(model, lora.targets)
     generator = plain_copy(model, targets)
-    base = model_folder(base) if base.startswith(BUILTIN_PREFIX) else base
-    adapted = add_adapters(model, lora, base=base, revision=config.model.revision, seed=config.seed)
+    adapted = add_adapters(model, lora, base=model_folder(base), revision=config.model.revision, seed=config.seed)
     if strange := set(targets) ^ set(adapter_layers(adapted)):  # a matrix of the generator would be shared, or stale
         raise UsageError(
             f"lora.targets = {list(lora.targets)}: PEFT reads it otherwise at {min(strange)}; name modules"

@@ -8,6 +8,7 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import find_targets
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
 from podsrl.policy.source import find_device
@@ -35,6 +36,7 @@ def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
     if config.optim.name == "adamw_8bit":
         check_adam_8bit(device)
     if config.lora is not None and not has_model:
+        check_is_whole(config.model)
         find_targets(outline(config.model), config.lora.targets)
 
 

@@ -23,15 +23,13 @@ def load_tokenizer(config: ModelConfig) -> Any:
         UsageError: the folder does not exist, holds no model or no tokenizer; the hub has no such model or cannot be
             reached; the tokenizer names no end token, or has tokens beyond the model's.
     """
-    base = base_of(config)
-    description, source = (model_folder((base or config).path), model_folder(config.path))
-    if base is not None and not has_tokenizer(source):
-        source = description
-    check_folder(description, (base or config).path)
+    base = base_of(config) or config
+    own = config if base is config or has_tokenizer(model_folder(config.path)) else base
+    check_folder(model_folder(base.path), base.path)
     try:
         with quiet_bars():
-            model_config = AutoConfig.from_pretrained(description, revision=config.revision)
-            tokenizer = AutoTokenizer.from_pretrained(source, revision=config.revision)
+            model_config = AutoConfig.from_pretrained(model_folder(base.path), revision=base.revision)
+            tokenizer = AutoTokenizer.from_pretrained(model_folder(own.path), revision=own.revision)
     except Exception as error:  # a damaged file makes the libraries raise KeyError, RuntimeError and types of their own
         raise unreadable(config, "", error) from None
     if tokenizer.eos_token_id is None:

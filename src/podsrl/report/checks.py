@@ -59,7 +59,8 @@ def invalid_share(run: Run) -> float | None:
 
 def zero_signal_share(run: Run) -> float | None:
     """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
-    return _counted_share(run, "groups/zero_signal", "rollouts.num_prompts")
+    chunks = () if run.option("select.num_chunks") is None else ("select.num_chunks",)  # each is a group of its own
+    return _counted_share(run, "groups/zero_signal", "rollouts.num_prompts", *chunks)
 
 
 def mean_logprob_gap(run: Run) -> float | None:

@@ -9,11 +9,17 @@ from podsrl.errors import UsageError
 
 
 def check_processes(config: RunConfig, num_processes: int) -> None:
-    """Every process has a prompt of its own."""
+    """Every process has a prompt of its own, and what the processes share out can be shared out."""
     if config.rollouts.num_prompts < num_processes:
         raise UsageError(
             f"rollouts.num_prompts = {config.rollouts.num_prompts} is fewer than the {num_processes} processes: each "
             "generates whole groups, so start fewer processes or raise rollouts.num_prompts"
+        )
+    strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
+    if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
+        what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
+        raise UsageError(
+            f"scale.strategy = {strategy!r} shares out weights, which {what} cannot take: use 'ddp', or leave it out"
         )
 
 

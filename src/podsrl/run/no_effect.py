@@ -42,7 +42,10 @@ def _of_sampling(config: RunConfig, todo: Work) -> Iterator[Reason]:
 
 
 def _of_loss(config: RunConfig) -> Iterator[Reason]:
-    if config.optim.num_epochs == 1:
+    rollouts = config.rollouts
+    is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
+    has_dropout = config.lora is not None and config.lora.dropout > 0
+    if config.optim.num_epochs == 1 and not is_filtered and not has_dropout:  # else sampler and update disagree
         for name in ("clip", "clip_low", "clip_high"):
             yield f"loss.{name}", "one optimizer step a batch (optim.num_epochs): ratios stray from 1 by rounding alone"
 
@@ -51,8 +54,6 @@ def _of_optimizer(config: RunConfig, todo: Work) -> Iterator[Reason]:
     optim, stop = config.optim, config.stop
     if optim.logprob_chunk_tokens >= todo.micro_batch_tokens:
         yield "optim.logprob_chunk_tokens", f"a micro-batch has at most {todo.micro_batch_tokens:,} tokens"
-    if optim.micro_batch_tokens < todo.row_tokens:
-        yield "optim.micro_batch_tokens", f"a row of {todo.row_tokens:,} tokens is never cut: each goes alone"
     if optim.packing == "off":
         yield "optim.prefix_sharing", "prompts are shared in packed rows only, and optim.packing is off"
     last = stop.steps * optim.num_epochs
@@ -70,8 +71,8 @@ def _of_schedules(config: RunConfig) -> Iterator[Reason]:
         yield "checkpoint.every_steps", "the run ends before, and its end is saved anyway"
     if record.groups_every_steps == 0:
         yield "record.num_groups", "record.groups_every_steps = 0: no group is written"
-    elif record.num_groups > config.rollouts.num_prompts:
-        yield "record.num_groups", f"a step has {config.rollouts.num_prompts} groups"
+    elif record.num_groups > (num_groups := config.rollouts.num_prompts * config.select.num_chunks):
+        yield "record.num_groups", f"a step has {num_groups} groups"
 
 
 def _of_places(config: RunConfig, num_processes: int) -> Iterator[Reason]:

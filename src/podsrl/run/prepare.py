@@ -130,7 +130,8 @@ def _resolve_rewards(config: RunConfig, tasks: TaskSet) -> tuple[Mapping[str, fl
 
 def _try_rule(rule: SelectionRule, config: RunConfig) -> None:
     """One call on made-up rewards, so that a rule which refuses n -> m does so now and not after the first rollouts."""
-    n, m = config.rollouts.num_rollouts, config.select.num_kept
+    chunks = config.select.num_chunks
+    n, m = config.rollouts.num_rollouts // chunks, config.select.num_kept // chunks  # as `Trainer.choose` calls it
     kept = rule(torch.linspace(0, 1, n).reshape(1, n), m, generator=torch.Generator().manual_seed(0))
     shape = tuple(getattr(kept, "shape", ()))
     if shape != (1, m):

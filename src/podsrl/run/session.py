@@ -120,8 +120,11 @@ def _run(
     trainer: Trainer, folder: RunFolder | None, schedule: Schedule, on_record: Callable[[Json], None], say: Say
 ) -> Outcome:
     say(trainer.threads)
+    strategy = trainer.config.scale.strategy
     if not trainer.processes.is_alone:
-        say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")
+        say(f"{trainer.processes.num_processes} processes, {strategy}")
+    elif strategy != "ddp":
+        say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
     say(f"generation: {trainer.generation}")
     for warning in trainer.parts.warnings:

@@ -154,7 +154,7 @@ def _kill(members: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def _forwarding(members: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks process 0, which tells the others, to stop after its step; the second ends all."""
+    """The first Ctrl-C or SIGTERM asks process 0 (it tells the others) to stop after its step; the second ends all."""
     asked: list[int] = []
 
     def handle(number: int, frame: object) -> None:

@@ -1,0 +1,69 @@
+"""Questions to groups: slow rewards begin while others are generated, and nothing is decoded twice."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from podsrl.config.load import load_config
+from podsrl.run.ask import Asker
+from podsrl.run.trainer import Trainer
+from podsrl.scale.processes import Processes
+from podsrl.types import Task
+
+
+def slow(task: Task, completion: str) -> float:
+    """In a worker, since it is a user's own of the row form."""
+    time.sleep(0.01)
+    return float(len(completion))
+
+
+def small_trainer(*overrides: str) -> Trainer:
+    sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "task.num_eval=8")
+    return Trainer(load_config("pods", [*sizes, *overrides]))
+
+
+class Decoded:
+    """A tokenizer that remembers what it was asked to decode."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.asked = tokenizer, []
+
+    def decode(self, ids: Any, **options: Any) -> Any:
+        self.asked.append(tuple(ids))
+        return self._tokenizer.decode(ids, **options)
+
+    def batch_decode(self, rows: Any, **options: Any) -> Any:
+        self.asked += map(tuple, rows)
+        return self._tokenizer.batch_decode(rows, **options)
+
+
+def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None:
+    trainer = small_trainer(f'task.rewards={{"{__name__}:slow" = 1.0}}', f"task.correct={__name__}:slow")
+    tokenizer = Decoded(trainer.tokenizer)
+    asker = Asker(trainer.engine, trainer.scorer, tokenizer, Processes())
+    asker.prompt_ids = trainer._asker.prompt_ids  # type: ignore[method-assign]
+    tasks = trainer.next_tasks()
+    begun: list[str] = []
+    prefetch = trainer.scorer.prefetch
+    trainer.scorer.prefetch = lambda task, text: (begun.append(text), prefetch(task, text))[1]  # type: ignore[method-assign]
+    groups = asker.answer(["a", "b"], tasks, 8, trainer.sampling)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    assert sorted(begun) == sorted(rollout.text for rollout in rollouts)
+    assert len(tokenizer.asked) == len(set(tokenizer.asked)) == len({r.completion.token_ids for r in rollouts})
+    assert [rollout.reward for rollout in rollouts] == [float(len(rollout.text)) for rollout in rollouts]
+    trainer.parts.close()
+
+
+def test_rewards_without_workers_are_not_decoded_one_by_one() -> None:
+    trainer = small_trainer()
+    assert not trainer.scorer.has_workers
+    groups = trainer.answer(["a", "b"], trainer.next_tasks(), 3, trainer.sampling)
+    assert [len(group.rollouts) for group in groups] == [3, 3] and [group.id for group in groups] == ["a", "b"]
+
+
+def test_chunks_are_chosen_from_alone() -> None:
+    trainer = small_trainer("select.num_chunks=2")
+    groups = trainer.sample(trainer.next_tasks())
+    assert [len(group.rollouts) for group in groups] == [4, 4, 4, 4]
+    assert [len(selection.kept) for selection in trainer.choose(groups)] == [2, 2, 2, 2]
