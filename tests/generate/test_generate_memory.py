@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate import Request, Sampling
+from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.memory import plan_memory
 
 
@@ -41,3 +43,13 @@ def test_what_can_never_fit_is_named_with_the_numbers() -> None:
 def test_the_plan_says_what_fits() -> None:
     text = str(plan_memory([wanted(3, 8, 5)], 100, None, 4999))
     assert text == "3 slots of up to 10 tokens (1,000 bytes each; kv_cache_bytes = 4,999)"
+
+
+def test_a_generous_bound_takes_no_more_memory_than_the_rollouts_at_hand_can_use(qwen2: Any) -> None:
+    peaks = []
+    for bound in (None, 64 << 20):
+        engine = Engine(qwen2, kv_cache_bytes=bound)
+        found = list(engine.generate([Request("a", (5, 6, 7), 4, Sampling(max_new_tokens=8))]))
+        assert len(found) == 4
+        peaks.append(engine.peak_kv_bytes)
+    assert peaks[1] <= 2 * peaks[0] < 1 << 20

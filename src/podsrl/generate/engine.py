@@ -316,13 +316,13 @@ class Engine:
         return self._core
 
     def _new_pool(self, memory: MemoryPlan, limits: Limits) -> KVPool:
-        """Under a bound with fixed slots all of it at once, since growing holds old and new for a moment."""
+        """Under a bound with fixed slots all that these rollouts can use: growing holds old and new for a moment."""
         bounds = (None if limits.num_slots == _NO_BOUND else limits.num_slots, memory.row_tokens, memory.num_tokens)
         pool, self._spare_pool = self._spare_pool, None
         if pool is None or (pool.max_rows, pool.max_capacity, pool.max_tokens) != bounds:
             pool = KVPool(self.forward.layout, max_rows=bounds[0], max_capacity=bounds[1], max_tokens=bounds[2])
         if bounds[0] is not None and bounds[0] * bounds[1] == bounds[2]:
-            pool.reserve(bounds[0], bounds[1])
+            pool.reserve(min(bounds[0], sum(map(len, self._runs.values()))), bounds[1])
         return pool
 
     def _close(self) -> None:
