@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 
 import typer
 
@@ -14,6 +15,7 @@ from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, r
 from podsrl.cli.console import errors
 from podsrl.errors import PodsError, UsageError
 from podsrl.run.threads import set_waiting_policy
+from podsrl.scale.launch import leaving_at_once, num_processes
 
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -42,6 +44,11 @@ app.command()(inspect.doctor)
 
 def main() -> None:
     """Run the command line; errors made on purpose are one line on stderr."""
+    with leaving_at_once() if num_processes() > 1 else nullcontext():
+        _main()
+
+
+def _main() -> None:
     set_waiting_policy()
     sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
     try:

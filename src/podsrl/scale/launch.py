@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -87,6 +89,25 @@ def is_main_process() -> bool:
 def num_processes() -> int:
     """Of this run, from the environment alone."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Around all that one of several processes does: end without taking the interpreter apart.
+
+    Threads of gloo and NCCL that still hold Python objects can abort or hang an orderly end, which would hide its code.
+    """
+    try:
+        yield
+        code: int | str | None = 0
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def is_launched() -> bool:
