@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,25 @@ def test_all_keys_are_dotted_and_each_default_passes_its_own_check() -> None:
     assert {"seed", "model.path", "select.num_kept", "task.rewards", "optim.betas"} <= set(keys)
     assert not {"model", "select", "task"} & set(keys)
     assert build(RunConfig, RunConfig().model_dump(), "defaults") == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("--lora.rnk=4", "unknown key 'lora.rnk'. Did you mean 'lora.rank'?"),
+        ("--rank=4", "Did you mean 'lora.rank'?"),
+        ("--lora=5", "lora = 5: wanted a section"),
+        ("--lora.targets=[]", "lora.targets = []: wanted at least one name"),
+        ("--lora.targets=q_proj,", "lora.targets = 'q_proj,': wanted at least one name, and no empty ones"),
+        ("--task.rewards=correct", "task.rewards = 'correct': wanted a table of names and values"),
+        ("--rollouts.stop_strings=abc", "rollouts.stop_strings = 'abc': wanted a list"),
+        ("--rollouts.kv_cache_bytes=5TB", "rollouts.kv_cache_bytes = '5TB': wanted a number of bytes"),
+        ("--threads=2000", "threads = 2000"),
+    ],
+)
+def test_a_bad_value_says_what_was_wanted(override: str, wanted: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(wanted)):
+        load_config(None, [override])
 
 
 # --- the configs that come with the package ---

@@ -110,6 +110,12 @@ def test_what_this_machine_cannot_do_is_a_warning() -> None:
     assert any("1,280 answers at once" in line for line in many.warnings)
 
 
+def test_a_device_that_a_run_would_refuse_is_refused() -> None:
+    for device in ("gpu", "cuda:99"):
+        with pytest.raises(UsageError, match=f"model.device = '{device}'"):
+            plan_of(f"model.device={device}")
+
+
 def test_a_completion_as_long_as_the_window_is_refused() -> None:
     with pytest.raises(UsageError, match="window of 256"):
         plan_of("rollouts.max_new_tokens=256")

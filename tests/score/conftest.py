@@ -39,6 +39,7 @@ def odd(task, text):
         raise KeyError("level")
     if text == "print":
         print("said by a reward")
+        os.write(1, b"said by native code;")
     return float(len(text))
 """
 

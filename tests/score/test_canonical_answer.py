@@ -26,6 +26,7 @@ from podsrl.score.canonical import Number, canonical, read_number, read_quantity
         (r"\frac{-1}{2}", Fraction(-1, 2), False, False),
         (r"3\frac{1}{2}", Fraction(7, 2), False, False),
         (r"-3\frac12", Fraction(-7, 2), False, False),
+        ("-3 1/2", Fraction(-7, 2), False, False),
         (r"50\%", Fraction(50), False, True),
         ("12.5 %", Fraction(25, 2), True, True),
         (r"\$18", Fraction(18), False, False),
@@ -41,7 +42,24 @@ def test_written_numbers_are_read_exactly(text: str, value: Fraction, is_decimal
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "2+2", "1 2", "1,23", "1/0", r"\frac{1}{0}", "1/2/3", "2^3", "3!", r"\sqrt{2}", "1, 2", "1e5", "--1"],
+    [
+        "",
+        "x",
+        "2+2",
+        "1 2",
+        "1,23",
+        "1/0",
+        r"\frac{1}{0}",
+        "1/2/3",
+        "2 5/3",
+        "1.5 1/2",
+        "2^3",
+        "3!",
+        r"\sqrt{2}",
+        "1, 2",
+        "1e5",
+        "--1",
+    ],
 )
 def test_what_is_no_written_number_is_none(text: str) -> None:
     assert read_number(text) is None

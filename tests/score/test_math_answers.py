@@ -128,6 +128,7 @@ def test_one_of_the_reference_s_answers_is_not_enough() -> None:
         ("<answer>7</answer> 0.5", False),
         ("3 * 6 = 18, a half of 1 is 0.5.", True),
         ("0.5 comes from 7", False),
+        ("It takes 3 1/2 hours.", False),
         (r"$\frac{1}{2}$", True),
         ("", False),
         ("\\boxed{}", False),

@@ -237,6 +237,19 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     assert "worker.py" not in said
 
 
+def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path) -> None:
+    lines = MAIN.replace("print(workers", "print('result'); print(workers").replace('"hang"', '"print"')
+    done = subprocess.run(
+        [sys.executable, "-c", lines],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(user_folder)},
+        timeout=60,
+    )
+    assert "said by" not in done.stdout and done.stdout.startswith("result")
+    assert "said by a reward" in done.stderr and "said by native code" in done.stderr
+
+
 def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     with Workers([name], num_workers=1, timeout_seconds=100) as workers:

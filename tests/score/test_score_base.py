@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from podsrl.score.base import Fault, Rows, collect, read_value
+from podsrl.score.base import Fault, Rows, collect, fault_of, read_value
 from podsrl.types import Task
 
 
@@ -55,6 +55,19 @@ def test_what_is_no_finite_number_is_a_fault_with_its_reason(value: object, kind
     fault = read_value("f", value)
     assert isinstance(fault, Fault)
     assert (fault.kind, fault.reason) == (kind, reason)
+
+
+def test_an_endless_message_of_an_exception_is_cut() -> None:
+    assert fault_of("f", ValueError("x" * 500)).reason == f"reward 'f' raised ValueError: {'x' * 500}"
+    assert fault_of("f", ValueError("x" * 501)).reason == f"reward 'f' raised ValueError: {'x' * 497}..."
+
+
+def test_an_exception_that_cannot_be_shown_is_still_a_fault() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert fault_of("f", Odd()).reason == "reward 'f' raised Odd: its message cannot be read"
 
 
 def test_collect_parts_numbers_from_faults_by_row() -> None:

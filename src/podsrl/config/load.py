@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -132,6 +132,13 @@ _OTHER_KIND = {
     "rollouts": "this is a training run, not a comparison: use pods train",
 }
 
+_WANTED = {
+    "tuple_type": "wanted a list, in square brackets",
+    "dict_type": "wanted a table of names and values, such as '{name = 1.0}'",
+    "model_type": "wanted a section: set one of its keys, as --section.key=value",
+}
+"""Kind of problem -> what to say instead of pydantic's words for programmers."""
+
 
 def _explain(model: type[BaseModel], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
@@ -140,7 +147,7 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}.{_nearest_key(model, location)}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{key} = {problem['input']!r}: {message}" if key else message
 
 
@@ -151,7 +158,7 @@ def _nearest_key(model: type[BaseModel], location: list[str]) -> str:
         return f" Did you mean '{same_name[0]}'?"
     section: Any = model
     for part in location[:-1]:
-        section = section.model_fields[part].annotation
+        section = _section(section.model_fields[part].annotation)
     prefix = "".join(f"{part}." for part in location[:-1])
     return nearest(location[-1], section.model_fields).replace("mean '", f"mean '{prefix}")
 
@@ -160,12 +167,18 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Every dotted key of a config model."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        kind = _section(field.annotation)
+        if kind is not None:
             keys += all_keys(kind, f"{prefix}{name}.")
         else:
             keys.append(f"{prefix}{name}")
     return keys
+
+
+def _section(kind: Any) -> type[BaseModel] | None:
+    """The model that a field holds, also where it may be left out; None for a plain value."""
+    kinds = [kind, *get_args(kind)]
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
 def _parse_value(text: str) -> Any:

@@ -43,8 +43,11 @@ class ModelConfig(Section):
 
 
 def parse_words(value: Any) -> Any:
-    """ "a, b" -> ("a", "b"); lists, and what is no text, are left to the field's own check."""
-    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+    """ "a, b" -> ("a", "b"); what is no text or list is left to the field's own check. ValueError: an empty name."""
+    words = tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+    if isinstance(words, tuple | list) and ("" in words or not words):
+        raise ValueError("wanted at least one name, and no empty ones")
+    return words
 
 
 class LoraConfig(Section):
@@ -104,11 +107,13 @@ class TaskConfig(Section):
 
 
 def parse_bytes(value: Any) -> Any:
-    """ "512MiB" -> 536870912; numbers, and what is no such text, are left to the field's own check."""
+    """ "512MiB" -> 536870912; numbers are left to the field's own check. ValueError: a text that says no size."""
     units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value) if isinstance(value, str) else None
-    if match is None or match[2] not in units:
+    if not isinstance(value, str) or value.isdigit():
         return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value)
+    if match is None or match[2] not in units:
+        raise ValueError(f"wanted a number of bytes, or a number and one of {', '.join(units)}, such as 512MiB")
     return int(float(match[1]) * units[match[2]])
 
 
@@ -269,7 +274,7 @@ class RunConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of every random stream: data order, sampling, selection, evaluation, dropout."""
-    threads: Annotated[int, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads for torch; 0 chooses (one under ten million parameters, else one a core) and prints the choice."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None

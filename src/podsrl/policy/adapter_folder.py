@@ -27,7 +27,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
         raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
     try:
         found = json.loads(description.read_text())
-        base, revision = found["base_model_name_or_path"], found.get("revision") or config.revision
+        base, revision = found["base_model_name_or_path"], found.get("revision")
     except (ValueError, KeyError, AttributeError, TypeError):
         base = None
     if not isinstance(base, str) or not base:

@@ -27,15 +27,21 @@ def unreadable(config: ModelConfig, what: str, error: Exception) -> UsageError:
         error: the library's.
 
     Returns:
-        One line: for the hub's own refusals the reason and the cure, else the library's first line.
+        One line: for the hub's own refusals the reason and the cure, else the library's first line that says something.
     """
     reason = _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
     return UsageError(f"model.path = {config.path!r}: {reason}")
 
 
 def first_line(error: Exception) -> str:
-    """An error of a library, in one line."""
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+    """An error of a library, in one line; a first line that ends in a colon says nothing without the next.
+
+    Example:
+        >>> first_line(ValueError("layer types do not fit:\\n  3 layers, 2 types\\nsee the manual"))
+        'ValueError: layer types do not fit: 3 layers, 2 types'
+    """
+    lines = [line.strip() for line in f"{type(error).__name__}: {str(error).strip()}".splitlines()]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def _hub_reason(config: ModelConfig, error: Exception) -> str | None:

@@ -68,7 +68,7 @@ def _render(tokenizer: Any, task: Task) -> str:
     if tokenizer.chat_template is None:
         raise UsageError(
             f"task {task.id!r} is asked in chat messages, but the model's tokenizer has no chat template: "
-            "use a model that has one, or plain text prompts"
+            "use a model that has one (an instruct model), or ask in plain text with task.chat = false"
         )
     messages = [dict(message) for message in task.prompt if not isinstance(message, str)]
     try:

@@ -132,10 +132,11 @@ def _machine(device: str) -> tuple[str, int, bool]:
     """Name and bytes of what the run would compute on, and whether that is a GPU."""
     import torch
 
-    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
-        if not torch.cuda.is_available():
-            raise UsageError(f"model.device = {device!r}: torch sees no CUDA device here; use auto or cpu")
-        found = torch.cuda.get_device_properties(device if ":" in device else 0)
+    from podsrl.policy.source import find_device
+
+    place = find_device(device)
+    if place.type == "cuda":
+        found = torch.cuda.get_device_properties(place.index or 0)
         return found.name, int(found.total_memory), True
     return "this machine's CPU", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), False
 

@@ -62,6 +62,9 @@ class Values:
     """Row -> why it has no value."""
 
 
+_MAX_MESSAGE = 500
+"""Characters of an exception's message that are kept."""
+
 Judge = Callable[[Rows], Values]
 """A reward function of either form, bound to its name."""
 
@@ -86,7 +89,7 @@ def fault_of(name: str, error: Exception) -> Fault:
         >>> fault_of("mine", ZeroDivisionError("division by zero")).reason
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
-    return Fault(kind="raised", reason=f"reward '{name}' raised {type(error).__name__}: {error}")
+    return Fault(kind="raised", reason=f"reward '{name}' raised {type(error).__name__}: {_message(error)}")
 
 
 def read_value(name: str, value: object) -> float | Fault:
@@ -118,6 +121,15 @@ def read_value(name: str, value: object) -> float | Fault:
     if not math.isfinite(number):
         return Fault(kind="not_finite", reason=f"reward '{name}' returned {number}, not a finite number")
     return number
+
+
+def _message(error: Exception) -> str:
+    """A bounded part: some hold the whole completion, and the reason goes into every step's metrics."""
+    try:
+        text = str(error)
+    except Exception:  # what a user's own class does there
+        return "its message cannot be read"
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
 
 
 def _unwrap_scalar(value: object) -> object:

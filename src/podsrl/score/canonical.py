@@ -21,7 +21,7 @@ _SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)")
 _SPACED_THOUSANDS = re.compile(r"-?\d{1,3}(?: \d{3})+")
 _NUMBER = re.compile(
     rf"(?P<sign>[-+]?)(?:(?P<whole>\d+)?\\frac\{{(?P<top>-?\d+)\}}\{{(?P<bottom>-?\d+)\}}"
-    rf"|(?P<number>{NUMBER})(?:/(?P<over>\d+))?)(?P<percent>%?)"
+    rf"|(?:(?P<mixed>\d+)\s(?=\d+/))?(?P<number>{NUMBER})(?:/(?P<over>\d+))?)(?P<percent>%?)"
 )
 _CHOICE = re.compile(r"\(([A-Za-z])\)")
 _WORD = re.compile(r"([^\W\d_]+)(?:[-'’/.][^\W\d_]+)*(?:\^\{?[23]\}?|[²³])?")
@@ -74,6 +74,10 @@ def read_number(answer: str) -> Number | None:
         return None
     if match["number"] is not None:
         value = Fraction(match["number"].replace(",", "")) / int(match["over"] or 1)
+        if match["mixed"] is not None:
+            if value >= 1:  # `2 5/3` is no way to write a number
+                return None
+            value += int(match["mixed"])
     else:
         value = int(match["whole"] or 0) + Fraction(int(match["top"]), int(match["bottom"]))
     is_decimal = match["number"] is not None and "." in match["number"]

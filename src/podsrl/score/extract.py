@@ -14,7 +14,7 @@ NUMBER = r"(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d+)(?:\.\d+)?|\.\d+)"
 _SIGN = r"(?:(?<![\w)\]}])[-−])?"
 _LATEX_FRACTION = r"\\[dt]?frac\s?(?:\d\s?\d|\{\s?-?\d+\s?\}\s?\{\s?-?\d+\s?\})"
 _NUMBERS = re.compile(
-    rf"(?<![_^]){_SIGN}\\?\$?{_SIGN}(?:{_LATEX_FRACTION}|{NUMBER}(?:\s?/\s?\d+|\s?{_LATEX_FRACTION})?)(?:\s?\\?%)?"
+    rf"(?<![_^]){_SIGN}\\?\$?{_SIGN}(?:{_LATEX_FRACTION}|{NUMBER}(?:\s?/\s?\d+|\s?{_LATEX_FRACTION}|\s\d+/\d+)?)(?:\s?\\?%)?"
 )
 _TAIL = 200
 """Characters at the end that nearly always hold two numbers, so that a long text is seldom read as a whole."""

@@ -54,6 +54,7 @@ class Member:
                 [sys.executable, "-P", "-c", main, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # what native code in a reward prints, too, must not mix with a command's result
                 env=os.environ | _SURROUNDINGS,
                 start_new_session=True,  # Ctrl-C in the terminal is for the main process alone
             )
