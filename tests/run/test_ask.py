@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from podsrl.config.load import load_config
+from podsrl.errors import UsageError
 from podsrl.run.ask import Asker
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes
@@ -41,7 +44,7 @@ class Decoded:
 def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None:
     trainer = small_trainer(f'task.rewards={{"{__name__}:slow" = 1.0}}', f"task.correct={__name__}:slow")
     tokenizer = Decoded(trainer.tokenizer)
-    asker = Asker(trainer.engine, trainer.scorer, tokenizer, Processes())
+    asker = Asker(trainer.engine, trainer.scorer, tokenizer, Processes(), 512)
     asker.prompt_ids = trainer._asker.prompt_ids  # type: ignore[method-assign]
     tasks = trainer.next_tasks()
     begun: list[str] = []
@@ -67,3 +70,17 @@ def test_chunks_are_chosen_from_alone() -> None:
     groups = trainer.sample(trainer.next_tasks())
     assert [len(group.rollouts) for group in groups] == [4, 4, 4, 4]
     assert [len(selection.kept) for selection in trainer.choose(groups)] == [2, 2, 2, 2]
+
+
+def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:
+    trainer = small_trainer("rollouts.max_prompt_tokens=30")
+    long = Task(id="long", prompt="What is 12345678 + 12345678 + 1?\n", answer="1")
+    with pytest.raises(UsageError, match=r"prompt of task 'long' has \d+ tokens, wanted 1 .. rollouts.max_prompt"):
+        trainer.answer(["a"], [long], 2, trainer.sampling)
+
+
+def test_completions_that_are_never_scored_leave_nothing_behind() -> None:
+    trainer = small_trainer(f'task.rewards={{"{__name__}:slow" = 1.0}}', f"task.correct={__name__}:slow")
+    trainer.generate(trainer.next_tasks())
+    assert not trainer._asker._texts
+    trainer.parts.close()

@@ -77,7 +77,9 @@ def test_the_model_part_loads_in_plain_transformers(tmp_path: Path, make_model: 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = make_model("qwen2", tie_word_embeddings=True)
-    path = save_checkpoint(tmp_path, save_model=Policy(model, tokenizer).save, optimizer=MOMENTS, state={"step": 3}, keep=2)
+    path = save_checkpoint(
+        tmp_path, save_model=Policy(model, tokenizer).save, optimizer=MOMENTS, state={"step": 3}, keep=2
+    )
     verify(path)
     loaded = AutoModelForCausalLM.from_pretrained(path / "model")
     assert type(loaded) is type(model)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling
 from podsrl.policy import prompt_ids
 from podsrl.scale.exchange import exchange_groups
@@ -26,10 +27,15 @@ class Asker:
         scorer: that judges.
         tokenizer: of the model.
         processes: that share the run.
+        max_prompt_tokens: a longer prompt is an error; what a task set holds was looked through before, a set that
+            makes its tasks on demand only by a sample.
     """
 
-    def __init__(self, engine: Generator, scorer: Scorer, tokenizer: Any, processes: Processes) -> None:
+    def __init__(
+        self, engine: Generator, scorer: Scorer, tokenizer: Any, processes: Processes, max_prompt_tokens: int
+    ) -> None:
         self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
+        self._max_prompt_tokens = max_prompt_tokens
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
 
@@ -57,7 +63,7 @@ class Asker:
         places = self._processes.share(range(len(tasks)))
         own = [tasks[i] for i in places]
         with stage("generate"):
-            completions = self.complete([ids[i] for i in places], own, num_rollouts, sampling)
+            completions = self.complete([ids[i] for i in places], own, num_rollouts, sampling, prefetch=True)
         with stage("score"):
             groups = self.score(own, completions)
         if self._processes.is_alone:
@@ -66,15 +72,24 @@ class Asker:
             return exchange_groups(tasks, dict(zip(places, groups, strict=True)), self._processes)
 
     def complete(
-        self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling
+        self,
+        ids: Sequence[str],
+        tasks: Sequence[Task],
+        num_rollouts: int,
+        sampling: Sampling,
+        *,
+        prefetch: bool = False,
     ) -> list[list[Completion]]:
-        """By this process alone: one list a task, in the order of their index. Slow rewards begin meanwhile."""
+        """By this process alone: one list a task, in the order of their index.
+
+        With `prefetch` slow rewards begin meanwhile; `score` must follow, since it takes them up.
+        """
         requests = [Request(i, self.prompt_ids(t), num_rollouts, sampling) for i, t in zip(ids, tasks, strict=True)]
         found: dict[str, list[Completion]] = {request.id: [] for request in requests}
         task_of = dict(zip(ids, tasks, strict=True))
         for completion in self.engine.generate(requests):
             found[completion.request_id].append(completion)
-            if self.scorer.has_workers:
+            if prefetch and self.scorer.has_workers:
                 self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
         return [sorted(found[request.id], key=lambda completion: completion.index) for request in requests]
 
@@ -96,7 +111,13 @@ class Asker:
         if key not in self._prompt_ids:
             if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
                 self._prompt_ids.clear()
-            self._prompt_ids[key] = prompt_ids(self.tokenizer, task)
+            ids = prompt_ids(self.tokenizer, task)
+            if len(ids) > self._max_prompt_tokens:
+                raise UsageError(
+                    f"prompt of task {task.id!r} has {len(ids)} tokens, wanted 1 .. rollouts.max_prompt_tokens = "
+                    f"{self._max_prompt_tokens}: raise the limit or remove the task"
+                )
+            self._prompt_ids[key] = ids
         return self._prompt_ids[key]
 
     def _text(self, completion: Completion) -> str:

@@ -18,6 +18,7 @@ from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, load_tokenizer
 from podsrl.run.fit import fit_prompts
+from podsrl.run.offline import skip_unreachable_hub
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.tasks import TaskSet, load_tasks
@@ -76,6 +77,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)
+    skip_unreachable_hub(config.model, config.task)
     tasks = _load_tasks(config)
     if is_trained and not tasks.train:
         raise UsageError(

@@ -107,7 +107,9 @@ def _built(config: ModelConfig) -> ModelShape:
 
     from podsrl.policy.source import check_folder, model_folder
     from podsrl.policy.weights import outline
+    from podsrl.run.offline import skip_unreachable_hub
 
+    skip_unreachable_hub(config)
     path = model_folder(config.path)
     if not Path(path).exists():
         check_folder(path, config.path)  # a folder that is not there is no hub name

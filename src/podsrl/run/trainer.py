@@ -99,7 +99,8 @@ class Trainer:
             engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )
         """Which decode step runs, and how a step's rollouts share the key-value memory."""
-        self._asker = Asker(engine, self.scorer, self.tokenizer, self.processes)
+        limit = config.rollouts.max_prompt_tokens
+        self._asker = Asker(engine, self.scorer, self.tokenizer, self.processes, limit)
         self.updater = new_updater(config, self.policy, self.parts, self.processes)
         self.weights_digest = ""
         """Of the weights that the engine samples from, since the last `sync`."""
