@@ -124,11 +124,16 @@ def _with_task(tree: Tree, task: str | None) -> Tree:
     return {**tree, "task": {**kept, "name": task, **num_eval}}
 
 
+def _spelled_alike(task: TaskConfig) -> TaskConfig:
+    """One path may be written in several ways."""
+    return task if task.path is None else task.model_copy(update={"path": str(Path(task.path).resolve())})
+
+
 def _check_held_out(trained: TaskConfig, asked: TaskConfig) -> None:
     """More held-out questions than the run had may be ones that it was trained on."""
     is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic") and not str(asked.path).endswith(".jsonl")
     is_own_split |= asked.name == "hub" and asked.eval_split is not None
-    is_same_data = asked == trained.model_copy(update={"num_eval": asked.num_eval})
+    is_same_data = _spelled_alike(asked) == _spelled_alike(trained.model_copy(update={"num_eval": asked.num_eval}))
     if asked.num_eval > trained.num_eval and is_same_data and not is_own_split:
         raise UsageError(
             f"task.num_eval = {asked.num_eval}: the run held out {trained.num_eval} questions and was trained on the "
