@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -128,8 +129,35 @@ def test_missing_weights_are_refused_instead_of_drawn_at_random(folder: Path) ->
 
 def test_weights_of_another_shape_than_the_config_says_are_refused(folder: Path) -> None:
     edit(folder / "config.json", lambda content: content.update(intermediate_size=48))
-    with pytest.raises(UsageError, match="weights cannot be read: RuntimeError"):
+    with pytest.raises(UsageError, match=r"mlp.down_proj.weight has the shape \(\d+, \d+\), and .* wants \(\d+, 48\)"):
         load_model(ModelConfig(path=str(folder)))
+
+
+def test_weights_without_a_place_in_the_model_are_named(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"model.extra.weight": torch.zeros(2)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.warns(UserWarning, match=r"1 of its weights have no place in the model .* \(model.extra.weight …\)"):
+        load_model(ModelConfig(path=str(folder)))
+
+
+def test_a_description_that_does_not_fit_together_says_why(folder: Path) -> None:
+    edit(folder / "config.json", lambda content: content.update(num_hidden_layers=7, layer_types=["full_attention"]))
+    with pytest.raises(UsageError, match=r"cannot be read: .*: .*7"):
+        load_tokenizer(ModelConfig(path=str(folder)))
+
+
+def test_the_library_says_nothing_of_its_own(folder: Path) -> None:
+    edit(folder / "config.json", lambda content: content.update(intermediate_size=48))
+    said: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[method-assign]  # the shortest way to listen
+    logging.getLogger("transformers").addHandler(handler)
+    try:
+        with pytest.raises(UsageError):
+            load_model(ModelConfig(path=str(folder)))
+    finally:
+        logging.getLogger("transformers").removeHandler(handler)
+    assert said == []
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cpu:x", "cuda:-1", "CPU", ""])

@@ -130,6 +130,15 @@ def test_notes_on_the_data_become_warnings(chat_tokenizer: Any, gsm8k: Path) -> 
     parts.close()
 
 
+def test_whole_solutions_as_answers_are_told(tokenizer: Any, tmp_path: Path) -> None:
+    rows = [{"question": f"{n} + 1", "answer": f"so\n#### {n + 1}" if n < 3 else f"{n + 1}"} for n in range(5)]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.num_eval=1")
+    [warning] = parts_of(tokenizer, *flags).warnings
+    assert warning.startswith("3 reference answers hold '####'") and "so nothing is right" in warning
+    assert parts_of(tokenizer, *flags, "task.correct=format").warnings == ()
+
+
 def test_a_chat_template_that_drops_the_system_prompt_is_refused(chat_tokenizer: Any, gsm8k: Path) -> None:
     chat_tokenizer.chat_template = WITHOUT_SYSTEM
     flags = ("task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")

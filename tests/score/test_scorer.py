@@ -231,3 +231,12 @@ def test_a_completion_that_did_not_end_by_itself_is_invalid(reason: FinishReason
     assert good.is_valid and good.reward == 1.0
     assert not bad.is_valid and math.isnan(bad.reward) and not bad.is_correct
     assert bad.invalid_reason is not None and cause in bad.invalid_reason
+
+
+def test_what_a_function_prints_is_no_part_of_a_commands_result(
+    own: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.loud = lambda completions: print("heard") or [1.0] * len(completions)
+    scorer = Scorer({"own:loud": 1.0}, correct="own:loud")
+    assert scorer.probe(SUM) == [] and score(scorer, (SUM, ["a"]))[0][0].reward == 1
+    assert capsys.readouterr() == ("", "heard\nheard\n")

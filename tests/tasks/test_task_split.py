@@ -40,6 +40,13 @@ def test_what_is_held_out_is_the_same_as_last_year() -> None:
     assert [task.id for task in hold_out("mine", TASKS, 5, seed=0)[1]] == HELD_OUT
 
 
+def test_where_none_can_be_held_out_no_number_is_advised() -> None:
+    with pytest.raises(UsageError, match=r"mine has 1 rows; .*: none can be held out: add rows$"):
+        hold_out("mine", TASKS[:1], 1, seed=0)
+    with pytest.raises(UsageError, match=r"2 of them with a prompt that another row shares; .*: none can be held out"):
+        hold_out("mine", [TASKS[0], TASKS[0]], 1, seed=0)
+
+
 @pytest.mark.parametrize("count", [-1, 21])
 def test_more_than_the_split_has_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=rf"task.num_eval = {count}: mine has 20 rows; choose 0 \(all\) \.\. 20"):

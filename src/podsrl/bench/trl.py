@@ -127,16 +127,18 @@ def _seconds_table(result: dict[str, Any]) -> Table:
     )
     for name in ("part", "completions", "arm"):
         shown.add_column(name)
-    for name in ("seconds", "CPU seconds", "ratio"):
+    for name in ("seconds", "ratio", "CPU seconds", "CPU ratio"):
         shown.add_column(name, justify="right")
     for part in ("update", "step"):
         for kind, found in result[part].items():
             for arm, seconds in found["median_seconds"].items():
-                ratio = found["ratio"]
-                text = f"{ratio['median']:.2f} ({ratio['min']:.2f}–{ratio['max']:.2f})" if arm == "podsrl" else ""
-                cpu = f"{found['median_cpu_seconds'][arm]:.2f}"
-                name = "whole step" if part == "step" else part
-                shown.add_row(name, kind, arm, f"{seconds:.2f}", cpu, text)
+                cpu, name = found["median_cpu_seconds"][arm], "whole step" if part == "step" else part
+                ratios = [_spread(found[key]) if arm == "podsrl" else "" for key in ("ratio", "cpu_ratio")]
+                shown.add_row(name, kind, arm, f"{seconds:.2f}", ratios[0], f"{cpu:.2f}", ratios[1])
             for arm, seconds in found.get("without_cpu_seconds", {}).items():
-                shown.add_row(part, kind, f"podsrl, {arm}", "", f"{seconds:.2f}", "")
+                shown.add_row(part, kind, f"podsrl, {arm}", "", "", f"{seconds:.2f}", "")
     return shown
+
+
+def _spread(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['min']:.2f}–{ratio['max']:.2f})"

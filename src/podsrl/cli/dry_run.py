@@ -83,7 +83,7 @@ def _print_options(plan: Plan) -> None:
 
     table = Table(title="options not at their default", box=SIMPLE)
     for column in ("option", "value (default)", "what it does"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "option")  # a name is there to be copied
     for option in plan.options:
         value = f"{_text(option.value)} ({_text(option.default)})"
         meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning

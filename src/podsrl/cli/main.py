@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import nullcontext
 
 import typer
@@ -18,6 +19,8 @@ from podsrl.run.threads import set_waiting_policy
 from podsrl.scale.launch import leaving_at_once, num_processes
 
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+"""How the operating system says that a file cannot be written."""
 
 app = typer.Typer(
     name="pods",
@@ -50,6 +53,7 @@ def main() -> None:
 
 def _main() -> None:
     set_waiting_policy()
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
     sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
     try:
         app()
@@ -62,6 +66,12 @@ def _main() -> None:
     except KeyboardInterrupt:
         errors.print("interrupted")
         sys.exit(130)
+    except Exception as error:  # libraries written in other languages raise this as types of their own
+        if not any(text in str(error) for text in DISK_ERRORS):
+            raise
+        cure = "make room and do it again; what was whole before still is (a run goes on with --resume)"
+        errors.print(f"[bold red]failed:[/] {_escape(str(error))}: {cure}", soft_wrap=True)
+        sys.exit(1)
 
 
 def _escape(text: str) -> str:

@@ -124,11 +124,13 @@ def _show(result: Json) -> None:
 
 
 def _table(result: Json) -> Table:
-    """For each n its best m, and the config's own choice."""
+    """For each n its best m, and the config's own choice; narrow enough for 80 columns, where no number is cut."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="predicted milliseconds a step; for each n its best m", caption=result["hardware"])
-    for name in ("n → m", "micro-batch", "generate", "update", "other", "step", "signal", "progress", "range"):
+    title, hardware = "predicted milliseconds a step; for each n its best m", result["hardware"]
+    table = Table(title=title, caption=hardware, box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    for name in ("n → m", "micro-\nbatch", "generate", "update", "step", "signal", "progress", "range"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in _rows(result):
         seconds = row["seconds"]
@@ -136,14 +138,17 @@ def _table(result: Json) -> Table:
         table.add_row(
             " ".join([*marks, f"{row['num_rollouts']} → {row['num_kept']}"]),
             f"{row['micro_batch_tokens']}",
-            *(f"{1000 * seconds[stage]:.1f}" for stage in ("generate", "update")),
-            f"{1000 * sum(seconds[stage] for stage in ('score', 'select', 'rest')):.1f}",
-            f"{1000 * seconds['total']:.1f}",
+            *(_milliseconds(seconds[stage]) for stage in ("generate", "update")),
+            _milliseconds(seconds["total"]),  # with scoring, selection and the rest
             f"{row['share']:.2f}",
             *_relative(row),
             style="bold" if "best" in marks else None,
         )
     return table
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}" if seconds >= 0.1 else f"{1000 * seconds:.1f}"
 
 
 def _rows(result: Json) -> list[Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator
 from importlib import resources
@@ -53,8 +54,8 @@ def check_folder(path: str, given: str) -> None:
         )
     if not any(folder.glob("*.safetensors")):
         pickled = next(iter(folder.glob("*.bin")), None)
-        cure = f"; {pickled.name} is pickled and never loaded: save it anew with save_pretrained" if pickled else ""
-        raise UsageError(f"model.path = {given!r}: no *.safetensors weights in it{cure}")
+        cure = f"{pickled.name} is pickled and never loaded: save it anew with" if pickled else "wanted a folder of"
+        raise UsageError(f"model.path = {given!r}: no *.safetensors weights in it; {cure} save_pretrained")
 
 
 def has_tokenizer(path: str) -> bool:
@@ -74,6 +75,21 @@ def find_device(name: str) -> torch.device:
             f"model.device = {name!r}: torch sees {torch.cuda.device_count()} CUDA devices here; use auto or cpu"
         )
     return device
+
+
+@contextlib.contextmanager
+def quiet_report() -> Iterator[None]:
+    """Silence transformers' table of weights that do not fit: `load_model` says it in a line."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(_is_severe)  # not its level: transformers reads that, and at a higher one says more
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_severe)
+
+
+def _is_severe(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.WARNING
 
 
 @contextlib.contextmanager

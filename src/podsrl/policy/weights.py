@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from podsrl.policy.adapters import quiet_peft
 from podsrl.policy.files import shapes_in
 from podsrl.policy.hub import unreadable
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
-from podsrl.policy.source import find_device, model_folder, quiet_bars
+from podsrl.policy.source import find_device, model_folder, quiet_bars, quiet_report
 
 
 def load_model(config: ModelConfig) -> Any:
@@ -31,22 +33,42 @@ def load_model(config: ModelConfig) -> Any:
     if config.load_in_4bit:
         check_4bit(device)
     try:
-        with quiet_bars():
+        with quiet_bars(), quiet_report():
             model, info = AutoModelForCausalLM.from_pretrained(
-                model_folder(config.path), output_loading_info=True, **_options(config, device)
+                model_folder(config.path),
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # told below, in a line
+                **_options(config, device),
             )
     except Exception as error:  # a damaged file makes the libraries raise KeyError, RuntimeError and types of their own
         raise unreadable(config, "weights ", error) from None
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise UsageError(
-            f"model.path = {config.path!r}: lacks {len(missing)} of its weights ({missing[0]} …), which would be "
-            "random; use complete weights, and the config.json that was saved with them"
-        )
+    _check_complete(config.path, info)
     if config.load_in_4bit:
         keep_layout(model)
         return model
     return model.to(device)
+
+
+def _check_complete(path: str, info: Mapping[str, Any]) -> None:
+    """UsageError: weights that would be random. Weights that the model has no place for are a warning."""
+    cure = "use complete weights, and the config.json that was saved with them"
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, found, wanted = mismatched[0]
+        raise UsageError(
+            f"model.path = {path!r}: {name} has the shape {tuple(found)}, and config.json wants {tuple(wanted)} "
+            f"({len(mismatched)} such weights); {cure}"
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise UsageError(
+            f"model.path = {path!r}: lacks {len(missing)} of its weights ({missing[0]} …), which would be random; "
+            f"{cure}"
+        )
+    if unused := sorted(info["unexpected_keys"]):
+        warnings.warn(
+            f"model.path = {path!r}: {len(unused)} of its weights have no place in the model that config.json "
+            f"describes, and are left out ({unused[0]} …)",
+            stacklevel=3,
+        )
 
 
 def outline(config: ModelConfig) -> Any:

@@ -7,8 +7,10 @@ same twice, and how it agrees with given labels.
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from inspect import signature
 from typing import Any
@@ -203,7 +205,8 @@ def _here(judge: Callable[[Rows], Values], rows: Rows, tell: Callable[[int], Non
         random.seed(0)  # as a run does before each step
         np.random.seed(0)
         try:
-            found.append(judge(rows))
+            with redirect_stdout(sys.stderr):  # what it prints is no part of the result
+                found.append(judge(rows))
         except RewardError as error:
             return _Trial(Values(values=[], faults={}), [], 0, broken=str(error))
         tell(num_done * len(rows))

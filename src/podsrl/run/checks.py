@@ -26,8 +26,11 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
 def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     """The longest prompt with the longest completion lies within what the model can see."""
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if window is not None and longest_prompt + max_new_tokens > window:
-        raise UsageError(
-            f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed the model's "
-            f"window of {window}: lower rollouts.max_new_tokens to {window - longest_prompt} or less"
-        )
+    if window is None or longest_prompt + max_new_tokens <= window:
+        return
+    cures = {"rollouts.max_new_tokens": window - longest_prompt, "rollouts.max_prompt_tokens": window - max_new_tokens}
+    cure = ", or ".join(f"{option} to {most} or less" for option, most in cures.items() if most > 0)
+    raise UsageError(
+        f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed the model's "
+        f"window of {window}: lower {cure or 'both'}"
+    )

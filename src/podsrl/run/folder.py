@@ -60,8 +60,12 @@ class RunFolder:
             yield
 
     def create(self, config_text: str) -> None:
-        """Start a new run here."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""
+        self.check_is_free()
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--out {self.path}: cannot be made ({error.strerror}); choose another folder") from None
         write_atomically(self.config, config_text)
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ def wants_hub(model: ModelConfig, task: TaskConfig | None = None) -> bool:
         return True
     if task is None or task.name in _LOCAL_TASKS or ":" in task.name:
         return False
-    return not Path(task.path).exists() if task.path is not None else "PODS_DATA" not in os.environ
+    return not Path(task.path).exists() if task.path is not None else not os.environ.get("PODS_DATA")
 
 
 def _has_address(host: str) -> bool:

@@ -19,7 +19,7 @@ from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, load_tokenizer
 from podsrl.run.fit import fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
-from podsrl.score import Scorer
+from podsrl.score import EXTRACTORS, Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.tasks import TaskSet, load_tasks
 from podsrl.update import resolve_loss
@@ -107,7 +107,13 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         longest_prompt=fitted.longest_prompt,
         num_dropped_train=fitted.num_dropped_train,
         num_dropped_eval=fitted.num_dropped_eval,
-        warnings=(*probed, *_filter_warning(config), *tasks.notes, *fitted.notes),
+        warnings=(
+            *probed,
+            *_filter_warning(config),
+            *_answer_warning(config, tasks, correct),
+            *tasks.notes,
+            *fitted.notes,
+        ),
     )
 
 
@@ -183,4 +189,19 @@ def _filter_warning(config: RunConfig) -> list[str]:
     return [
         f"{', '.join(active)}: rollouts are sampled from a filtered distribution and trained on the whole one, so "
         "ratios start below 1 and logprob_gap is not 0; clipping may drop tokens from the first step on"
+    ]
+
+
+def _answer_warning(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
+    """Own data in GSM8K's format: no answer equals a whole solution, and all rewards would be 0 without a word."""
+    if config.task.name not in ("jsonl", "hub") or correct not in EXTRACTORS:  # own functions read what they like
+        return []
+    whole = [task for task in (*tasks.eval, *tasks.train) if "####" in task.answer]
+    if not whole:
+        return []
+    end = " ".join(whole[0].answer.split())[-20:]
+    return [
+        f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
+        f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
+        "task.answer_column, or use task.name = 'gsm8k' with task.path"
     ]

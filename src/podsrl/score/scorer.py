@@ -7,7 +7,9 @@ of TRL's form in one call.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 
 import numpy as np
 
@@ -133,7 +135,8 @@ class Scorer:
         )
         if self._workers is not None:
             self._workers.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
-        judged = {name: judge(rows) for name, judge in self._judges.items()}
+        with redirect_stdout(sys.stderr):  # as in the workers: what a reward prints is no part of a command's result
+            judged = {name: judge(rows) for name, judge in self._judges.items()}
         if self._workers is not None:
             self._workers.forget(rows)
         rollouts = iter(self._rollouts(completions, rows.texts, judged))
@@ -199,7 +202,9 @@ class Scorer:
         for name, judge in self._judges.items():
             if name in IN_WORKERS:
                 continue  # known to keep the contract, and its workers take a second to start
-            for fault in judge(rows).faults.values():
+            with redirect_stdout(sys.stderr):
+                faults = judge(rows).faults
+            for fault in faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
                 warnings.setdefault(fault.reason, None)

@@ -49,9 +49,10 @@ def hold_out(
         repeats = len(tasks) - len(single)
         because = f", {repeats} of them with a prompt that another row shares" if repeats else ""
         none = " (0 is for sets with a test split of their own)" if num_eval == 0 else ""
+        cure = f"choose 1 .. {most} or add rows" if most else "none can be held out: add rows"
         raise UsageError(
             f"task.num_eval = {num_eval}: {where} has {len(tasks)} rows{because}; at least one must be left "
-            f"for training: choose 1 .. {most} or add rows{none}"
+            f"for training: {cure}{none}"
         )
     chosen = {single[index] for index in _first_of_shuffle(len(single), num_eval, seed)}
     train = tuple(task for index, task in enumerate(tasks) if index not in chosen)
