@@ -15,6 +15,8 @@ from podsrl.config.schema import RunConfig
 
 PLAIN_SECONDS = 5.0
 """Without a terminal, a line at most this often."""
+SILENT_STEPS = 10
+"""Steps in a row without anything to learn, after which a person is told."""
 
 
 def new_progress() -> Progress:
@@ -52,8 +54,10 @@ class TrainDisplay:
         self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
         self._progress = None if is_plain or not errors.is_terminal else new_progress()
         self._task = self._progress.add_task("training", total=1.0, text="loading") if self._progress else None
+        self._groups = config.rollouts.num_prompts * config.select.num_chunks
         self._accuracy = "–"
         self._last_line = 0.0
+        self._num_invalid = self._num_silent = 0
 
     def __enter__(self) -> TrainDisplay:
         if self._progress:
@@ -78,11 +82,29 @@ class TrainDisplay:
             self._accuracy = _accuracy_text(record)
             self._print(record, f"step {record['step']}: held-out accuracy {self._accuracy}", is_important=True)
             return
+        self._notice(record)
         reward = record["reward/all"]
         shown = "–" if reward is None else f"{reward:.3f}"
         speed = self._rollouts / record["seconds/total"]
         text = f"step {record['step']}  accuracy {self._accuracy}  reward {shown}  {speed:,.0f} rollouts/s"
         self._print(record, text, is_important=False)
+
+    def _notice(self, record: dict[str, Any]) -> None:
+        """Say once that rollouts are invalid, and once that nothing is being learned."""
+        invalid = record["rollouts/invalid"]
+        if invalid and not self._num_invalid:
+            reasons = "; ".join(record["invalid_reasons"])
+            self.say(
+                f"warning: {invalid} of {self._rollouts} rollouts of step {record['step']} are invalid and not trained "
+                f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
+            )
+        self._num_invalid += invalid
+        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == self._groups else 0
+        if self._num_silent == SILENT_STEPS:
+            self.say(
+                f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "
+                "the rollouts (pods report), try more rollouts a question, easier questions or another reward"
+            )
 
     def _print(self, record: dict[str, Any], text: str, is_important: bool) -> None:
         if self._progress and self._task is not None:

@@ -81,7 +81,8 @@ def no_logprobs(model: nn.Module, input_ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def at_targets(chosen: tuple[Tensor, Tensor], targets: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Each [n] laid out as [B, T], with zeros outside the targets [n]."""
-    logprobs, entropy = (each.new_zeros(shape.numel()).index_copy(0, targets, each).view(shape) for each in chosen)
+    places = (targets // shape[1], targets % shape[1])  # not a view of a flat tensor: sharding hooks warn of views
+    logprobs, entropy = (each.new_zeros(shape).index_put(places, each) for each in chosen)
     return logprobs, entropy
 
 
