@@ -127,6 +127,7 @@ def _run(
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
     say(f"generation: {trainer.generation}")
+    say(f"update: {trainer.updater.layout}")
     for warning in trainer.parts.warnings:
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
