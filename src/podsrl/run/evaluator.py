@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -20,7 +19,7 @@ from podsrl.run.checks import check_window
 from podsrl.run.prepare import prepare
 from podsrl.run.streams import seed_globals
 from podsrl.run.threads import configure_threads
-from podsrl.run.wiring import new_engine
+from podsrl.run.wiring import new_engine, stop_token_ids
 from podsrl.types import Completion, Group, Task
 
 _AHEAD = 4
@@ -59,7 +58,7 @@ class Evaluator:
             raise
         model = self.engine.model
         self.threads = configure_threads(config.threads, model.num_parameters())
-        self.sampling = eval_sampling(config, _stop_token_ids(model, self.tokenizer))
+        self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
 
     def answers(self) -> Iterator[Group]:
         """Yield each question's judged answers (without their log-probabilities) soon after the last is generated."""
@@ -143,9 +142,3 @@ def _spread(tasks: tuple[Task, ...], count: int) -> dict[int, Task]:
         )
     places = [i * len(tasks) // count for i in range(count)] if count else range(len(tasks))
     return {place: tasks[place] for place in places}
-
-
-def _stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    named = model.generation_config.eos_token_id
-    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
-    return tuple(sorted(ids - {None}))
