@@ -24,7 +24,7 @@ def launch(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
 ) -> None:
-    """Train with several processes: the same numbers as one (up to rounding), sooner.
+    """Train with several processes: the same numbers as one, up to rounding.
 
     Each generates, scores and trains its share of a step's questions. Any value of the config can be set as
     --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. A run may be resumed by
