@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,3 +83,28 @@ def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) 
     new_model("qwen2", max_position_embeddings=256, tie_word_embeddings=True).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+Pods = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pods:
+    """The command `pods` in this process, with `tmp_path` as its folder: exit code, standard output, standard error."""
+    from podsrl.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # what the command changes is put back after the test
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pods", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        return code or 0, said.out, said.err
+
+    return run

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+Pods = Callable[..., tuple[int, str, str]]
 
-def pods(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podsrl.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, "COLUMNS": "200"})
+
+def check_refused(code: int, errors: str, wanted: list[str]) -> None:
+    assert code == 2, errors
+    assert errors.startswith("error: ") and errors.count("\n") == 1, errors
+    for text in wanted:
+        assert text in errors
+
+
+def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "podsrl.cli", "train", "podz"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    check_refused(done.returncode, done.stderr, ["podz", "Did you mean 'pods'?"])
 
 
 @pytest.mark.parametrize(
@@ -43,16 +53,14 @@ def pods(*arguments: str, folder: Path | None = None) -> subprocess.CompletedPro
         (["pretrain", "out", "--careful=1.5"], ["careful = 1.5"]),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
-    done = pods(*arguments, folder=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
-    for text in wanted:
-        assert text in done.stderr
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], wanted: list[str], pods: Pods, tmp_path: Path
+) -> None:
+    code, _, errors = pods(*arguments)
+    check_refused(code, errors, wanted)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
@@ -74,16 +82,13 @@ def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], wanted: lis
     ],
 )
 def test_what_only_loading_can_see_is_found_before_training(
-    arguments: list[str], wanted: list[str], tmp_path: Path
+    arguments: list[str], wanted: list[str], pods: Pods, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "a", "answer": "b"}) + "\n{oops\n")
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text('{"model_type": "qwen2"}')
     before = sorted(tmp_path.iterdir())
-    done = pods("train", "pods", *arguments, "--out", "run", folder=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
-    for text in wanted:
-        assert text in done.stderr
+    code, _, errors = pods("train", "pods", *arguments, "--out", "run")
+    check_refused(code, errors, wanted)
     assert sorted(tmp_path.iterdir()) == before

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
 
-def pods(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_pods(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "podsrl.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT)
 
@@ -30,17 +31,19 @@ def pods(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (["plan", "."], "has no config.toml"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], wanted: str, tmp_path: Path) -> None:
-    done = pods(*arguments, folder=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and wanted in done.stderr
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], wanted: str, pods: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, _, errors = pods(*arguments)
+    assert code == 2, errors
+    assert errors.startswith("error: ") and errors.count("\n") == 1 and wanted in errors
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> None:
     options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
-    done = pods("plan", "pods", "--measure", "8", "--json", "--plot", "map.png", *options, folder=tmp_path)
+    done = run_pods("plan", "pods", "--measure", "8", "--json", "--plot", "map.png", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert [result["own"][name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens")] == [16, 8, 3072]
@@ -58,9 +61,9 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
 def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
     options = ["--rollouts.num_rollouts=32", "--select.num_kept=8", "--task.num_eval=8", "--stop.seconds=0"]
     options += ["--stop.steps=12", "--record.groups_every_steps=1", "--record.num_groups=8", "--plain"]
-    assert pods("train", "pods", "--out", "run", *options, folder=tmp_path).returncode == 0
+    assert run_pods("train", "pods", "--out", "run", *options, folder=tmp_path).returncode == 0
     before = sorted(path.name for path in (tmp_path / "run").iterdir())
-    done = pods("plan", "run", "--json", folder=tmp_path)
+    done = run_pods("plan", "run", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -70,7 +73,7 @@ def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
     assert {c["micro_batch_tokens"] for c in result["candidates"]} == {3072}
     assert len(result["unknown"]) == 4
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
-    refused = pods("plan", "run", "--select.num_kept=4", folder=tmp_path)
+    refused = run_pods("plan", "run", "--select.num_kept=4", folder=tmp_path)
     assert refused.returncode == 2 and "planned from its own logs" in refused.stderr
 
 

@@ -33,7 +33,8 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_SCHEDULES, NUM_REAL_SCHEDULES = 2000, 4
+NUM_QUICK, NUM_ALL, NUM_REAL = 15, 150, 2
+"""Schedules per scheduler and order: with every change, under `slow`, and of a real model."""
 SEED = 3
 VOCABULARY, STATES = 12, 61
 WINDOW = 20
@@ -375,8 +376,8 @@ def check_nothing_is_left_but_the_anchor(engine: Engine) -> None:
     assert [(c.request_id, c.finish_reason) for c in engine.step()] == [(ANCHOR.id, "aborted")] * 2
 
 
-def run_seeds(name: str, count: int, model: Any, choose: Choose, **options: Any) -> None:
-    for seed in range(count):
+def run_seeds(name: str, seeds: range, model: Any, choose: Choose, **options: Any) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         schedule = Schedule(rng, new_engine(rng, model, name, **options), choose)
         try:
@@ -386,16 +387,26 @@ def run_seeds(name: str, count: int, model: Any, choose: Choose, **options: Any)
             raise
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothing(
-    monkeypatch: pytest.MonkeyPatch, qwen2: Any, name: str
-) -> None:
+@pytest.fixture
+def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "choose_forward", lambda model, name: Hashing())
     monkeypatch.setattr(zones_module, "_STEPS", 2)  # these rollouts are short
-    run_seeds(name, NUM_SCHEDULES // len(NAMES), qwen2, choose_by_hash)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothing(
+    hashing: None, qwen2: Any, name: str
+) -> None:
+    run_seeds(name, range(NUM_QUICK), qwen2, choose_by_hash)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_so_do_thousands_of_them(hashing: None, qwen2: Any, name: str) -> None:
+    run_seeds(name, range(NUM_QUICK, NUM_ALL), qwen2, choose_by_hash)
 
 
 @pytest.mark.parametrize("name", ["continuous", "dynamic+sjf", "probed+ljf"])
 @pytest.mark.parametrize("forward", ["fast", "model"])
 def test_so_do_random_schedules_of_a_real_model(qwen2: Any, name: str, forward: str) -> None:
-    run_seeds(name, NUM_REAL_SCHEDULES, qwen2, choose_by(qwen2), forward=forward)
+    run_seeds(name, range(NUM_REAL), qwen2, choose_by(qwen2), forward=forward)

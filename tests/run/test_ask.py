@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -15,14 +14,12 @@ from podsrl.scale.processes import Processes
 from podsrl.types import Task
 
 
-def slow(task: Task, completion: str) -> float:
-    """In a worker, since it is a user's own of the row form."""
-    time.sleep(0.01)
-    return float(len(completion))
+SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
 
 
 def small_trainer(*overrides: str) -> Trainer:
     sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "task.num_eval=8")
+    overrides = (*overrides, "rollouts.max_new_tokens=24", "task.reward_workers=1")
     return Trainer(load_config("pods", [*sizes, *overrides]))
 
 
@@ -42,7 +39,7 @@ class Decoded:
 
 
 def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None:
-    trainer = small_trainer(f'task.rewards={{"{__name__}:slow" = 1.0}}', f"task.correct={__name__}:slow")
+    trainer = small_trainer(*SLOW)
     tokenizer = Decoded(trainer.tokenizer)
     asker = Asker(trainer.engine, trainer.scorer, tokenizer, Processes(), 512)
     asker.prompt_ids = trainer._asker.prompt_ids  # type: ignore[method-assign]
@@ -80,7 +77,7 @@ def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:
 
 
 def test_completions_that_are_never_scored_leave_nothing_behind() -> None:
-    trainer = small_trainer(f'task.rewards={{"{__name__}:slow" = 1.0}}', f"task.correct={__name__}:slow")
+    trainer = small_trainer(*SLOW)
     trainer.generate(trainer.next_tasks())
     assert not trainer._asker._texts
     trainer.parts.close()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,9 @@ from podsrl.errors import UsageError
 from podsrl.run.dry_run import plan_run
 from podsrl.run.estimate import work
 from podsrl.run.no_effect import without_effect
+
+
+Pods = Callable[..., tuple[int, str, str]]
 
 
 def plan_of(*overrides: str, num_processes: int = 1) -> Any:
@@ -121,29 +123,22 @@ def test_a_completion_as_long_as_the_window_is_refused() -> None:
         plan_of("rollouts.max_new_tokens=256")
 
 
-def pods(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "podsrl.cli", *arguments], capture_output=True, text=True, env=environment
-    )
-
-
-def test_the_command_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
-    done = pods(
+def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Path) -> None:
+    code, printed, errors = pods(
         "train", "pods", "--dry-run", "--json", "--lora.rank=2", "--processes", "2", "--out", str(tmp_path / "x")
     )
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    assert code == 0, errors
+    plan = json.loads(printed)
     assert plan["num_processes"] == 2 and plan["num_adapted_modules"] == 21 and plan["parts"]
     assert not (tmp_path / "x").exists()
-    text = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
-    assert text.returncode == 0 and "all 136,192 weights" in text.stdout and "peak" in text.stdout
-    assert "no effect here: one process shares with nobody" in " ".join(text.stdout.split())
+    code, printed, _ = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
+    assert code == 0 and "all 136,192 weights" in printed and "peak" in printed
+    assert "no effect here: one process shares with nobody" in " ".join(printed.split())
 
 
-def test_plan_options_without_dry_run_are_refused(tmp_path: Path) -> None:
+def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:
     for wrong in (["--json"], ["--processes", "2"]):
-        done = pods("train", "pods", *wrong)
-        assert done.returncode == 2 and "--dry-run" in done.stderr
-    done = pods("train", "--resume", str(tmp_path), "--dry-run")
-    assert done.returncode == 2 and "wants a CONFIG" in done.stderr
+        code, _, errors = pods("train", "pods", *wrong)
+        assert code == 2 and "--dry-run" in errors
+    code, _, errors = pods("train", "--resume", str(tmp_path), "--dry-run")
+    assert code == 2 and "wants a CONFIG" in errors

@@ -102,20 +102,8 @@ def test_training_on_sixty_four_to_sixteen_lifts_accuracy(tmp_path: Path) -> Non
     assert len(accuracies) == 2 and accuracies[0] < 0.15 and accuracies[1] > 3 * accuracies[0]
 
 
-def raises(prompts: list[str], completions: list[str], **columns: object) -> list[float]:
-    raise RuntimeError("no judge today")
-
-
-def half_none(task: object, completion: str) -> float | None:
-    return None if completion[-2:-1] in "13579" else 1.0 * len(set(completion))
-
-
-def too_short(prompts: list[str], completions: list[str]) -> list[float]:
-    return [0.0] * (len(completions) - 1)
-
-
 def test_invalid_rollouts_are_counted_and_never_trained_on() -> None:
-    trainer = Trainer(small_config("rollouts.num_rollouts=16", f'task.rewards={{"{__name__}:half_none" = 1.0}}'))
+    trainer = Trainer(small_config("rollouts.num_rollouts=16", 'task.rewards={"light_rewards:half_none" = 1.0}'))
     tasks = trainer.next_tasks()
     groups = trainer.sample(tasks)
     selections = trainer.choose(groups)
@@ -126,7 +114,7 @@ def test_invalid_rollouts_are_counted_and_never_trained_on() -> None:
 
 
 def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_reason(tmp_path: Path) -> None:
-    trainer = Trainer(small_config(f'task.rewards={{"{__name__}:raises" = 1.0}}', "eval.every_seconds=0"))
+    trainer = Trainer(small_config('task.rewards={"light_rewards:raises" = 1.0}', "eval.every_seconds=0"))
     assert any("no judge today" in warning for warning in trainer.parts.warnings)
     before = weights(trainer)
     folder = RunFolder(tmp_path)
@@ -185,7 +173,7 @@ def test_memory_for_less_than_one_rollout_and_an_unknown_scheduler_are_refused()
 
 def test_a_reward_of_the_wrong_length_is_refused_before_the_model_loads() -> None:
     with pytest.raises(UsageError, match="too_short"):
-        Trainer(small_config(f'task.rewards={{"{__name__}:too_short" = 1.0}}', "model.path=/nowhere"))
+        Trainer(small_config('task.rewards={"light_rewards:too_short" = 1.0}', "model.path=/nowhere"))
 
 
 def test_a_limit_beyond_the_window_is_refused() -> None:
