@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 
-.PHONY: help demo test unit slow check clean
+PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
+# The same tests by the instructions of another processor: SSE for torch's own kernels, AVX2 for oneDNN, MKL and numpy.
+OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
+	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
+
+.PHONY: help demo test unit slow other-processor two-threads check clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
-	@echo "make test    all tests (make unit: the fast ones)"
+	@echo "make test    all tests (make unit: the fast ones, in about a minute)"
 	@echo "make check   ruff and mypy"
 	@echo "make clean   remove .venv and caches"
+	@echo "make other-processor, make two-threads   the fast tests as another processor, and with two threads"
 
 $(SETUP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "podsrl needs Python 3.11 or newer; this is `$(PYTHON) --version`: make PYTHON=python3.11" && false)
@@ -26,10 +32,16 @@ demo: $(SETUP)
 test: unit slow
 
 unit: $(SETUP)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 2 -m "not slow"
+	$(PYTEST) -n 2 -m "not slow"
 
 slow: $(SETUP)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m slow
+	$(PYTEST) -n 2 -m slow
+
+other-processor: $(SETUP)
+	$(OTHER_PROCESSOR) $(PYTEST) -n 2 -m "not slow"
+
+two-threads: $(SETUP)
+	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/run tests/select tests/update
 
 check: $(SETUP)
 	$(BIN)/ruff check .

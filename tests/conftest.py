@@ -14,7 +14,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test th
 import pytest
 import torch
 
-torch.set_num_threads(1)
+NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
+torch.set_num_threads(NUM_THREADS)
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 VOCABULARY = 99
@@ -48,6 +49,12 @@ def new_model(family: str, **changes: Any) -> Any:
     )
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> None:
+    """Each test starts with the same number of threads, whatever a trainer before it has chosen."""
+    torch.set_num_threads(NUM_THREADS)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ def test_a_group_has_one_prompt_and_rows_of_one_length() -> None:
     assert batch.group.tolist() == [0, 0, 0] and batch.advantages.tolist() == [1.0, -1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_ratios_stand_beside_the_ratio_of_tokens_and_gradients_agree() -> None:
     facts = measure(shaped_model("s128"), 16, 4, 1, silent)
     assert facts["floor"] == pytest.approx((16 + 16 * 4) / (16 * 20)) == 0.25

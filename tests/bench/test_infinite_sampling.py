@@ -82,6 +82,7 @@ def test_one_group_alone_is_simulated_as_in_the_set() -> None:
     assert rows["micro", "nothing", None]["steps"] == statistics.fmean(run.num_steps for run in runs)
 
 
+@pytest.mark.slow
 def test_the_engine_makes_the_same_completions_under_every_schedule(skewed: Rows) -> None:
     engine = measure_engine(quick=True)
     assert [arm["schedule"] for arm in engine["arms"]] == list(SCHEDULERS)

@@ -52,6 +52,7 @@ def test_the_size_with_the_least_processor_time_is_chosen() -> None:
     assert (best.setting, best.arm, best.tried) == (16, arms[16], {8: 3.0, 16: 2.0, 32: 4.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean_tokens", [20.0, None])
 def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) -> None:
     from podsrl.bench.trl_losses import generate

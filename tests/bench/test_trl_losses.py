@@ -10,6 +10,8 @@ pytest.importorskip("trl")
 
 from podsrl.bench.trl_losses import TRL_LOSSES, compare_losses
 
+pytestmark = pytest.mark.slow  # to import TRL takes seconds
+
 
 @pytest.fixture(scope="module")
 def compared() -> dict[str, dict[str, float]]:

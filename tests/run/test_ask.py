@@ -13,7 +13,6 @@ from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes
 from podsrl.types import Task
 
-
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
 
 

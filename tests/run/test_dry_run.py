@@ -17,7 +17,6 @@ from podsrl.run.dry_run import plan_run
 from podsrl.run.estimate import work
 from podsrl.run.no_effect import without_effect
 
-
 Pods = Callable[..., tuple[int, str, str]]
 
 

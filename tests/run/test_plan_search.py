@@ -68,12 +68,16 @@ def test_a_micro_batch_that_would_fill_the_memory_is_no_candidate() -> None:
     assert 4096 in {c.micro_batch_tokens for c in make_plan(replace(tight, memory_bytes=None)).candidates}
 
 
-def test_dearer_generation_asks_for_fewer_rollouts() -> None:
-    def dear(factor: float) -> int:
-        probes = tuple(replace(p, generate_seconds=factor * p.generate_seconds) for p in measurements().generation)
-        return make_plan(measurements(generation=probes)).best.num_rollouts
+def at_generation_cost(factor: float, *overrides: str, **changes: Any) -> Measurements:
+    """Generation at `factor` times its seconds: where it is cheap, the best candidate leads by more than rounding."""
+    found = measurements(*overrides, **changes)
+    probes = tuple(replace(p, generate_seconds=factor * p.generate_seconds) for p in found.generation)
+    return replace(found, generation=probes)
 
-    assert dear(0.01) > dear(10.0)
+
+def test_dearer_generation_asks_for_fewer_rollouts() -> None:
+    cheap, dear = (make_plan(at_generation_cost(factor)).best.num_rollouts for factor in (0.01, 10.0))
+    assert cheap > dear
 
 
 def test_more_gradient_noise_asks_for_more_kept_rollouts() -> None:
@@ -82,7 +86,7 @@ def test_more_gradient_noise_asks_for_more_kept_rollouts() -> None:
 
 
 def test_rare_right_answers_ask_for_more_rollouts_than_frequent_ones() -> None:
-    rare, frequent = (make_plan(measurements(pass_rate=p)).best.num_rollouts for p in (0.02, 0.5))
+    rare, frequent = (make_plan(at_generation_cost(0.1, pass_rate=p)).best.num_rollouts for p in (0.05, 0.5))
     assert rare > frequent
 
 
@@ -110,7 +114,9 @@ def test_flags_build_the_suggested_config() -> None:
 
 
 def test_a_config_that_keeps_all_is_offered_max_variance_where_fewer_are_kept() -> None:
-    plan = make_plan(measurements("select.num_kept=64", "select.rule=keep_all", pass_rate=0.02))
+    plan = make_plan(at_generation_cost(0.1, "select.num_kept=64", "select.rule=keep_all", pass_rate=0.05))
+    keeps_all = max(c.progress() for c in plan.candidates if c.num_kept == c.num_rollouts)
+    assert plan.best.progress() > 1.1 * keeps_all  # no decision on an edge
     assert plan.best.num_kept < plan.best.num_rollouts
     assert "--select.rule=max_variance" in flags(plan)
 

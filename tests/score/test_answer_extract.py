@@ -92,6 +92,6 @@ def test_a_box_goes_before_a_tag_and_a_tag_before_a_number() -> None:
     ],
 )
 def test_a_text_made_to_be_slow_is_not(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     final_answer(text)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
