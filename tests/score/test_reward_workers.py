@@ -230,7 +230,7 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     assert main.stdout is not None
     pid = int(float(main.stdout.readline()))
     os.killpg(main.pid, number)  # as a terminal does with Ctrl-C: the whole process group
-    _, said = main.communicate(timeout=20)
+    _, said = main.communicate(timeout=60)
     assert main.returncode == code
     assert wait_until(lambda: not is_alive(pid))
     assert said.count("Traceback") == (1 if number == signal.SIGINT else 0)
