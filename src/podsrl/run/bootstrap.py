@@ -40,9 +40,9 @@ def bootstrap_speedup(
     variance of a time that is known only up to the gap between two evaluations.
 
     Where the arm never reaches the target, its last evaluation stands for its time, so the speed-up is at most that,
-    and the low end is 0. It is also 0 where more than 2.5 % of the resamples never reach the target, and where at no time
-    the arm's accuracy is above the target by a one-sided 95 % t test over seeds. One seed says nothing about others:
-    its interval is 0 to infinity.
+    and the low end is 0. It is also 0 where more than 2.5 % of the resamples never reach the target, and where at no
+    time the arm's accuracy is above the target by a one-sided 95 % t test over seeds. One seed says nothing about
+    others: its interval is 0 to infinity.
 
     Args:
         base_curves: S runs of the baseline, (times, accuracies), each with an evaluation after time 0.
