@@ -5,8 +5,8 @@
 
 Each seed of each arm has its own rate and plateau, in part shared by the two arms of a seed; each evaluation counts
 right answers among `num_questions`. The truth is the speed-up of the mean curves of 6,000 seeds without evaluation
-noise. Beside the interval stands the percentile interval of resampled seeds. Width is the high end over the low end, the
-median over comparisons; infinite where that comparison's low end is 0. Writes
+noise. Beside the interval stands the percentile interval of resampled seeds. Width is the high end over the low end,
+the median over comparisons; infinite where that comparison's low end is 0. Writes
 benchmarks/results/interval_coverage.json.
 """
 
