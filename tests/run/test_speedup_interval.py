@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from podsrl.cli.compare import speedup_text
 from podsrl.run.bootstrap import bootstrap_speedup, bootstrap_speedups
 from podsrl.run.interval import SpeedupInterval, end_text
 from podsrl.run.student import student_t
@@ -215,6 +216,14 @@ def test_an_interval_goes_through_json_and_reads_well() -> None:
     bounded = SpeedupInterval(point=1.833, low=1.6, high=2.05, share_unreached=0.0)
     assert bounded.text == "1.83× (1.60–2.05)" and SpeedupInterval.from_json(bounded.to_json()) == bounded
     assert [end_text(end) for end in (0.0, 99.994, 312.4, 1000.0)] == ["0", "99.99", "312", "∞"]
+
+
+def test_the_command_prints_open_ends_and_the_share_of_draws_that_never_arrive() -> None:
+    entry = {"point": 2.1, "low": 0.0, "high": None, "share_unreached": 0.125}
+    assert speedup_text({**entry, "low": 0.9}) == "2.10× (0.90–∞), not reached in 12% of resamples"
+    assert speedup_text({**entry, "high": 40.0, "share_unreached": 0.0}) == "2.10× (0–40.00)"
+    assert speedup_text({**entry, "share_unreached": 0.0}) == "2.10×"
+    assert speedup_text({**entry, "point": None}) == "not reached"
 
 
 def test_students_t_is_that_of_printed_tables() -> None:
