@@ -174,7 +174,7 @@ def _on_own_grid(runs: Sequence[Run]) -> Run:
 
 def coverage(
     kind: Kind, num_seeds: int, *, num_comparisons: int, num_resamples: int, seed: int = 0
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | None]]:
     """Share of comparisons whose interval holds the truth, and the median width, of the interval and of percentiles."""
     truth, rng = true_speedup(kind), np.random.default_rng([seed, num_seeds])
     ends: dict[str, list[tuple[float, float]]] = {"interval": [], "percentile": []}
@@ -186,10 +186,15 @@ def coverage(
     return {
         name: {
             "coverage": float(np.mean([low <= truth <= high for low, high in pairs])),
-            "median_width": float(np.median([high / low if low else math.inf for low, high in pairs])),
+            "median_width": _median_width(pairs),
         }
         for name, pairs in ends.items()
     }
+
+
+def _median_width(pairs: Sequence[tuple[float, float]]) -> float | None:
+    width = float(np.median([high / low if low else math.inf for low, high in pairs]))
+    return width if math.isfinite(width) else None
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -205,10 +210,12 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def cell(found: dict[str, float]) -> str:
+def cell(found: dict[str, Any]) -> str:
     """ "97.5 % (2.9×)": coverage and width."""
     width = found["median_width"]
-    return f"{found['coverage']:.1%} ({width:.3g}×)" if width < 1000 else f"{found['coverage']:.1%} (∞)"
+    return (
+        f"{found['coverage']:.1%} (∞)" if width is None or width >= 1000 else f"{found['coverage']:.1%} ({width:.3g}×)"
+    )
 
 
 def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
@@ -239,8 +246,7 @@ def main(options: argparse.Namespace) -> None:
     }
     for method in ("interval", "percentile"):
         print(f"\n{method}\n" + "\n".join(table(rows, method)))
-    text = json.dumps(result, indent=1).replace("Infinity", "null")
-    (RESULTS / "interval_coverage.json").write_text(text)
+    (RESULTS / "interval_coverage.json").write_text(json.dumps(result, indent=1, allow_nan=False))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
