@@ -213,9 +213,8 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def cell(found: dict[str, Any]) -> str:
     """ "97.5 % (2.9×)": coverage and width."""
     width = found["median_width"]
-    return (
-        f"{found['coverage']:.1%} (∞)" if width is None or width >= 1000 else f"{found['coverage']:.1%} ({width:.3g}×)"
-    )
+    shown = "∞" if width is None or width >= 1000 else f"{width:.3g}×"
+    return f"{found['coverage']:.1%} ({shown})"
 
 
 def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:

@@ -146,7 +146,8 @@ def _print_result(result: Json) -> None:
     output.print(table)
     output.print(
         f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
-        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds; one seed has none.\nMeasured on {result['hardware']}.",
+        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds; one seed has none.\n"
+        f"Measured on {result['hardware']}.",
         soft_wrap=True,
     )
 
