@@ -1,6 +1,6 @@
 """How often the 95 % interval of a speed-up holds the true speed-up, on synthetic comparisons whose truth is known.
 
-    python benchmarks/interval_coverage.py                     13 kinds of curves, 2 to 10 seeds, 400 comparisons each
+    python benchmarks/interval_coverage.py                     13 kinds of curves, 2 to 10 seeds, 300 comparisons each
     python benchmarks/interval_coverage.py --comparisons 50    quicker, rougher
 
 Each seed of each arm has its own rate and plateau, in part shared by the two arms of a seed; each evaluation counts
@@ -251,8 +251,8 @@ def main(options: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=400, help="for each kind of curves and number of seeds")
-    parser.add_argument("--resamples", type=int, default=400, help="draws of seeds for each interval")
+    parser.add_argument("--comparisons", type=int, default=300, help="for each kind of curves and number of seeds")
+    parser.add_argument("--resamples", type=int, default=300, help="draws of seeds for each interval")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)
 
