@@ -68,7 +68,7 @@ def bootstrap_speedup(
     (base_time,), (other_time,), (is_reached,) = _crossings(base, other, base_means, other_means, fraction)
     weights = _resampled_weights(len(curves), num_resamples, seed)
     drawn = _crossings(base, other, weights @ base.accuracies, weights @ other.accuracies, fraction)
-    share_unreached = 1 - float(drawn[2].mean())
+    share_unreached = float((~drawn[2]).mean())
     error = math.hypot(
         _standard_error(np.log(drawn[0] / drawn[1]), len(curves)),
         _resolution(base, base_time),
