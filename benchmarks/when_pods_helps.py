@@ -180,6 +180,7 @@ def publish() -> None:
     """The figures that the docs show, and the pictures, from the finished parts."""
     from podsrl.report.plots import comparison_figure, save_png, speedup_heatmap
     from podsrl.report.read import read_comparison
+    from podsrl.run.interval import SpeedupInterval
 
     maps = {start: load(f"map-{start}") for start in STARTS}
     cells = {start: {f"pods{n}": maps[start]["speedup"][f"pods{n}"] for n in ROLLOUTS} for start in STARTS}
@@ -213,7 +214,7 @@ def publish() -> None:
         [f"start at {summary['start_accuracy'][start]:.1%}" for start in STARTS],
         ["n = 16 (GRPO)", *(f"n = {n}" for n in ROLLOUTS)],
         [
-            [None, *((cells[start][f"pods{n}"]["low"], cells[start][f"pods{n}"]["high"]) for n in ROLLOUTS)]
+            [None, *((found.low, found.high) for found in map(SpeedupInterval.from_json, cells[start].values()))]
             for start in STARTS
         ],
         title="Speed-up of PODS (n → 16) over GRPO (16 → 16)",
@@ -229,9 +230,8 @@ def publish() -> None:
 
 def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, list[float | None]]:
     """Arm -> speed-up to another fraction of the baseline's best, with its interval: 99 % is one choice of many."""
+    from podsrl.run.bootstrap import bootstrap_speedups
     from podsrl.run.folder import read_lines
-    from podsrl.run.measure import common_grid
-    from podsrl.run.speedup import bootstrap_speedup
 
     curves: dict[str, list[Any]] = {}
     for arm_name, facts in part["arms"].items():
@@ -239,22 +239,18 @@ def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, l
             lines = [line for line in read_lines(WORK / name / run / "metrics.jsonl") if "eval/accuracy" in line]
             points = [(line["seconds/train_elapsed"], line["eval/accuracy"]) for line in lines]
             curves.setdefault(arm_name, []).append(tuple(zip(*points, strict=True)))
-    grid = common_grid([run for runs in curves.values() for run in runs])
-    found = {
-        name: bootstrap_speedup(curves[part["baseline"]], runs, grid=grid, fraction=fraction)
-        for name, runs in curves.items()
-    }
-    return {name: [interval.point, interval.low, interval.high] for name, interval in found.items()}
+    found = {arm: each.to_json() for arm, each in bootstrap_speedups(curves, part["baseline"], fraction).items()}
+    return {arm: [each["point"], each["low"], each["high"]] for arm, each in found.items()}
 
 
 def table(part: dict[str, Any]) -> list[str]:
     """One comparison as a Markdown table."""
+    from podsrl.run.interval import SpeedupInterval
+
     head = f"| arm | n → m | rate | steps | seconds a step | final accuracy | speed-up over {part['baseline']} (95 %) |"
     lines = [head, "|---|---|---|---|---|---|---|"]
     for name, facts in part["arms"].items():
-        found, steps = part["speedup"][name], part["steps"][name]
-        interval = f"{found['low']:.2f}–{found['high']:.2f}"
-        shown = "not reached" if found["point"] is None else f"{found['point']:.2f}× ({interval})"
+        shown, steps = SpeedupInterval.from_json(part["speedup"][name]).text, part["steps"][name]
         lines.append(
             f"| {name} | {facts['num_rollouts']} → {facts['num_kept']} | {facts['lr']:g} | {np.mean(steps):.0f} | "
             f"{sum(part['stage_seconds'][name].values()):.3f} | {part['mean_accuracy'][name][-1]:.1%} | {shown} |"

@@ -151,7 +151,7 @@ def write_comparison(
         "arms": {arm: {"seeds": [3, 4], "runs": [f"runs/{i}-3", f"runs/{i}-4"]} for i, arm in enumerate(curves)},
         "baseline": slow,
         "fraction": 0.99,
-        "grid_seconds": [0, 10, 20],
+        "grid_seconds": {arm: [0, 10, 20] for arm in curves},
         "mean_accuracy": {},
         "speedup": {
             slow: {"point": 1.0, "low": 1.0, "high": 1.0, "share_unreached": 0.0},

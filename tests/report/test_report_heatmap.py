@@ -15,6 +15,11 @@ def _colors(figure: object) -> np.ndarray:
     return figure.axes[0].get_images()[0].get_array()
 
 
+def test_an_interval_without_bound_ends_in_infinity() -> None:
+    figure = speedup_heatmap([[1.2, 2.0]], ROWS[:1], COLS, [[(0.9, float("inf")), (0.0, 1500.0)]])
+    assert {"0.90–∞", "0–∞"} <= {text.get_text() for text in figure.axes[0].texts}
+
+
 def test_cells_show_value_and_interval_and_a_dash_for_not_reached() -> None:
     figure = speedup_heatmap([[1.2, 2.0], [None, 0.5]], ROWS, COLS, [[(0.9, 1.5), None], [None, (0.4, 0.6)]])
     texts = [text.get_text() for text in figure.axes[0].texts]

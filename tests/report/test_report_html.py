@@ -184,8 +184,8 @@ def test_ids_are_unique_and_every_reference_has_its_target(both_page: str) -> No
 
 def test_a_comparison_brings_its_table_and_runs(both_page: str) -> None:
     words = _words(both_page)
-    assert "grpo (baseline) 2 1.00× 1.00 – 1.00 0.0 % of resamples" in words
-    assert "pods 2 2.00× 1.50 – 2.50 12.5 % of resamples" in words
+    assert "grpo (baseline) 2 1.00× 1.00–1.00 0.0 % of resamples" in words
+    assert "pods 2 2.00× 1.50–2.50 12.5 % of resamples" in words
     assert "pods · seed 4" in words
     assert "a laptop, 2 cores" in words
     assert "pods reaches 99 % of grpo's best accuracy 2.00× as fast" in words

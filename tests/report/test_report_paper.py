@@ -85,7 +85,7 @@ def test_the_figure_draws_both_sides_on_shares_where_their_times_are_far_apart(r
 
 def test_equal_times_are_drawn_in_hours(reproduction: Path) -> None:
     data = json.loads((reproduction / "compare.json").read_text())
-    data["grid_seconds"] = [0, 10, 20000]
+    data["grid_seconds"]["pods"] = [0, 10, 20000]
     (reproduction / "compare.json").write_text(json.dumps(data))
     axes = overlay_figure(reproduction).axes[0]
     assert axes.get_xlim() == (0, 21600) and "training time" in axes.get_xlabel()

@@ -54,6 +54,23 @@ def test_names_stand_beside_their_lines_with_the_speedup() -> None:
     assert {"slow", "baseline", "fast", "3.00× (1.50–3.00)"} <= set(_texts(_draw()))
 
 
+def test_an_end_without_bound_is_written_as_infinity_and_one_seed_without_interval() -> None:
+    open_ended = SpeedupInterval(point=3.0, low=0.9, high=float("inf"), share_unreached=0.0)
+    unknown = SpeedupInterval(point=2.0, low=0.0, high=float("inf"), share_unreached=0.0)
+    curves = {"slow": SLOW, "fast": FAST, "one": FAST[:1]}
+    axes = accuracy_figure(curves, GRID, baseline="slow", speedups={"fast": open_ended, "one": unknown}).axes[0]
+    assert {"3.00× (0.90–∞)", "2.00×"} <= set(_texts(axes))
+
+
+def test_each_arm_is_drawn_on_its_own_times() -> None:
+    """The slow arm is first evaluated at 9 s; the quick one is at the target at 3 s, and is marked there."""
+    curves = {"slow": [([0, 9, 27], [0.1, 0.4, 0.8])], "quick": [([0, 1, 3, 27], [0.1, 0.5, 0.8, 0.8])]}
+    axes = accuracy_figure(curves, {"slow": [9, 27], "quick": [1, 3, 27]}, baseline="slow").axes[0]
+    slow, quick = axes.get_lines()[:2]
+    assert (slow.get_xdata().tolist(), quick.get_xdata().tolist()) == ([9, 27], [1, 3, 27])
+    assert [line.get_xdata().tolist() for line in axes.get_lines()[3:]] == [[3.0], [27.0]]
+
+
 def test_an_arm_that_never_arrives_says_so_and_has_no_mark() -> None:
     never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
     figure = accuracy_figure({"slow": SLOW, "lost": [([0], [0.1])]}, GRID, baseline="slow", speedups={"lost": never})
@@ -69,7 +86,7 @@ def test_a_baseline_that_is_never_right_marks_nothing() -> None:
 
 def test_the_band_is_students_interval_of_the_mean() -> None:
     # Two seeds: 12.706 × std / √2 = 12.706 × (0.2 / √2) / √2 = 1.2706; three seeds 0.4, 0.5, 0.6: 4.303 × 0.1 / √3.
-    assert band_half_width(np.array([[0.4], [0.6]])) == pytest.approx([1.2706])
+    assert band_half_width(np.array([[0.4], [0.6]])) == pytest.approx([1.2706], rel=1e-4)
     assert band_half_width(np.array([[0.4], [0.5], [0.6]])) == pytest.approx([0.24844], abs=1e-4)
     assert band_half_width(np.array([[0.4]])) == pytest.approx([0.0])
     # 30 degrees of freedom: t is 2.042.

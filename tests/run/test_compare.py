@@ -80,7 +80,12 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
     assert result["speedup"]["pods"]["point"] == 2.0
     assert result["speedup"]["grpo"]["point"] is None and result["speedup"]["grpo"]["share_unreached"] == 1.0
     assert result["speedup"]["grpo_ga"]["point"] == 1.0
-    assert result["hardware"] == "an abacus" and result["grid_seconds"] == [15.0, 20.0, 30.0, 40.0]
+    assert result["hardware"] == "an abacus" and result["grid_seconds"] == {
+        "grpo": [10.0, 20.0, 40.0],
+        "grpo_ga": [10.0, 30.0, 40.0],
+        "pods": [15.0, 30.0, 40.0],
+    }
+    assert result["mean_accuracy"]["pods"] == pytest.approx([0.8, 0.8, 0.9])
     assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
     assert json.loads((tmp_path / "compare.json").read_text()) == result
 

@@ -1,4 +1,4 @@
-"""Time to accuracy, the paper's speed-up, mean curves and the bootstrap, against numbers by hand and a slow twin."""
+"""Time to accuracy, the paper's speed-up and mean curves, against numbers by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.run.speedup import bootstrap_speedup, curves_on_grid, mean_curve, speedup, time_to_accuracy
+from podsrl.run.speedup import (
+    bootstrap_speedup,
+    common_grid,
+    curves_on_grid,
+    mean_curve,
+    speedup,
+    time_to_accuracy,
+)
 
 HALF_HOURS = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]
 GRPO_16 = [0.7911, 0.7945, 0.7978, 0.8065, 0.8072, 0.8127, 0.8119, 0.8164, 0.8144, 0.8132, 0.8128, 0.8076]
@@ -102,74 +109,6 @@ def test_a_run_not_yet_evaluated_at_the_first_grid_time_is_an_error() -> None:
         mean_curve([([0], [0.1]), ([5], [0.1])], [0, 5])
 
 
-def _random_runs(seed: int, num_seeds: int, gain: float) -> list[tuple[list[float], list[float]]]:
-    rng = np.random.default_rng(seed)
-    runs = []
-    for _ in range(num_seeds):
-        times = [0.0, *np.cumsum(rng.uniform(5, 15, size=8)).tolist()]
-        accuracies = [0.1 + gain * i + float(rng.normal(0, 0.04)) + 0.05 for i in range(9)]
-        runs.append((times, [max(accuracy, 0.0) for accuracy in accuracies]))
-    return runs
-
-
-def _slow_mean(runs: list[tuple[list[float], list[float]]], grid: list[float]) -> list[float]:
-    means = []
-    for t in grid:
-        total = 0.0
-        for times, accuracies in runs:
-            total += [a for s, a in zip(times, accuracies, strict=True) if s <= t][-1]
-        means.append(total / len(runs))
-    return means
-
-
-def _slow_ratio(base: list[float], other: list[float], grid: list[float], fraction: float) -> float:
-    target = fraction * max(base[1:])
-    base_time = next(t for t, a in zip(grid[1:], base[1:], strict=True) if a >= target)
-    other_time = next((t for t, a in zip(grid[1:], other[1:], strict=True) if a >= target), None)
-    return 0.0 if other_time is None else base_time / other_time
-
-
-@pytest.mark.parametrize("gain", [0.03, 0.06, 0.08])
-def test_the_bootstrap_equals_a_slow_twin_that_loops_over_resamples(gain: float) -> None:
-    base, other = _random_runs(1, 4, 0.06), _random_runs(2, 4, gain)
-    grid = [0.0, *np.linspace(5, 70, 23).tolist()]
-    fast = bootstrap_speedup(base, other, grid=grid, fraction=0.95, num_resamples=300, seed=7)
-    ratios = []
-    for draw in np.random.default_rng(7).integers(0, 4, size=(300, 4)):
-        drawn_base, drawn_other = [base[i] for i in draw], [other[i] for i in draw]
-        ratios.append(_slow_ratio(_slow_mean(drawn_base, grid), _slow_mean(drawn_other, grid), grid, 0.95))
-    assert fast.point == pytest.approx(_slow_ratio(_slow_mean(base, grid), _slow_mean(other, grid), grid, 0.95) or None)
-    assert fast.low == pytest.approx(float(np.percentile(ratios, 2.5)))
-    assert fast.high == pytest.approx(float(np.percentile(ratios, 97.5)))
-    assert fast.share_unreached == ratios.count(0.0) / 300
-
-
-def test_seeds_are_paired_so_a_shared_lucky_seed_leaves_the_ratio_alone() -> None:
-    slow, quick = ([0, 10, 20], [0.1, 0.2, 0.4]), ([0, 10, 20], [0.1, 0.4, 0.4])
-    lucky_slow, lucky_quick = ([0, 10, 20], [0.1, 0.4, 0.8]), ([0, 10, 20], [0.1, 0.8, 0.8])
-    result = bootstrap_speedup([slow, lucky_slow], [quick, lucky_quick], grid=[0, 10, 20])
-    assert (result.point, result.low, result.high, result.share_unreached) == (2.0, 2.0, 2.0, 0.0)
-
-
-def test_a_resample_that_never_reaches_the_target_counts_as_zero() -> None:
-    base = ([0, 10, 20], [0.1, 0.4, 0.8])
-    good, bad = ([0, 10, 20], [0.1, 0.9, 0.9]), ([0, 10, 20], [0.1, 0.1, 0.1])
-    result = bootstrap_speedup([base, base], [good, bad], grid=[0, 10, 20], num_resamples=4000)
-    # Only (good, good) reaches 0.792; one of four draws has it, and the mean curve over both seeds stays at 0.5.
-    assert result.point is None
-    assert (result.low, result.high) == (0.0, 2.0)
-    assert result.share_unreached == pytest.approx(0.75, abs=0.03)
-
-
-def test_the_same_seed_draws_the_same_interval() -> None:
-    base, other = _random_runs(3, 5, 0.06), _random_runs(4, 5, 0.07)
-    grid = np.linspace(0, 70, 30)
-    first = bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=1)
-    assert first == bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=1)
-    assert first.low < first.high
-    assert first != bootstrap_speedup(base, other, grid=grid, fraction=0.9, seed=2)
-
-
 @pytest.mark.parametrize(
     ("times", "accuracies", "message"),
     [
@@ -191,7 +130,8 @@ def test_a_malformed_curve_is_refused_with_its_place(times: list[float], accurac
         lambda: speedup(times, accuracies, *good),
         lambda: speedup(*good, times, accuracies),
         lambda: mean_curve([(times, accuracies)], [1, 2]),
-        lambda: bootstrap_speedup([good], [(times, accuracies)], grid=[1, 2]),
+        lambda: bootstrap_speedup([good], [(times, accuracies)]),
+        lambda: common_grid([good, (times, accuracies)]),
     ):
         with pytest.raises(UsageError, match=message):
             call()
@@ -202,17 +142,25 @@ def test_numbers_out_of_range_are_refused_with_the_cure() -> None:
     with pytest.raises(UsageError, match=r"fraction = 1\.5"):
         speedup(*good, *good, fraction=1.5)
     with pytest.raises(UsageError, match="fraction = 0"):
-        bootstrap_speedup([good], [good], grid=[1, 2], fraction=0)
+        bootstrap_speedup([good], [good], fraction=0)
     with pytest.raises(UsageError, match="num_resamples = 0"):
-        bootstrap_speedup([good], [good], grid=[1, 2], num_resamples=0)
+        bootstrap_speedup([good], [good], num_resamples=0)
     with pytest.raises(UsageError, match="base_curves has 1 runs and curves has 2"):
-        bootstrap_speedup([good], [good, good], grid=[1, 2])
-    with pytest.raises(UsageError, match="curves is empty"):
-        bootstrap_speedup([], [], grid=[1, 2])
+        bootstrap_speedup([good], [good, good])
+    with pytest.raises(UsageError, match="base_curves is empty"):
+        bootstrap_speedup([], [])
     with pytest.raises(UsageError, match="target is nan"):
         time_to_accuracy(*good, float("nan"))
     with pytest.raises(UsageError, match="only evaluation is at time 0"):
         speedup([0], [0.5], *good)
+    with pytest.raises(UsageError, match="only evaluation is at time 0"):
+        bootstrap_speedup([good], [([0], [0.5])])
+
+
+def test_an_arms_times_start_when_all_its_runs_have_been_evaluated_after_training_began() -> None:
+    assert common_grid([([0, 2, 4], [0, 0, 0]), ([3, 5], [0, 0])]).tolist() == [3.0, 4.0, 5.0]
+    with pytest.raises(UsageError, match="only evaluation is at time 0"):
+        common_grid([([0, 2], [0, 0]), ([0], [0])])
 
 
 def test_inputs_are_left_as_they_were() -> None:

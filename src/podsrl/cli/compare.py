@@ -141,24 +141,25 @@ def _print_result(result: Json) -> None:
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            speedup_text(result["speedup"][arm], len(steps)),
+            speedup_text(result["speedup"][arm]),
         )
     output.print(table)
     output.print(
         f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
-        f"over the arm's time to the same.\nMeasured on {result['hardware']}.",
+        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds; one seed has none.\n"
+        f"Measured on {result['hardware']}.",
         soft_wrap=True,
     )
 
 
-def speedup_text(speedup: Json, num_seeds: int) -> str:
+def speedup_text(speedup: Json) -> str:
     """ "1.83× (1.60–2.05)"; without an interval for one seed."""
-    if speedup["point"] is None:
-        return "not reached"
-    interval = f" ({speedup['low']:.2f}–{speedup['high']:.2f})" if num_seeds > 1 else ""
-    if speedup["share_unreached"] > 0:
-        interval += f", not reached in {speedup['share_unreached']:.0%} of resamples"
-    return f"{speedup['point']:.2f}×{interval}"
+    from podsrl.run.interval import SpeedupInterval
+
+    found = SpeedupInterval.from_json(speedup)
+    if found.point is None or found.share_unreached == 0:
+        return found.text
+    return f"{found.text}, not reached in {found.share_unreached:.0%} of resamples"
 
 
 class _Display:

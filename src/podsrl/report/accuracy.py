@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 
 from podsrl.errors import UsageError
 from podsrl.report import theme
-from podsrl.run.speedup import Curve, SpeedupInterval, curves_on_grid, time_to_accuracy
+from podsrl.run.curves import Curve, curves_on_grid
+from podsrl.run.interval import SpeedupInterval
+from podsrl.run.speedup import time_to_accuracy
+from podsrl.run.student import student_t
 
 Array = npt.NDArray[np.float64]
-
-_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % points of Student's t for 1, 2, ... degrees of freedom."""
 
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
@@ -28,8 +28,8 @@ class AccuracyData:
 
     curves: Mapping[str, Sequence[Curve]]
     """By arm, one curve a seed: (training seconds, accuracies between 0 and 1)."""
-    grid: Array
-    """[G] common training seconds, strictly increasing."""
+    grids: Mapping[str, Array]
+    """By arm, [G] training seconds, strictly increasing."""
     baseline: str
     """The arm whose best mean accuracy sets the target."""
     fraction: float
@@ -41,18 +41,21 @@ class AccuracyData:
 
 def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
     """Draw the whole panel into axes, which are styled too."""
-    grid, after_start, longest = data.grid, data.grid > 0, float(data.grid[-1])
-    if not after_start.any():
+    grids, longest = data.grids, max(float(grid[-1]) for grid in data.grids.values())
+    if any(grid[-1] <= 0 for grid in grids.values()):
         raise UsageError("grid has no time above 0; give training seconds after the start too")
     colors = theme.arm_colors(list(data.curves), data.baseline)
-    means = {arm: _draw_arm(axes, curves_on_grid(runs, grid), grid, colors[arm]) for arm, runs in data.curves.items()}
-    target = data.fraction * float(means[data.baseline][after_start].max())
+    means = {
+        arm: _draw_arm(axes, curves_on_grid(runs, grids[arm]), grids[arm], colors[arm])
+        for arm, runs in data.curves.items()
+    }
+    target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
     theme.style(axes, data.title, x_label="training time, evaluation excluded", subtitle=_subtitle(data))
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
     _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
-    crossings = {arm: time_to_accuracy(grid[after_start], mean[after_start], target) for arm, mean in means.items()}
+    crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
     if target == 0:  # a baseline that is never right sets no target
         crossings = {}
     _mark_crossings(axes, crossings, target, colors, longest)
@@ -79,10 +82,7 @@ def band_half_width(accuracies: Array) -> Array:
     num_seeds = accuracies.shape[0]
     if num_seeds == 1:
         return np.zeros(accuracies.shape[1])
-    degrees = num_seeds - 1
-    # Beyond the table, the first term of t's expansion in 1 / degrees is right to 0.03.
-    quantile = _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96 + 2.372 / degrees
-    half: Array = quantile * accuracies.std(axis=0, ddof=1) / np.sqrt(num_seeds)
+    half: Array = student_t(num_seeds - 1) * accuracies.std(axis=0, ddof=1) / np.sqrt(num_seeds)
     return half
 
 
@@ -141,7 +141,7 @@ def _subtitle(data: AccuracyData) -> str:
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     has_band = counts[-1] > 1
     first = f"mean of {count} seeds an arm; band: 95 % interval of the mean" if has_band else "one seed an arm"
-    second = "beside a name: speed-up" + (" and its 95 % bootstrap interval over seeds" if has_band else "")
+    second = "beside a name: speed-up" + (" and its 95 % interval over seeds" if has_band else "")
     return f"{first}\n{second}" if data.speedups else first
 
 
@@ -149,9 +149,9 @@ def _speedup_note(data: AccuracyData, arm: str) -> str:
     if arm == data.baseline:
         return "baseline"
     found = data.speedups.get(arm)
-    if found is None:
-        return ""
-    if found.point is None:
-        return "target not reached"
-    interval = f" ({found.low:.2f}–{found.high:.2f})" if len(data.curves[arm]) > 1 else ""
-    return f"{found.point:.2f}×{interval}"
+    return "" if found is None else speedup_note(found)
+
+
+def speedup_note(found: SpeedupInterval) -> str:
+    """What stands beside an arm's name: "1.83× (1.60–2.05)", or that the arm misses the target."""
+    return "target not reached" if found.point is None else found.text

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from podsrl.errors import UsageError
 from podsrl.report import theme
+from podsrl.run.interval import end_text
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -106,7 +107,7 @@ def _interval_notes(intervals: Sequence[Sequence[Interval | None]] | None, shape
         return [[""] * shape[1] for _ in range(shape[0])]
     if len(intervals) != shape[0] or any(len(row) != shape[1] for row in intervals):
         raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None a cell")
-    return [["" if pair is None else f"{pair[0]:.2f}–{pair[1]:.2f}" for pair in row] for row in intervals]
+    return [["" if pair is None else f"{end_text(pair[0])}–{end_text(pair[1])}" for pair in row] for row in intervals]
 
 
 def _cell_colors(shades: Array, color_map: str, norm: Normalize) -> Array:

@@ -20,9 +20,10 @@ from matplotlib.ticker import PercentFormatter
 
 from podsrl.errors import UsageError, nearest
 from podsrl.report import theme
-from podsrl.report.accuracy import band_half_width
+from podsrl.report.accuracy import band_half_width, speedup_note
 from podsrl.report.read import Comparison, read_comparison
-from podsrl.run.speedup import SpeedupInterval, curves_on_grid
+from podsrl.run.curves import curves_on_grid
+from podsrl.run.interval import SpeedupInterval
 
 Array = npt.NDArray[np.float64]
 PODS_ARM = "pods"
@@ -74,12 +75,12 @@ class Row:
     seconds_per_step: tuple[float, float]
     speedup: tuple[SpeedupInterval, float]
     num_seeds: int
-    """Ours; the interval of one seed says nothing."""
+    """Ours."""
 
     @property
     def speedup_text(self) -> str:
         """Ours, with its interval."""
-        return interval_text(self.speedup[0], self.num_seeds)
+        return speedup_note(self.speedup[0])
 
 
 def paper_setting(name: str) -> PaperSetting:
@@ -155,7 +156,7 @@ def overlay_figure(folder: Path | str) -> Figure:
 
 def draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> None:
     """Draw the whole panel into axes, which are styled too."""
-    ours, theirs = float(comparison.grid_seconds[-1]), _longest(setting)
+    ours, theirs = max(float(grid[-1]) for grid in comparison.grid_seconds.values()), _longest(setting)
     is_share = theirs > 0 and not 1 / _COMPARABLE <= ours / theirs <= _COMPARABLE
     colors = theme.arm_colors([comparison.baseline, PODS_ARM], comparison.baseline)
     ends = _draw_ours(axes, comparison, colors, ours if is_share else 1.0)
@@ -181,8 +182,9 @@ def draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> N
 
 
 def _draw_ours(axes: Axes, comparison: Comparison, colors: Mapping[str, str], unit: float) -> dict[str, theme.EndLabel]:
-    labels, grid = {}, np.union1d([0.0], comparison.grid_seconds)  # from the untrained model on
+    labels = {}
     for arm, color in colors.items():
+        grid = np.union1d([0.0], comparison.grid_seconds[arm])  # from the untrained model on
         curves = curves_on_grid([run.accuracy_curve(comparison.metric) for run in comparison.runs[arm]], grid)
         mean, half = curves.mean(axis=0), band_half_width(curves)
         axes.plot(grid / unit, mean, color=color, linewidth=2.2, drawstyle="steps-post")
@@ -190,8 +192,7 @@ def _draw_ours(axes: Axes, comparison: Comparison, colors: Mapping[str, str], un
         axes.fill_between(grid / unit, low, high, step="post", color=color, alpha=0.16, linewidth=0)
         if arm == comparison.baseline:
             axes.axhline(comparison.fraction * mean[grid > 0].max(), color=color, linewidth=0.9)
-        found, count = comparison.speedups[arm], len(comparison.runs[arm])
-        note = "baseline" if arm == comparison.baseline else interval_text(found, count)
+        note = "baseline" if arm == comparison.baseline else speedup_note(comparison.speedups[arm])
         labels[f"ours {arm}"] = theme.EndLabel(y=float(mean[-1]), text=f"{arm}, ours", color=color, note=note)
     return labels
 
@@ -217,16 +218,9 @@ def _draw_theirs(
     return labels
 
 
-def interval_text(found: SpeedupInterval, num_seeds: int) -> str:
-    """ "1.83× (1.60–2.05)"; without an interval for one seed."""
-    if found.point is None:
-        return "target not reached"
-    return f"{found.point:.2f}×" + (f" ({found.low:.2f}–{found.high:.2f})" if num_seeds > 1 else "")
-
-
 def _row(comparison: Comparison, arm: str, paper: PaperArm) -> Row:
     runs = comparison.runs[arm]
-    curves = curves_on_grid([run.accuracy_curve(comparison.metric) for run in runs], comparison.grid_seconds)
+    curves = curves_on_grid([run.accuracy_curve(comparison.metric) for run in runs], comparison.grid_seconds[arm])
     seconds = np.concatenate([run.series("seconds/total") for run in runs])
     return Row(
         arm=arm,

@@ -20,7 +20,8 @@ from podsrl.report.bars import draw_stages, draw_tokens, mean_stages, stage_figu
 from podsrl.report.heatmap import speedup_heatmap, value_heatmap
 from podsrl.report.read import Comparison
 from podsrl.report.run_plots import run_figures
-from podsrl.run.speedup import Curve, SpeedupInterval
+from podsrl.run.curves import Curve
+from podsrl.run.interval import SpeedupInterval
 
 __all__ = [
     "accuracy_figure",
@@ -37,7 +38,7 @@ __all__ = [
 
 def accuracy_figure(
     curves: Mapping[str, Sequence[Curve]],
-    grid: npt.ArrayLike,
+    grid: npt.ArrayLike | Mapping[str, npt.ArrayLike],
     *,
     baseline: str,
     fraction: float = 0.99,
@@ -50,7 +51,7 @@ def accuracy_figure(
 
     Args:
         curves: arm -> one curve a seed, (training seconds, accuracies between 0 and 1).
-        grid: [G] common training seconds, strictly increasing, from the first evaluation on.
+        grid: [G] training seconds, strictly increasing, from the first evaluation on; of all arms, or by arm.
         baseline: the arm whose best mean accuracy sets the target; one of `curves`.
         fraction: of that accuracy, above 0 and at most 1.
         speedups: arm -> speed-up, written beside the arm's name.
@@ -68,8 +69,9 @@ def accuracy_figure(
     """
     if baseline not in curves:
         raise UsageError(f"baseline {baseline!r} is no arm; the arms are {', '.join(curves)}")
-    points = np.asarray(grid, dtype=np.float64)
-    data = AccuracyData(curves=curves, grid=points, baseline=baseline, fraction=fraction, speedups=speedups or {})
+    by_arm = grid if isinstance(grid, Mapping) else dict.fromkeys(curves, grid)
+    grids = {arm: np.asarray(by_arm[arm], dtype=np.float64) for arm in curves}
+    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=fraction, speedups=speedups or {})
     figure = theme.new_figure(7.6, 4.3)
     draw_accuracy(figure.subplots(), data)
     return figure
@@ -89,7 +91,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     """
     data = AccuracyData(
         curves={arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()},
-        grid=comparison.grid_seconds,
+        grids=comparison.grid_seconds,
         baseline=comparison.baseline,
         fraction=comparison.fraction,
         speedups=comparison.speedups,

@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from podsrl.errors import UsageError
 from podsrl.report.groups import RecordedGroup, parse_group
-from podsrl.run.speedup import SpeedupInterval
+from podsrl.run.bootstrap import bootstrap_speedups
+from podsrl.run.curves import common_grid
+from podsrl.run.interval import SpeedupInterval
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
@@ -83,7 +85,8 @@ class Comparison:
     """Of the baseline's best mean accuracy: the target."""
     metric: str
     """Which accuracy is compared: `eval/METRIC` of an evaluation."""
-    grid_seconds: Array
+    grid_seconds: Mapping[str, Array]
+    """By arm, the training seconds at which its mean accuracy is known, strictly increasing."""
     seeds: Mapping[str, tuple[int, ...]]
     runs: Mapping[str, tuple[Run, ...]]
     """By arm, in the order of its seeds."""
@@ -162,27 +165,37 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
     for arm, entry in arms.items():
         if len(entry["seeds"]) != len(entry["runs"]) or not entry["runs"]:
             raise UsageError(f"{folder / 'compare.json'}: arm {arm!r} wants one run a seed, and at least one")
+    runs = {arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()}
+    grids, speedups = _grids_and_speedups(data, runs)
     return Comparison(
         path=folder,
         baseline=str(data["baseline"]),
         fraction=float(data["fraction"]),
         metric=str(data.get("metric", "accuracy")),
-        grid_seconds=np.array(data["grid_seconds"], dtype=np.float64),
+        grid_seconds=grids,
         seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
-        runs={arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()},
-        speedups={arm: _interval(entry) for arm, entry in data["speedup"].items()},
+        runs=runs,
+        speedups=speedups,
         hardware=str(data.get("hardware", "")),
     )
 
 
-def _interval(entry: Mapping[str, Any]) -> SpeedupInterval:
-    point = entry["point"]
-    return SpeedupInterval(
-        point=None if point is None else float(point),
-        low=float(entry["low"]),
-        high=float(entry["high"]),
-        share_unreached=float(entry["share_unreached"]),
-    )
+def _grids_and_speedups(
+    data: Mapping[str, Any], runs: Mapping[str, Sequence[Run]]
+) -> tuple[dict[str, Array], dict[str, SpeedupInterval]]:
+    """Each arm's times, and its speed-up.
+
+    An older comparison has one list of times for all arms, and intervals that hold the truth too rarely: both are
+    measured again, from the runs.
+    """
+    seconds = data["grid_seconds"]
+    if isinstance(seconds, Mapping):
+        grids = {arm: np.array(seconds[arm], dtype=np.float64) for arm in runs}
+        return grids, {arm: SpeedupInterval.from_json(entry) for arm, entry in data["speedup"].items()}
+    metric = str(data.get("metric", "accuracy"))
+    curves = {arm: [run.accuracy_curve(metric) for run in own] for arm, own in runs.items()}
+    speedups = bootstrap_speedups(curves, str(data["baseline"]), float(data["fraction"]))
+    return {arm: common_grid(own) for arm, own in curves.items()}, speedups
 
 
 def _existing_folder(path: Path) -> Path:

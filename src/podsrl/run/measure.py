@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from podsrl.config.schema import CompareConfig
+from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.clock import STAGES
 from podsrl.run.compare import Member
+from podsrl.run.curves import common_grid, mean_curve
 from podsrl.run.folder import read_lines, write_atomically
-from podsrl.run.speedup import Curve, bootstrap_speedup, mean_curve
 
 Json = dict[str, Any]
 
@@ -26,7 +26,8 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
     """Compute the result of a comparison and write it to `folder`/compare.json."""
     logs = {arm: [read_lines(m.path / "metrics.jsonl") for m in _of(arm, members)] for arm in config.arms}
     curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
-    grid = common_grid([curve for runs in curves.values() for curve in runs])
+    grids = {arm: common_grid(runs) for arm, runs in curves.items()}
+    speedups = bootstrap_speedups(curves, config.baseline, config.fraction)
     result: Json = {
         "baseline": config.baseline,
         "fraction": config.fraction,
@@ -35,29 +36,15 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "jobs": config.jobs,
         "hardware": "; ".join(sorted({_hardware(member) for member in members})),
         "arms": {arm: _describe(_of(arm, members), folder) for arm in config.arms},
-        "grid_seconds": grid.tolist(),
-        "mean_accuracy": {arm: mean_curve(runs, grid).tolist() for arm, runs in curves.items()},
+        "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
+        "mean_accuracy": {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()},
         "start_accuracy": {arm: float(np.mean([accuracies[0] for _, accuracies in curves[arm]])) for arm in curves},
-        "speedup": {arm: _speedup(curves[config.baseline], curves[arm], grid, config.fraction) for arm in curves},
+        "speedup": {arm: found.to_json() for arm, found in speedups.items()},
         "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
         "steps": {arm: [sum("seconds/total" in line for line in log) for log in logs[arm]] for arm in config.arms},
     }
     write_atomically(folder / "compare.json", json.dumps(result, indent=1))
     return result
-
-
-def common_grid(curves: Sequence[tuple[list[float], list[float]]]) -> npt.NDArray[np.float64]:
-    """Every time at which any run was evaluated, from when all have been evaluated after training began.
-
-    So no accuracy is read before it was measured, none is lost, and the untrained model counts for nobody.
-
-    Example:
-        >>> common_grid([([0, 2, 4], [0, 0, 0]), ([0, 3, 5], [0, 0, 0])]).tolist()
-        [3.0, 4.0, 5.0]
-    """
-    trained = [[time for time in times if time > 0] for times, _ in curves]
-    start = max(times[0] for times in trained)
-    return np.array(sorted({time for times in trained for time in times if time >= start}), dtype=np.float64)
 
 
 def _of(arm: str, members: Sequence[Member]) -> list[Member]:
@@ -68,11 +55,6 @@ def _of(arm: str, members: Sequence[Member]) -> list[Member]:
 def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
     evaluations = [line for line in log if "eval/accuracy" in line]
     return [line["seconds/train_elapsed"] for line in evaluations], [line[f"eval/{metric}"] for line in evaluations]
-
-
-def _speedup(base: Sequence[Curve], runs: Sequence[Curve], grid: npt.NDArray[np.float64], fraction: float) -> Json:
-    interval = bootstrap_speedup(base, runs, grid=grid, fraction=fraction)
-    return {name: getattr(interval, name) for name in ("point", "low", "high", "share_unreached")}
 
 
 def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:

@@ -1,0 +1,68 @@
+"""A speed-up with its 95 % interval: the record, how it is written in text and in JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupInterval:
+    """A speed-up with its 95 % interval over seeds."""
+
+    point: float | None
+    """Of the mean curves over all seeds; None where the target is never reached."""
+    low: float
+    """Lower end; 0 where the arm may never reach the target, and for one seed."""
+    high: float
+    """Upper end; infinite where there is no bound, as for one seed."""
+    share_unreached: float
+    """Share of resamples that never reach the target, 0 to 1."""
+
+    @property
+    def range_text(self) -> str:
+        """Both ends, as in "0.90–∞"."""
+        return f"{end_text(self.low)}–{end_text(self.high)}"
+
+    @property
+    def text(self) -> str:
+        """Point and interval, as in "1.83× (1.60–2.05)"; the point alone where nothing is known about the interval."""
+        if self.point is None:
+            return "not reached"
+        is_known = self.low > 0 or self.high < math.inf
+        return f"{self.point:.2f}×" + (f" ({self.range_text})" if is_known else "")
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return the fields as JSON knows them; an infinite end is None."""
+        high = self.high if math.isfinite(self.high) else None
+        return {"point": self.point, "low": self.low, "high": high, "share_unreached": self.share_unreached}
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> SpeedupInterval:
+        """Read what `to_json` gave.
+
+        Example:
+            >>> SpeedupInterval.from_json({"point": 2, "low": 0.9, "high": None, "share_unreached": 0}).text
+            '2.00× (0.90–∞)'
+        """
+        point, high = entry["point"], entry["high"]
+        return SpeedupInterval(
+            point=None if point is None else float(point),
+            low=float(entry["low"]),
+            high=math.inf if high is None else float(high),
+            share_unreached=float(entry["share_unreached"]),
+        )
+
+
+def end_text(value: float) -> str:
+    """Write an end of an interval: two decimals, none from 100 on, "∞" from 1,000 on.
+
+    Example:
+        >>> [end_text(value) for value in (0, 1.234, 250.3, 1e6)]
+        ['0', '1.23', '250', '∞']
+    """
+    if value == 0 or value >= 1000:
+        return "∞" if value else "0"
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
