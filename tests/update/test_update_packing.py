@@ -211,7 +211,7 @@ def test_unequal_prompts_and_long_segments_are_cut_into_blocks_that_change_nothi
     monkeypatch.setattr("podsrl.update.lay_out.MASK_ELEMENTS", 1)
     monkeypatch.setattr("podsrl.update.lay_out.MIN_ROWS", 1)
     layout = lay_out(batch, shared=True)
-    assert len(layout.blocks) > blocks and all(block.kept_mask is None for block in layout.blocks)
+    assert len(layout.blocks) > blocks and not any(block.keeps_mask for block in layout.blocks)
     assert_equal(ours(TokenLogprobs(model, **LAYOUTS["shared"]), batch), expected)
 
 
