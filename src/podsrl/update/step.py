@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.cut import Rows, micro_batches
+from podsrl.update.float32_sums import float32_sums
 from podsrl.update.forward import Choice, TokenLogprobs
 from podsrl.update.logprobs import HeadPath, evaluating
 from podsrl.update.loss import dry_run, policy_loss
@@ -197,7 +198,8 @@ class Updater:
         kind, pieces = self._pieces(batch)
         rows = batch.num_sequences if num_sequences is None else num_sequences
         tokens = batch.num_tokens if num_tokens is None else num_tokens
-        with _training(self.model), self._forward.active():
+        adds_up = max(len(pieces), min_micro_batches) > 1
+        with _training(self.model), self._forward.active(), float32_sums(self.model) if adds_up else nullcontext():
             parts = [self._micro_step(piece, kind, rows, tokens) for piece in pieces]
             for _ in range(min_micro_batches - len(pieces)):
                 self._empty_step(kind)
