@@ -23,6 +23,9 @@ from podsrl.update.transfer import move
 
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference of the probe's states by the largest state; 16 bits: 0.1."""
+_DEVICE_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
+_DEVICE_SIGNS = ("CUDA error", "cuDNN error", "DefaultCPUAllocator")
+"""In the messages of plain RuntimeErrors; all but the last come as AcceleratorError from torch 2.8 on."""
 _REASONS: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 
@@ -74,9 +77,16 @@ def _probe(model: nn.Module) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # whatever a model of any kind may raise at arguments it does not know
+        if _is_of_the_device(error):
+            raise
         first_line = str(error).partition("\n")[0][:100]
         return f"its forward fails on them ({type(error).__name__}: {first_line})"
     return None
+
+
+def _is_of_the_device(error: Exception) -> bool:
+    """Memory that ran out, or a device that failed: padded rows would meet it too, and later."""
+    return isinstance(error, _DEVICE_ERRORS) or any(sign in str(error) for sign in _DEVICE_SIGNS)
 
 
 def _text_config(model: Any) -> Any:
