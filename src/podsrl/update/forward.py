@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch
 from podsrl.update.cut import Rows, num_forwarded
+from podsrl.update.gather import gather_rows
 from podsrl.update.lay_out import lay_out
 from podsrl.update.layout import Layout
 from podsrl.update.linear import fast_linears, has_fast_linear
@@ -102,7 +103,7 @@ class TokenLogprobs(nn.Module):
         layout, tokens, targets, wanted = self._laid_out(rows, kind)
         with self.active():
             states, head = run_packed(self.head_path, self.model, tokens, layout)
-            states = states[0].index_select(0, layout.predicts)
+            states = gather_rows(states[0], layout.predicts)
             found = score_tokens(head, states, wanted, self.temperature, self.chunk_tokens)
         logprobs, entropy = (each[: len(targets)] for each in found)
         return at_targets((logprobs, entropy), targets, rows.input_ids.shape)

@@ -82,7 +82,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 def no_logprobs(model: nn.Module, input_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies of rows without a target: zeros."""
-    dtype = _exact_dtype(next(model.parameters()).dtype)
+    dtype = exact_dtype(next(model.parameters()).dtype)
     empty = torch.zeros(input_ids.shape, dtype=dtype, device=device_of(model))
     return empty, empty.clone()
 
@@ -123,11 +123,12 @@ def _score(
 
 
 def _softened(logits: Tensor, temperature: float) -> Tensor:
-    exact = logits.to(_exact_dtype(logits.dtype))
+    exact = logits.to(exact_dtype(logits.dtype))
     return exact if temperature == 1.0 else exact / temperature
 
 
-def _exact_dtype(dtype: torch.dtype) -> torch.dtype:
+def exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What softmax and sums are worked out in: float32 at least."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
