@@ -297,3 +297,11 @@ def test_gradients_from_before_and_later_calls_count_in_full(make_model: Build, 
     once = gradients(model)
     trainer.forward_backward(batch)
     assert_same(gradients(model), {name: 2 * gradient for name, gradient in once.items()}, 0.0)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_model_in_float16_is_refused(make_model: Build, is_frozen: bool) -> None:
+    model = make_model(dtype=torch.float32)
+    model.get_input_embeddings().to(torch.float16).requires_grad_(not is_frozen)  # type: ignore[operator]
+    with pytest.raises(UsageError, match=r"embed_tokens.weight is float16.*load the model in bfloat16 or float32"):
+        updater(model)

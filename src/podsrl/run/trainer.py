@@ -86,7 +86,7 @@ class Trainer:
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
         self.progress = Progress()
-        self.parts = prepare(config, tokenizer)
+        self.parts = prepare(self.processes.place(config), tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model

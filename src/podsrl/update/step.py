@@ -87,7 +87,8 @@ class Updater:
             chunks, packing and sharing; by default a new one.
 
     Raises:
-        UsageError: a loss that `policy_loss` would refuse, or a reference without kl_beta.
+        UsageError: a loss that `policy_loss` would refuse, a reference without kl_beta, or a model with weights in
+            float16, frozen or not: gradients that pass through it are rounded away.
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -130,6 +131,7 @@ class Updater:
         schedule_steps: int = 0,
     ) -> None:
         dry_run(**loss, kl_beta=kl_beta, max_length=max_length)
+        _check_dtype(model)
         self.model = model
         self._forward = forward or TokenLogprobs(
             model,
@@ -143,6 +145,10 @@ class Updater:
         self._micro_batch_tokens = micro_batch_tokens
         self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
+        if (
+            self._device.type == "cuda"
+        ):  # cuDNN's attention plans anew for every new shape, and masks made NaN of gradients
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.optimizer = Optimizer(
             model,
             lr=lr,
@@ -296,6 +302,15 @@ def _summary(batch: Batch, pieces: list[Batch], parts: list[Tensor], has_referen
         num_trained_tokens=trained_tokens,
         num_micro_batches=len(pieces),
     )
+
+
+def _check_dtype(model: nn.Module) -> None:
+    half = next((name for name, weight in model.named_parameters() if weight.dtype == torch.float16), None)
+    if half is not None:
+        raise UsageError(
+            f"{half} is float16, in which a step's gradients are rounded away under 6e-8: load the model in bfloat16 "
+            "or float32"
+        )
 
 
 def _reference_forward(
