@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -211,7 +212,7 @@ def test_unequal_prompts_and_long_segments_are_cut_into_blocks_that_change_nothi
     monkeypatch.setattr("podsrl.update.lay_out.MASK_ELEMENTS", 1)
     monkeypatch.setattr("podsrl.update.lay_out.MIN_ROWS", 1)
     layout = lay_out(batch, shared=True)
-    assert len(layout.blocks) > blocks and all(block.kept_mask is None for block in layout.blocks)
+    assert len(layout.blocks) > blocks and not any(block.keeps_mask for block in layout.blocks)
     assert_equal(ours(TokenLogprobs(model, **LAYOUTS["shared"]), batch), expected)
 
 
@@ -327,6 +328,24 @@ def test_a_model_that_does_not_take_the_layout_is_seen() -> None:
 
     with pytest.warns(UserWarning, match="rows are padded, because its forward fails on them"):
         assert not TokenLogprobs(Fixed()).is_packed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: not enough memory"),
+    ],
+    ids=["out of memory", "device", "no memory"],
+)
+def test_an_error_of_the_device_is_no_reason_to_pad(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("podsrl.update.packing.run_packed", fail)
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        TokenLogprobs(new_model("llama"))
 
 
 def test_sharing_without_packing_is_a_contradiction() -> None:

@@ -57,9 +57,9 @@ def _prefix_features(
         prefix = _prefix(prompts, completion)
         if prefix in features:
             continue
-        output = model(input_ids=torch.tensor([prefix]), output_hidden_states=True)
+        output = model(input_ids=torch.tensor([prefix], device=model.device), output_hidden_states=True)
         before = torch.log_softmax(output.logits[0, -1 - PROBE_AT : -1], dim=-1)  # [k, V] each new token's distribution
-        drawn = before.gather(1, torch.tensor(prefix[-PROBE_AT:])[:, None])
+        drawn = before.gather(1, torch.tensor(prefix[-PROBE_AT:], device=model.device)[:, None])
         entropy = torch.special.entr(before[-1].exp()).sum()
         hidden = output.hidden_states[-1][0, -2]
         features[prefix] = tuple(torch.cat([hidden, drawn.mean()[None], entropy[None]]).tolist())

@@ -31,9 +31,9 @@ class ModelConfig(Section):
     revision: str | None = None
     """Of a hub model: branch, tag or commit."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Number format of weights and activations."""
+    """Number format of weights and activations; float16 only in evaluation, since gradients do not fit into it."""
     device: str = "auto"
-    """"auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1" …"""
+    """"auto" (CUDA where there is one and the model is not tiny, else CPU), "cpu", "cuda", "cuda:1" …"""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     """Attention kernel of the model's own forward; "auto" is what transformers chooses."""
     gradient_checkpointing: bool = False

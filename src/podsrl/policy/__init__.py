@@ -1,6 +1,7 @@
 """Model, tokenizer and prompts; what is trained, and what the generator samples from."""
 
 from podsrl.policy.adapted import AdaptedPolicy
+from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.load import load_policy
 from podsrl.policy.options import check_model_options
 from podsrl.policy.policy import Policy
@@ -14,6 +15,8 @@ __all__ = [
     "Policy",
     "check_chat_template",
     "check_model_options",
+    "choose_device",
+    "device_notes",
     "load_model",
     "load_policy",
     "load_tokenizer",

@@ -9,6 +9,7 @@ from podsrl.errors import UsageError
 from podsrl.policy.adapted import AdaptedPolicy
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import adapter_layers, add_adapters, find_targets
+from podsrl.policy.device import avoid_cudnn_attention
 from podsrl.policy.generator import plain_copy
 from podsrl.policy.policy import Policy
 from podsrl.policy.source import model_folder
@@ -40,6 +41,7 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
         model = load_model(config.model)
     else:
         base = model.name_or_path or "?"
+        avoid_cudnn_attention(model.device)
     check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], base)
     policy = Policy(model, tokenizer) if lora is None else _adapted(model, tokenizer, config, lora, base)
     if config.model.gradient_checkpointing:

@@ -10,6 +10,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import find_targets
+from podsrl.policy.device import choose_device
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
 from podsrl.policy.source import find_device
 from podsrl.policy.weights import outline
@@ -28,7 +29,7 @@ def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
     Example:
         >>> check_model_options(RunConfig())
     """
-    device = find_device(config.model.device)
+    device = find_device(config.model.device) if has_model else choose_device(config.model)
     if config.model.attention == "flash_attention_2":
         _check_flash_attention(device, config.model.dtype)
     if config.model.load_in_4bit:

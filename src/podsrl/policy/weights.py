@@ -14,10 +14,11 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of
 from podsrl.policy.adapters import quiet_peft
+from podsrl.policy.device import avoid_cudnn_attention, choose_device
 from podsrl.policy.files import shapes_in
 from podsrl.policy.hub import unreadable
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
-from podsrl.policy.source import find_device, model_folder, quiet_bars, quiet_report
+from podsrl.policy.source import model_folder, quiet_bars, quiet_report
 
 
 def load_model(config: ModelConfig) -> Any:
@@ -27,7 +28,8 @@ def load_model(config: ModelConfig) -> Any:
         UsageError: the weights cannot be read or are not all there; the device, the attention kernel or what 4-bit
             weights need is not there; 4-bit weights of a folder of adapters.
     """
-    device = find_device(config.device)
+    device = choose_device(config)
+    avoid_cudnn_attention(device)
     if (base := base_of(config)) is not None:
         return _merged(config, base)
     if config.load_in_4bit:

@@ -23,6 +23,15 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
         )
 
 
+def check_dtype(config: RunConfig) -> None:
+    """Weights and activations have a type that gradients fit into."""
+    if config.model.dtype == "float16":
+        raise UsageError(
+            "model.dtype = 'float16' cannot be trained, with or without adapters: a step's gradients are small, and "
+            "float16 rounds them away under 6e-8; use 'bfloat16' or 'float32' (evaluation takes float16)"
+        )
+
+
 def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     """The longest prompt with the longest completion lies within what the model can see."""
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None)

@@ -13,8 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import LoraConfig, RunConfig
+from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.run.checks import check_dtype
 from podsrl.run.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
 from podsrl.run.no_effect import without_effect
 from podsrl.run.shapes import ModelShape, read_shape
@@ -81,9 +82,10 @@ def plan_run(config: RunConfig, num_processes: int = 1) -> Plan:
     if num_processes < 1:
         raise UsageError(f"--processes {num_processes}: wanted at least 1")
     shape = read_shape(config.model)
+    check_dtype(config)
     _check_window(config, shape)
     rollouts, todo, parts = config.rollouts, work(config, num_processes), estimate(config, shape, num_processes)
-    machine, machine_bytes, has_gpu = _machine(config.model.device)
+    machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     adapted = adapted_linears(config, shape)
     return Plan(
         model=f"{config.model.path} ({shape.family})",
@@ -128,13 +130,14 @@ def _check_window(config: RunConfig, shape: ModelShape) -> None:
         )
 
 
-def _machine(device: str) -> tuple[str, int, bool]:
+def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
     """Name and bytes of what the run would compute on, and whether that is a GPU."""
     import torch
 
+    from podsrl.policy.device import choose_device
     from podsrl.policy.source import find_device
 
-    place = find_device(device)
+    place = choose_device(model) if num_processes == 1 else find_device(model.device)
     if place.type == "cuda":
         found = torch.cuda.get_device_properties(place.index or 0)
         return found.name, int(found.total_memory), True
@@ -159,6 +162,10 @@ def _changed(new: BaseModel, old: BaseModel | None, prefix: str = "") -> Iterato
 def _warnings(
     config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int, has_gpu: bool
 ) -> Iterator[str]:
+    from podsrl.policy.device import device_notes
+
+    if num_processes == 1:
+        yield from device_notes(config.model)
     on_machine = needed if has_gpu else needed * num_processes
     if on_machine > machine_bytes:
         yield (

@@ -8,7 +8,8 @@ key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary;
     generator       with adapters b a weight of what they change (4 bit: of every linear layer); fsdp2: W·b
     adapters        A·4
     reference       W·b, with a KL penalty and without adapters
-    gradients       N·b, and N·4 more while 16-bit weights are stepped; adapters N·4; zero2 and fsdp2: / K
+    gradients       N·b, and N·4 more while those of 16-bit weights are added up over micro-batches, or stepped;
+                    adapters N·4; zero2 and fsdp2: / K
     optimizer       N·8 for two moments (8 bit: N·2), N·4 for float32 copies of 16-bit weights; zero2, fsdp2: / K
     activations     T·L·block, or with gradient checkpointing T·(L·b·h + block), where a block keeps
                     8h for its norms (in float32), (2q + 2k)·b for attention, 3i·b for the feed-forward part;

@@ -16,7 +16,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.stop import StopStrings
-from podsrl.policy import check_model_options, load_tokenizer
+from podsrl.policy import check_model_options, device_notes, load_tokenizer
+from podsrl.run.checks import check_dtype
 from podsrl.run.fit import fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.score import EXTRACTORS, Scorer
@@ -73,7 +74,10 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         UsageError: a name that does not exist, or parts that do not fit together or to the data.
     """
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
-    check_model_options(config, has_model=tokenizer is not None)
+    has_model = tokenizer is not None
+    check_model_options(config, has_model=has_model)
+    if is_trained and not has_model:
+        check_dtype(config)
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)
@@ -89,7 +93,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
         # Its workers, where there are any, start now and are ready by the time the prompts are tokenised.
         probed = scorer.probe((tasks.train if is_trained else tasks.eval)[0])
-        tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
+        tokenizer = tokenizer if has_model else load_tokenizer(config.model)
         if config.rollouts.stop_strings:
             StopStrings(tokenizer, config.rollouts.stop_strings)
         fitted = fit_prompts(tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
@@ -108,6 +112,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         num_dropped_train=fitted.num_dropped_train,
         num_dropped_eval=fitted.num_dropped_eval,
         warnings=(
+            *(() if has_model else device_notes(config.model)),
             *probed,
             *_filter_warning(config),
             *_answer_warning(config, tasks, correct),

@@ -86,7 +86,7 @@ class Trainer:
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
         self.progress = Progress()
-        self.parts = prepare(config, tokenizer)
+        self.parts = prepare(self.processes.place(config), tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
@@ -152,7 +152,7 @@ class Trainer:
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Batch | None:
-        """The kept rollouts as tensors on the model's device; None where no group kept any.
+        """The kept rollouts as tensors, on the CPU until a micro-batch's turn comes; None where no group kept any.
 
         With several processes: of whole groups, so that every process has about as many tokens to train on.
         """
@@ -160,13 +160,12 @@ class Trainer:
             return None
         own = self._own_groups(groups, selections, advantages)
         pairs = [(groups[i], groups[i].rollouts[k].completion) for i in own for k in selections[i].kept]
-        batch = make_batch(
+        return make_batch(
             [group.prompt_ids for group, _ in pairs],
             [completion for _, completion in pairs],
             torch.cat([torch.empty(0), *(advantages[i] for i in own)]),
             pad_token_id=self.tokenizer.pad_token_id,
         )
-        return batch.to(self.policy.device)
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from podsrl.update.gather import Sums, gather_blocks, key_places, scatter, take
 from podsrl.update.layout import Block, Layout
 
 NAME = "podsrl_packed"
@@ -93,13 +94,15 @@ def _any_attention(
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = (states.repeat_interleave(repeats, 1) for states in (key, value))
+    queries = gather_blocks(query, layout, with_prompts=False)
+    keys, values = (gather_blocks(states, layout, with_prompts=True) for states in (key, value))
     results = []
-    for block in layout.blocks:
+    for block, *gathered in zip(layout.blocks, queries, keys, values, strict=True):
         mask = block.mask(query.dtype)
-        q, k, v = _gather(query, key, value, block)
+        q, k, v = (each.transpose(1, 2) for each in gathered)
         result = F.scaled_dot_product_attention(q, k, v, mask, dropout, mask is None, scale=scaling)
         results.append(result.transpose(1, 2).flatten(0, 1))
-    return _scatter(results, layout)
+    return scatter(results, layout)
 
 
 class _CpuAttention(torch.autograd.Function):
@@ -115,7 +118,7 @@ class _CpuAttention(torch.autograd.Function):
             )
             results.append(result.transpose(1, 2).flatten(0, 1))
             weights.append(weight)
-        output = _scatter(results, layout)
+        output = scatter(results, layout)
         ctx.save_for_backward(query, key, value, output, *weights)
         ctx.layout, ctx.scaling = layout, scaling
         return output
@@ -125,54 +128,32 @@ class _CpuAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, *weights = ctx.saved_tensors
         layout: Layout = ctx.layout
-        queries: list[Tensor] = []
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        tables = [key.new_zeros(*layout.prompt_table, *each.shape[1:]) for each in (key, value)]
+        sums = [Sums(layout) for _ in range(3)]  # of query, key and value
         for block, weight in zip(layout.blocks, weights, strict=True):
             mask = _full_mask(block, query.dtype)
-            above = _take(gradient, block.places)
+            above = take(gradient, block.places)
             if block.ended is not None:  # its gathered rows are another token's, whose gradient is not theirs
                 above = above.masked_fill_(block.ended, 0.0)
             found = _cpu_flash_backward(
                 above.transpose(1, 2),
                 *_gather(query, key, value, block),
-                _take(output, block.places).transpose(1, 2),
+                take(output, block.places).transpose(1, 2),
                 weight,
                 0.0,
                 mask is None,
                 attn_mask=mask,
                 scale=ctx.scaling,
             )
-            of_query, *of_others = (each.transpose(1, 2) for each in found)
-            queries.append(of_query.flatten(0, 1))
-            for own, table, each in zip((keys, values), tables, of_others, strict=True):
-                columns = each.shape[1] - block.places.shape[1]
-                if block.prompt is not None:
-                    table[:, :columns].index_add_(0, block.prompt, each[:, :columns])
-                own.append(each[:, columns:].flatten(0, 1))
-        gradients = [_scatter(parts, layout) for parts in (queries, keys, values)]
-        if layout.prompt_slots is not None:
-            for each, table in zip(gradients[1:], tables, strict=True):
-                each[: len(layout.prompt_slots)] += table.flatten(0, 1).index_select(0, layout.prompt_slots)
-        return *gradients, None, None
+            for each, of_block in zip(sums, found, strict=True):
+                each.add(block, of_block.transpose(1, 2))
+        return *(each.total() for each in sums), None, None
 
 
 def _gather(query: Tensor, key: Tensor, value: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
     """[R, heads, length, D] of a block."""
-    keys = block.places if block.keys is None else block.keys
-    q, k, v = _take(query, block.places), _take(key, keys), _take(value, keys)
+    keys = key_places(block)
+    q, k, v = take(query, block.places), take(key, keys), take(value, keys)
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-
-def _take(states: Tensor, places: Tensor) -> Tensor:
-    """[N, heads, D], [R, L] -> [R, L, heads, D]."""
-    return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
-
-
-def _scatter(results: list[Tensor], layout: Layout) -> Tensor:
-    """What the blocks gave, flattened, back in the row; zeros for fillers."""
-    return torch.cat([*results, results[0].new_zeros(1, *results[0].shape[1:])]).index_select(0, layout.where)
 
 
 def _full_mask(block: Block, dtype: torch.dtype) -> Tensor | None:

@@ -7,7 +7,7 @@ B rows, T tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError
 from podsrl.types import Completion
+from podsrl.update.transfer import move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(**{field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)})
+        return move(self, device)
 
 
 def make_batch(
@@ -76,7 +77,7 @@ def make_batch(
     Args:
         prompt_ids: B prompts, each of at least one token.
         completions: B completions; one without tokens gives a row without targets.
-        advantages: [B].
+        advantages: [B], on any device.
         pad_token_id: fills the rows' ends; masks say what is real, so any valid id will do.
 
     Returns:
@@ -115,12 +116,12 @@ def make_batch(
         attention_mask=attention_mask,
         target_mask=target_mask,
         behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
-        advantages=advantages.to(torch.float32),
+        advantages=advantages.to("cpu", torch.float32),
         group=_group(prompt_ids),
     )
 
 
-def empty_piece(device: torch.device) -> Batch:
+def empty_piece() -> Batch:
     """One row of two tokens, for a forward that only has to take place."""
     ids = torch.zeros(1, 2, dtype=torch.int64)
     real = torch.ones(1, 2, dtype=torch.bool)
@@ -131,7 +132,7 @@ def empty_piece(device: torch.device) -> Batch:
         behaviour_logprobs=torch.zeros(1, 2),
         advantages=torch.zeros(1),
         group=torch.zeros(1, dtype=torch.int64),
-    ).to(device)
+    )
 
 
 def _group(prompt_ids: Sequence[Sequence[int]]) -> Tensor:

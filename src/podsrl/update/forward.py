@@ -17,10 +17,21 @@ from torch import Tensor, nn
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch
 from podsrl.update.cut import Rows, num_forwarded
+from podsrl.update.gather import gather_rows
 from podsrl.update.lay_out import lay_out
+from podsrl.update.layout import Layout
 from podsrl.update.linear import fast_linears, has_fast_linear
-from podsrl.update.logprobs import HeadPath, at_targets, head_path, no_logprobs, score_tokens, token_logprobs
+from podsrl.update.logprobs import (
+    HeadPath,
+    at_targets,
+    device_of,
+    head_path,
+    no_logprobs,
+    score_tokens,
+    token_logprobs,
+)
 from podsrl.update.packing import packed_attention, run_packed, why_not_packed
+from podsrl.update.transfer import CPU, move
 
 Choice = Literal["auto", "on", "off"]
 SHARE_FROM = 0.9
@@ -61,6 +72,7 @@ class TokenLogprobs(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
+        self._dtype = next(model.parameters()).dtype
         self.temperature, self.chunk_tokens = temperature, chunk_tokens
         self.packing, self.prefix_sharing = packing, prefix_sharing
         self.head_path: HeadPath = head_path(model)
@@ -72,30 +84,38 @@ class TokenLogprobs(nn.Module):
         """Natural log-probs and entropies of the completions' tokens.
 
         Args:
-            rows: on the model's device; rows of one group are neighbours.
+            rows: on any device, best on the CPU: nothing is waited for then; rows of one group are neighbours.
             kind: how they are to lie; by default what `kind` says.
 
         Returns:
-            [B, T] each, with gradient and without; 0 outside the completions. A backward pass that repeats the forward
-            (gradient checkpointing) has to run within `active`.
+            [B, T] each, on the model's device, with gradient and without; 0 outside the completions. A backward pass
+            that repeats the forward (gradient checkpointing) has to run within `active`.
         """
+        rows = rows.to(CPU)
         kind = kind or self.kind(rows)
         if kind == "padded":
             masks = rows.attention_mask, rows.target_mask
             return token_logprobs(
                 self.model, rows.input_ids, *masks, temperature=self.temperature, chunk_tokens=self.chunk_tokens
             )
-        targets = rows.target_mask.flatten().nonzero().squeeze(-1)
-        if not len(targets):
+        if not rows.target_mask.any():
             return no_logprobs(self.model, rows.input_ids)
-        layout = lay_out(rows, shared=kind == "shared", round_up=self._is_fast)
-        tokens = nn.functional.pad(rows.input_ids.flatten()[targets], (0, len(layout.predicts) - len(targets)))
+        layout, tokens, targets, wanted = self._laid_out(rows, kind)
         with self.active():
-            states, head = run_packed(self.head_path, self.model, rows.input_ids, layout)
-            states = states[0].index_select(0, layout.predicts)
-            found = score_tokens(head, states, tokens, self.temperature, self.chunk_tokens)
+            states, head = run_packed(self.head_path, self.model, tokens, layout)
+            states = gather_rows(states[0], layout.predicts)
+            found = score_tokens(head, states, wanted, self.temperature, self.chunk_tokens)
         logprobs, entropy = (each[: len(targets)] for each in found)
         return at_targets((logprobs, entropy), targets, rows.input_ids.shape)
+
+    def _laid_out(self, rows: Batch, kind: Rows) -> tuple[Layout, Tensor, Tensor, Tensor]:
+        """On the model's device: layout, tokens [N], places of the targets in the flattened rows, and their tokens."""
+        tokens, targets = rows.input_ids.flatten(), rows.target_mask.flatten().nonzero().squeeze(-1)
+        layout = lay_out(rows, shared=kind == "shared", round_up=self._is_fast)
+        wanted = nn.functional.pad(tokens[targets], (0, len(layout.predicts) - len(targets)))
+        device = device_of(self.model)
+        layout, tokens, targets, wanted = move((layout, tokens[layout.source], targets, wanted), device)
+        return layout.with_masks(self._dtype), tokens, targets, wanted
 
     @contextmanager
     def active(self) -> Iterator[None]:

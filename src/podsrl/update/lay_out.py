@@ -58,18 +58,17 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
     """Find the place of every token.
 
     Args:
-        rows: right-padded, B ≥ 1; rows of one group are neighbours.
+        rows: on the CPU, right-padded, B ≥ 1; rows of one group are neighbours.
         shared: each group's prompt once.
         round_up: fill the row and the targets up to one of few lengths, by less than 1/32 of them (or to 32), for
             libraries that compile a kernel a shape. A filler attends to nothing, and nothing of it is read.
 
     Returns:
-        The layout, on the device of `rows`; with `round_up` it may have more `predicts` than there are targets.
+        The layout, on the CPU; with `round_up` it may have more `predicts` than there are targets.
     """
-    target_mask = rows.target_mask.cpu().numpy()
+    target_mask, group = rows.target_mask.numpy(), rows.group.numpy()
     targets = target_mask.sum(-1)
-    prompts = rows.attention_mask.sum(-1).cpu().numpy() - targets
-    group = rows.group.cpu().numpy()
+    prompts = rows.attention_mask.numpy().sum(-1) - targets
     first = np.concatenate([[True], group[1:] != group[:-1]])
     segments = _shared(first, prompts, targets) if shared else _whole(prompts + targets)
     source, positions = _tokens(segments, target_mask.shape[1])
@@ -82,7 +81,7 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
         where=torch.from_numpy(_where(stacks, len(source), len(fill(source)))),
         blocks=tuple(_block(stack, segments) for stack in stacks),
     )
-    return (_with_table(layout, segments) if shared else layout).to(rows.input_ids.device)
+    return _with_table(layout, segments) if shared else layout
 
 
 def _whole(lengths: Array) -> _Segments:
@@ -175,12 +174,13 @@ def _block(stack: _Stack, segments: _Segments) -> Block:
     alive = np.arange(lengths.max()) < lengths[:, None]
     keys = np.concatenate([_places(segments, prompt, alive), stack.places], 1)
     different = lengths if (lengths != lengths[0]).any() else lengths[:1]
-    block = replace(
-        block, prompt=torch.from_numpy(prompt), prompt_lengths=torch.from_numpy(different), keys=torch.from_numpy(keys)
+    return replace(
+        block,
+        prompt=torch.from_numpy(prompt),
+        prompt_lengths=torch.from_numpy(different),
+        keys=torch.from_numpy(keys),
+        keeps_mask=len(different) * stack.alive.shape[1] * keys.shape[1] <= MASK_ELEMENTS,
     )
-    if len(different) * stack.alive.shape[1] * keys.shape[1] > MASK_ELEMENTS:
-        return block
-    return replace(block, kept_mask=block.mask(torch.float32))
 
 
 def _with_table(layout: Layout, segments: _Segments) -> Layout:

@@ -11,13 +11,10 @@ N places in the row; R segments of a block, L its length, C columns of the promp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-Record = TypeVar("Record", "Block", "Layout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +31,10 @@ class Block:
     """[R] int64; [1] where all are the same."""
     keys: Tensor | None = None
     """[R, C + L] int64: places of the prompt, then of the segment."""
+    keeps_mask: bool = False
+    """Whether `mask` is small enough to be kept for all layers."""
     kept_mask: Tensor | None = None
-    """`mask`, where it is small enough to be kept for all layers."""
+    """It, from `Layout.with_masks` on."""
 
     def mask(self, dtype: torch.dtype) -> Tensor | None:
         """[R or 1, 1, L, C + L]: 0 where a place of the segment sees a key, else -inf; None: plainly causal."""
@@ -78,11 +77,7 @@ class Layout:
     prompt_table: tuple[int, int] = (0, 0)
     """P and the longest prompt."""
 
-    def to(self, device: torch.device) -> Layout:
-        return replace(_moved(self, device), blocks=tuple(_moved(block, device) for block in self.blocks))
-
-
-def _moved(record: Record, device: torch.device) -> Record:
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    moved: Any = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
-    return replace(record, **moved)
+    def with_masks(self, dtype: torch.dtype) -> Layout:
+        """With the masks that are kept, in the type of a model's states."""
+        blocks = (replace(block, kept_mask=block.mask(dtype)) if block.keeps_mask else block for block in self.blocks)
+        return replace(self, blocks=tuple(blocks))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from podsrl.errors import UsageError
+from podsrl.update.transfer import move
 
 
 def token_logprobs(
@@ -39,15 +40,15 @@ def token_logprobs(
 
     Args:
         model: a causal language model of transformers, or a wrapper whose forward returns `.logits`.
-        input_ids: [B, T] int64, each row padded on the right.
+        input_ids: [B, T] int64, each row padded on the right; on any device, but a GPU's is waited for.
         attention_mask: [B, T] bool, true for real tokens; only checked, see the module's docstring.
         target_mask: [B, T] bool, the tokens wanted; never in column 0, which has nothing before it.
         temperature: > 0; the logits are divided by it before the softmax.
         chunk_tokens: target positions whose logits exist at once, ≥ 1.
 
     Returns:
-        logprobs [B, T] with gradient, and entropy [B, T] in nats without; 0 outside the targets; float32, or float64
-        for a float64 model.
+        logprobs [B, T] with gradient, and entropy [B, T] in nats without; 0 outside the targets; on the model's device,
+        in float32, or float64 for a float64 model.
 
     Raises:
         UsageError: padding that is not on the right, a target in column 0 or on padding, an option out of range.
@@ -66,16 +67,23 @@ def token_logprobs(
     targets = target_mask.flatten().nonzero().squeeze(-1)  # [N] positions in the flattened [B * T]
     if len(targets) == 0:
         return no_logprobs(model, input_ids)
+    wanted = input_ids.flatten()[targets]
+    input_ids, targets, wanted = move((input_ids, targets, wanted), device_of(model))
     states, head = path.run(model, input_ids)
     states = states.flatten(0, 1).index_select(0, targets - 1)  # the state before a token predicts it
-    chosen = score_tokens(head, states, input_ids.flatten()[targets], temperature, chunk_tokens)
+    chosen = score_tokens(head, states, wanted, temperature, chunk_tokens)
     return at_targets(chosen, targets, input_ids.shape)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model computes."""
+    return next(model.parameters()).device
 
 
 def no_logprobs(model: nn.Module, input_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies of rows without a target: zeros."""
-    dtype = _exact_dtype(next(model.parameters()).dtype)
-    empty = torch.zeros(input_ids.shape, dtype=dtype, device=input_ids.device)
+    dtype = exact_dtype(next(model.parameters()).dtype)
+    empty = torch.zeros(input_ids.shape, dtype=dtype, device=device_of(model))
     return empty, empty.clone()
 
 
@@ -115,11 +123,12 @@ def _score(
 
 
 def _softened(logits: Tensor, temperature: float) -> Tensor:
-    exact = logits.to(_exact_dtype(logits.dtype))
+    exact = logits.to(exact_dtype(logits.dtype))
     return exact if temperature == 1.0 else exact / temperature
 
 
-def _exact_dtype(dtype: torch.dtype) -> torch.dtype:
+def exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What softmax and sums are worked out in: float32 at least."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -176,7 +185,7 @@ def _probe(model: Any) -> HeadPath:
         seen.append((inputs[0], known))
         return known
 
-    ids = torch.arange(4, device=next(model.parameters()).device)[None] % model.get_input_embeddings().num_embeddings
+    ids = torch.arange(4, device=device_of(model))[None] % model.get_input_embeddings().num_embeddings
     with evaluating(model), torch.no_grad():
         states = decoder(input_ids=ids, use_cache=False).last_hidden_state
         handle = head.register_forward_hook(swap)

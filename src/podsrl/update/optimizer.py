@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from podsrl.errors import CheckpointError, UsageError, nearest
 from podsrl.update.adam import ADAMS
+from podsrl.update.float32_sums import has_16_bits
 from podsrl.update.schedule import check_schedule, rate_factor
 
 
@@ -64,7 +65,7 @@ class Optimizer:
             raise UsageError("the model has no parameter that requires a gradient; unfreeze some, or add adapters")
         self._masters = {name: _master(weight) for name, weight in weights.items()}
         self._pairs_16_bit = {
-            name: (weight, self._masters[name]) for name, weight in weights.items() if _has_16_bits(weight)
+            name: (weight, self._masters[name]) for name, weight in weights.items() if has_16_bits(weight)
         }
         matrices = [master for master in self._masters.values() if master.ndim >= 2]
         vectors = [master for master in self._masters.values() if master.ndim < 2]
@@ -189,9 +190,5 @@ def _by_parameter(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]
     return kinds
 
 
-def _has_16_bits(weight: Tensor) -> bool:
-    return weight.dtype.itemsize < 4
-
-
 def _master(weight: nn.Parameter) -> Tensor:
-    return weight.detach().to(torch.float32).requires_grad_() if _has_16_bits(weight) else weight
+    return weight.detach().to(torch.float32).requires_grad_() if has_16_bits(weight) else weight

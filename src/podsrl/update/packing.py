@@ -18,10 +18,14 @@ from podsrl.update.attention import KEYWORD, NAME, Unsupported, register
 from podsrl.update.batch import Batch
 from podsrl.update.lay_out import lay_out
 from podsrl.update.layout import Layout
-from podsrl.update.logprobs import HeadPath, evaluating, head_path
+from podsrl.update.logprobs import HeadPath, device_of, evaluating, head_path
+from podsrl.update.transfer import move
 
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference of the probe's states by the largest state; 16 bits: 0.1."""
+_DEVICE_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
+_DEVICE_SIGNS = ("CUDA error", "cuDNN error", "DefaultCPUAllocator")
+"""In the messages of plain RuntimeErrors; all but the last come as AcceleratorError from torch 2.8 on."""
 _REASONS: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 
@@ -32,9 +36,8 @@ def why_not_packed(model: nn.Module) -> str | None:
     return _REASONS[model]
 
 
-def run_packed(path: HeadPath, model: nn.Module, input_ids: Tensor, layout: Layout) -> tuple[Tensor, Any]:
-    """As `HeadPath.run`, for padded rows that go through the model as one: states [1, N, ·], and the output head."""
-    tokens = input_ids.flatten()[layout.source]
+def run_packed(path: HeadPath, model: nn.Module, tokens: Tensor, layout: Layout) -> tuple[Tensor, Any]:
+    """As `HeadPath.run`, for rows that go through the model as one of N tokens: states [1, N, ·], and the head."""
     return path.run(model, tokens[None], position_ids=layout.positions[None], **{KEYWORD: layout})
 
 
@@ -62,20 +65,28 @@ def _probe(model: nn.Module) -> str | None:
     path = head_path(model)
     try:
         with evaluating(model), torch.no_grad():
-            plain = path.run(model, rows.input_ids)[0]
+            plain = path.run(model, rows.input_ids.to(device_of(model)))[0]
+            before = plain.flatten(0, 1)[(rows.target_mask.flatten().nonzero().squeeze(-1) - 1).to(plain.device)]
             for shared in (False, True):
                 layout = lay_out(rows, shared=shared)
+                layout, tokens = move((layout, rows.input_ids.flatten()[layout.source]), plain.device)
                 with packed_attention(model):
-                    states = run_packed(path, model, rows.input_ids, layout)[0]
-                before = plain.flatten(0, 1)[rows.target_mask.flatten().nonzero().squeeze(-1) - 1]
+                    states = run_packed(path, model, tokens, layout.with_masks(plain.dtype))[0]
                 if not _agree(states[0, layout.predicts], before):
                     return "its forward gives other numbers for them"
     except Unsupported as error:
         return str(error)
     except Exception as error:  # whatever a model of any kind may raise at arguments it does not know
+        if _is_of_the_device(error):
+            raise
         first_line = str(error).partition("\n")[0][:100]
         return f"its forward fails on them ({type(error).__name__}: {first_line})"
     return None
+
+
+def _is_of_the_device(error: Exception) -> bool:
+    """Memory that ran out, or a device that failed: padded rows would meet it too, and later."""
+    return isinstance(error, _DEVICE_ERRORS) or any(sign in str(error) for sign in _DEVICE_SIGNS)
 
 
 def _text_config(model: Any) -> Any:
@@ -90,7 +101,7 @@ def _agree(states: Tensor, plain: Tensor) -> bool:
 
 def _made_up_rows(model: Any) -> Batch:
     """Two groups of three and two rows, with prompts of 5 tokens and 1, and completions of 1 to 9."""
-    words, device = model.get_input_embeddings().num_embeddings, next(model.parameters()).device
+    words = model.get_input_embeddings().num_embeddings
     prompts, targets = torch.tensor([5, 5, 5, 1, 1])[:, None], torch.tensor([2, 9, 1, 4, 6])[:, None]
     column = torch.arange(14)
     words_of_group = column + torch.tensor([0, 0, 0, 3, 3])[:, None]
@@ -103,4 +114,4 @@ def _made_up_rows(model: Any) -> Batch:
         behaviour_logprobs=torch.zeros(5, 14),
         advantages=torch.zeros(5),
         group=torch.tensor([0, 0, 0, 1, 1]),
-    ).to(device)
+    )

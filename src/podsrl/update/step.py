@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from podsrl.errors import UsageError
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.cut import Rows, micro_batches
+from podsrl.update.float32_sums import float32_sums
 from podsrl.update.forward import Choice, TokenLogprobs
 from podsrl.update.logprobs import HeadPath, evaluating
-from podsrl.update.loss import LossStats, dry_run, policy_loss
+from podsrl.update.loss import dry_run, policy_loss
 from podsrl.update.optimizer import Optimizer
+from podsrl.update.transfer import CPU
 
 Reference = nn.Module | Callable[[], AbstractContextManager[nn.Module]]
 
@@ -85,7 +87,8 @@ class Updater:
             chunks, packing and sharing; by default a new one.
 
     Raises:
-        UsageError: a loss that `policy_loss` would refuse, or a reference without kl_beta.
+        UsageError: a loss that `policy_loss` would refuse, a reference without kl_beta, or a model with weights in
+            float16, frozen or not: gradients that pass through it are rounded away.
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -128,6 +131,7 @@ class Updater:
         schedule_steps: int = 0,
     ) -> None:
         dry_run(**loss, kl_beta=kl_beta, max_length=max_length)
+        _check_dtype(model)
         self.model = model
         self._forward = forward or TokenLogprobs(
             model,
@@ -141,6 +145,10 @@ class Updater:
         self._micro_batch_tokens = micro_batch_tokens
         self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
+        if (
+            self._device.type == "cuda"
+        ):  # cuDNN's attention plans anew for every new shape, and masks made NaN of gradients
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.optimizer = Optimizer(
             model,
             lr=lr,
@@ -181,7 +189,7 @@ class Updater:
         Dropout is active during this call only, and draws from torch's global generator.
 
         Args:
-            batch: on any device.
+            batch: on any device, best on the CPU: each micro-batch moves to the model's when its turn comes.
             num_sequences: rows of the whole optimizer step, where several calls or processes share it (default: those
                 of `batch`).
             num_tokens: its completion tokens, likewise.
@@ -196,8 +204,9 @@ class Updater:
         kind, pieces = self._pieces(batch)
         rows = batch.num_sequences if num_sequences is None else num_sequences
         tokens = batch.num_tokens if num_tokens is None else num_tokens
-        with _training(self.model), self._forward.active():
-            parts = [self._micro_step(piece.to(self._device), kind, rows, tokens) for piece in pieces]
+        adds_up = max(len(pieces), min_micro_batches) > 1
+        with _training(self.model), self._forward.active(), float32_sums(self.model) if adds_up else nullcontext():
+            parts = [self._micro_step(piece, kind, rows, tokens) for piece in pieces]
             for _ in range(min_micro_batches - len(pieces)):
                 self._empty_step(kind)
         return _summary(batch, pieces, parts, self._reference is not None)
@@ -226,13 +235,15 @@ class Updater:
 
     def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
         """How rows lie, and the micro-batches."""
-        batch = self._with_gradient(batch)
+        batch = self._with_gradient(batch.to(CPU))
         kind = self._forward.kind(batch)
         return kind, micro_batches(batch, self._micro_batch_tokens, kind)
 
-    def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> tuple[Tensor, Tensor, LossStats]:
+    def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> Tensor:
+        """Add one micro-batch's gradient; its `_FIGURES`, which nobody waits for yet."""
         reference = self._reference_logprobs(piece, kind)
         logprobs, entropy = self._forward(piece, kind)
+        piece = piece.to(self._device)
         loss, stats = policy_loss(
             logprobs,
             piece.behaviour_logprobs,
@@ -244,11 +255,12 @@ class Updater:
             **self._loss,
         )
         torch.autograd.backward(loss)
-        return loss.detach(), entropy.sum(), stats
+        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), **stats}
+        return torch.stack([figures[name] for name in _FIGURES])
 
     def _empty_step(self, kind: Rows) -> None:
         """The same calls as a micro-batch's, over two tokens, with a gradient of exactly 0."""
-        piece = empty_piece(self._device)
+        piece = empty_piece()
         self._reference_logprobs(piece, kind)
         logprobs, _ = self._forward(piece, kind)
         torch.autograd.backward(logprobs.sum() * 0.0)
@@ -261,27 +273,44 @@ class Updater:
         return logprobs
 
 
-def _summary(
-    batch: Batch, pieces: list[Batch], parts: list[tuple[Tensor, Tensor, LossStats]], has_reference: bool
-) -> UpdateStats:
-    trained_tokens = sum(int(stats["num_tokens"]) for *_, stats in parts)
+_FIGURES = ("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max")
+"""What each micro-batch leaves on the device."""
 
-    def mean(values: list[Tensor]) -> float:
-        return float(sum(values)) / max(trained_tokens, 1)
+
+def _summary(batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool) -> UpdateStats:
+    """What happened, by one copy from the device."""
+    trained_tokens = sum(piece.num_tokens for piece in pieces)
+    columns = torch.stack(parts).cpu().unbind(1) if parts else [torch.zeros(1)] * len(_FIGURES)
+    values = dict(zip(_FIGURES, columns, strict=True))
+
+    def total(name: str) -> float:
+        return float(sum(values[name].unbind()))
+
+    def mean(name: str) -> float:
+        return total(name) / max(trained_tokens, 1)
 
     return UpdateStats(
-        loss=float(sum(loss for loss, *_ in parts)),
-        entropy=mean([entropy for _, entropy, _ in parts]),
-        kl=mean([stats["kl"] for *_, stats in parts]) if has_reference else None,
-        clip_fraction=mean([stats["clipped"] for *_, stats in parts]),
-        logprob_gap=mean([stats["logprob_gap"] for *_, stats in parts]),
-        ratio_max=max((float(stats["ratio_max"]) for *_, stats in parts), default=0.0),
+        loss=total("loss"),
+        entropy=mean("entropy"),
+        kl=mean("kl") if has_reference else None,
+        clip_fraction=mean("clipped"),
+        logprob_gap=mean("logprob_gap"),
+        ratio_max=float(values["ratio_max"].max()),
         num_sequences=batch.num_sequences,
         num_tokens=batch.num_tokens,
         num_trained_rows=sum(piece.num_sequences for piece in pieces),
         num_trained_tokens=trained_tokens,
         num_micro_batches=len(pieces),
     )
+
+
+def _check_dtype(model: nn.Module) -> None:
+    half = next((name for name, weight in model.named_parameters() if weight.dtype == torch.float16), None)
+    if half is not None:
+        raise UsageError(
+            f"{half} is float16, in which a step's gradients are rounded away under 6e-8: load the model in bfloat16 "
+            "or float32"
+        )
 
 
 def _reference_forward(

@@ -1,0 +1,75 @@
+"""Which device a model is placed on, and what is worth knowing about that."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from podsrl.config.schema import ModelConfig
+from podsrl.policy.adapter_folder import base_of
+from podsrl.policy.files import shapes_in
+from podsrl.policy.source import find_device, model_folder
+
+SMALL_FOR_A_GPU = 200_000
+"""Weights under which "auto" stays on the CPU. A rule of thumb, from counting rather than measuring.
+
+A decode step of a model of three layers starts some 150 kernels, at about 8 µs each 1.2 ms, however few rows there are.
+A CPU core that makes 50 GFLOP/s multiplies 200,000 weights with 150 rows in that time.
+"""
+
+
+def choose_device(config: ModelConfig) -> torch.device:
+    """The device of a run's model. What is asked for is obeyed; "auto" keeps a small model on the CPU.
+
+    Raises:
+        UsageError: an unknown device, or one that is not there.
+    """
+    device = find_device(config.device)
+    return torch.device("cpu") if _small_size(config, device) else device
+
+
+def device_notes(config: ModelConfig) -> tuple[str, ...]:
+    """What a person should know of the choice, a line each.
+
+    Raises:
+        UsageError: as `choose_device`.
+    """
+    device = find_device(config.device)
+    if size := _small_size(config, device):
+        return (
+            f"model.device = 'auto' keeps this model on the CPU: it has {size:,} weights, and under "
+            f"{SMALL_FOR_A_GPU:,} a GPU takes about as long to start its kernels as a CPU to compute; "
+            "model.device = 'cuda' uses the GPU all the same",
+        )
+    if device.type == "cuda" and config.dtype == "float32":
+        return (
+            "model.dtype = 'float32' leaves the GPU's tensor cores unused; 'bfloat16' uses them, and halves the "
+            "memory of weights and key-values",
+        )
+    return ()
+
+
+def avoid_cudnn_attention(device: torch.device) -> None:
+    """On a GPU, take cuDNN out of torch's attention, for the whole process.
+
+    From 2.11 on torch tries it first for 16 bits. It makes an execution plan for every new shape, and nearly every step
+    of generation and update has new ones; with a mask its gradients have been NaN (pytorch/pytorch#196678).
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def _small_size(config: ModelConfig, device: torch.device) -> int:
+    """Weights of a model that "auto" keeps from a GPU; 0 for any other, and for one whose files are not here yet."""
+    if config.device != "auto" or device.type != "cuda":
+        return 0
+    source = base_of(config) or config
+    try:
+        shapes = shapes_in(sorted(Path(model_folder(source.path)).glob("*.safetensors")))
+    except (OSError, SafetensorError):  # reading the weights will say what is wrong with them
+        return 0
+    size = sum(prod(shape) for shape in shapes.values())
+    return size if size < SMALL_FOR_A_GPU else 0
