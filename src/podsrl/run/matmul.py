@@ -5,13 +5,14 @@ The two libraries round differently, so a run that is to go through the same num
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
 from podsrl.config.load import changed_keys
-from podsrl.lib.matmul import Choice, choose, use
+from podsrl.lib.matmul import Choice, cache, choose, is_available, use
 from podsrl.scale.processes import Processes
 
 
@@ -38,9 +39,21 @@ def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice
 def describe_matmul(option: str, choice: Choice | None) -> str:
     """In one line, what computes a run's products."""
     if choice is None:
-        ignored = "" if option == "auto" else f"model.matmul = {option!r} has no effect: "
-        return f"{ignored}no float32 weights on a CPU, so torch's own"
-    return f"{choice.rule}, {'as measured here' if option == 'auto' else f'as model.matmul = {option!r} says'}"
+        ignored = "" if option == "auto" else f"; model.matmul = {option!r} has no effect"
+        return f"torch's own, as no weight is float32 on a CPU{ignored}"
+    if not is_available():
+        return "torch's own, as oneDNN's are for x86 processors"
+    return f"{choice.rule}, {'as timed here' if option == 'auto' else f'as model.matmul = {option!r} says'}"
+
+
+def describe_here() -> str:
+    """In one line, what "auto" means on this machine with torch's threads as they are, and where that is kept."""
+    choice = choose()
+    said = describe_matmul("auto", choice)
+    with suppress(RuntimeError):
+        if (path := cache.path_of(choice.machine)).exists():
+            return f"{said} ({path}; delete it to time anew)"
+    return said
 
 
 def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, str | None]:

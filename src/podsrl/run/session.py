@@ -65,7 +65,8 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
                 say(f"warning: {line}; going on from the checkpoint before it")
             trainer, schedule = Trainer(config, processes=processes), Schedule()
             if checkpoint is not None:
-                trainer.load(checkpoint)
+                for line in trainer.load(checkpoint):
+                    say(f"warning: {line}")
                 schedule = Schedule(**checkpoint.state["schedule"])
             if folder is not None:
                 _rewind(folder, config, checkpoint)
@@ -126,6 +127,7 @@ def _run(
     elif strategy != "ddp":
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
+    say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")
     for warning in trainer.parts.warnings:

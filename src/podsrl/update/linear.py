@@ -22,7 +22,7 @@ def has_fast_linear(model: nn.Module) -> bool:
 @contextmanager
 def fast_linears(model: nn.Module) -> Iterator[None]:
     """Let the float32 linear layers of `model` that lie on a CPU compute by the faster library meanwhile."""
-    changed: list[Any] = [module for module in model.modules() if is_available() and _is_fast(module)]
+    changed: list[Any] = [module for module in model.modules() if _is_fast(module)] if is_available() else []
     for module in changed:
         module.forward = partial(linear, module)
     try:

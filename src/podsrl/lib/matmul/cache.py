@@ -56,10 +56,10 @@ def digest_of(machine: Mapping[str, str]) -> str:
 
 
 def path_of(machine: Mapping[str, str]) -> Path:
-    """Where the rule of a machine lies.
+    """Where the rule of a machine lies, or would.
 
     Raises:
-        RuntimeError: there is no home folder.
+        RuntimeError: the user has no home folder.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return folder / "podsrl" / f"matmul-{digest_of(machine)}.json"

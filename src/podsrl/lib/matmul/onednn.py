@@ -18,7 +18,8 @@ _call: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 def is_available() -> bool:
     """Whether there is a choice: an x86 processor, and a torch that was built with oneDNN."""
-    return _call is not None and torch._C.has_mkldnn and platform.machine().lower() in ("x86_64", "amd64")
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return is_x86 and _call is not None and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch's
 
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
