@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test th
 import pytest
 import torch
 
+from podsrl.lib.matmul import choice
+
 torch.set_num_threads(1)
+
+_users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make
+_own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
+os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 VOCABULARY = 99
@@ -46,6 +54,14 @@ def new_model(family: str, **changes: Any) -> Any:
     )
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(autouse=True)
+def same_matmul_afterwards() -> Iterator[None]:
+    """The rule by which products are computed is the whole process's: no test leaves its own to the next."""
+    before = choice._rule
+    yield
+    choice.use(before)
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ def describe_here() -> str:
     return said
 
 
-def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, str | None]:
+def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list[str]]:
     """Go back to a checkpoint's choice where it was made on a machine like this one.
 
     Args:
@@ -64,16 +64,16 @@ def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, str 
         stored: `Choice.to_json` of the checkpoint, or whatever stands there.
 
     Returns:
-        The choice that holds now, and a warning where it is not the checkpoint's.
+        The choice that holds now, and warnings: one where it is not the checkpoint's.
     """
     before = Choice.of_json(stored)
     if own is None:
-        return None, None
+        return None, []
     if before is not None and before.machine == own.machine:
         use(before.rule)
-        return before, None
+        return before, []
     changes = changed_keys(before.machine, own.machine) if before else ["no choice is stored"]
-    return own, (
-        f"float32 products were chosen anew ({'; '.join(changes)}): from here on numbers may differ in their last bits "
-        "from what the first run would have given"
-    )
+    return own, [
+        f"the library of float32 products was chosen anew ({', '.join(changes)}): from here on numbers may differ in "
+        "their last bits from those of a run that was not stopped"
+    ]

@@ -65,8 +65,7 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
                 say(f"warning: {line}; going on from the checkpoint before it")
             trainer, schedule = Trainer(config, processes=processes), Schedule()
             if checkpoint is not None:
-                for line in trainer.load(checkpoint):
-                    say(f"warning: {line}")
+                trainer.load(checkpoint)
                 schedule = Schedule(**checkpoint.state["schedule"])
             if folder is not None:
                 _rewind(folder, config, checkpoint)
@@ -130,7 +129,7 @@ def _run(
     say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")
-    for warning in trainer.parts.warnings:
+    for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)

@@ -95,6 +95,8 @@ class Trainer:
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
         self._matmul = settle_matmul(config.model.matmul, self.model, self.processes)
+        self.warnings: list[str] = []
+        """Why the numbers after `load` may be others than without the stop."""
         self._is_sharded = is_sharded(config.scale.strategy, self.processes)
         engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer)
         self.generation = describe_generation(
@@ -234,11 +236,8 @@ class Trainer:
             keep=self.config.checkpoint.keep,
         )
 
-    def load(self, checkpoint: Checkpoint) -> list[str]:
+    def load(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint: weights, moments, counters, and the choice of `model.matmul`.
-
-        Returns:
-            Warnings: why the numbers that follow may be others than without the stop.
 
         Raises:
             UsageError: it was made with another config.
@@ -254,9 +253,8 @@ class Trainer:
         moments = checkpoint.optimizer(shard_moment(self.model))
         self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
-        self._matmul, warning = restore_matmul(self._matmul, checkpoint.state.get("matmul"))
+        self._matmul, self.warnings = restore_matmul(self._matmul, checkpoint.state.get("matmul"))
         self.sync()
-        return [warning] if warning else []
 
     def close(self) -> None:
         """End what runs beside: reward workers, and the tie to the other processes."""

@@ -31,11 +31,9 @@ class Rule:
         return {name: None if value == math.inf else value for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        kinds = {f"of at most {FEW_ROWS} rows": self.few_rows, "of more rows": self.many_rows, "updates": self.update}
-        if all(value == math.inf for value in kinds.values()):
-            return "MKL"
-        sizes = (f"{kind} {'never' if n == math.inf else f'from {n:,.0f}'}" for kind, n in kinds.items())
-        return f"oneDNN by number of multiplications ({', '.join(sizes)}), else MKL"
+        kinds = {f"up to {FEW_ROWS} rows": self.few_rows, "more rows": self.many_rows, "updates": self.update}
+        starts = [f"{value:,.0f} ({kind})" for kind, value in kinds.items() if value < math.inf]
+        return f"MKL, and oneDNN from so many multiplications on: {', '.join(starts)}" if starts else "MKL"
 
 
 NEVER = Rule(few_rows=math.inf, many_rows=math.inf, update=math.inf)
