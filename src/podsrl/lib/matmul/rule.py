@@ -10,7 +10,7 @@ from typing import Any, Literal
 Use = Literal["few_rows", "many_rows", "update"]
 
 FEW_ROWS = 32
-"""Up to so many rows, reading the weights takes most of a product's time; above, the arithmetic does."""
+"""A product of so few rows reads its weights for little arithmetic, and is judged by timings of its own."""
 MARGIN = 1.1
 """oneDNN counts as faster where MKL takes this many times as long: what is nearer is as likely noise."""
 
