@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from podsrl.config.load import load_config
@@ -131,10 +130,3 @@ def test_a_choice_that_is_insisted_on_is_resumed_anywhere_without_a_warning(
     again = Trainer(config)
     again.load(checkpoint)
     assert again.warnings == [] and current() == Rule(few_rows=1e6, many_rows=1e6, update=1e6)
-
-
-def test_torch_is_left_as_it_is() -> None:
-    """Choosing draws nothing and leaves no mode on."""
-    state = torch.get_rng_state()
-    choose()
-    assert torch.equal(state, torch.get_rng_state()) and torch.is_grad_enabled()
