@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test th
 import pytest
 import torch
 
+from podsrl.lib.matmul import choice
+
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
 torch.set_num_threads(NUM_THREADS)
+
+_users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make
+_own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
+os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 VOCABULARY = 99
@@ -52,9 +60,12 @@ def new_model(family: str, **changes: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def same_threads() -> None:
-    """Each test starts with the same number of threads, whatever a trainer before it has chosen."""
+def same_threads_and_matmul() -> Iterator[None]:
+    """The number of threads and the rule of matrix products are the whole process's: no test leaves its own."""
+    before = choice._rule
     torch.set_num_threads(NUM_THREADS)
+    yield
+    choice.use(before)
 
 
 @pytest.fixture(scope="session")

@@ -60,12 +60,17 @@ def without_function_bodies(tree: ast.Module) -> ast.Module:
 
 
 def test_the_source_is_where_these_tests_look() -> None:
-    assert {"types", "errors", "generate", "select", "update", "run", "cli"} <= {part_of(path) for path in FILES}
+    assert {"types", "errors", "lib", "generate", "select", "update", "run", "cli"} <= {part_of(path) for path in FILES}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if part_of(path) in STAGES], ids=name_of)
-def test_a_stage_imports_types_errors_and_itself(path: Path) -> None:
-    assert own_parts(path) <= {"types", "errors", part_of(path)}
+def test_a_stage_imports_types_errors_lib_and_itself(path: Path) -> None:
+    assert own_parts(path) <= {"types", "errors", "lib", part_of(path)}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part_of(path) == "lib"], ids=name_of)
+def test_what_stages_share_imports_errors_and_itself(path: Path) -> None:
+    assert own_parts(path) <= {"errors", "lib"}
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part_of(p) not in STAGES | KNOW_EVERY_STAGE], ids=name_of)

@@ -89,6 +89,8 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "optim.micro_batch_tokens" not in no_effect(optim={"micro_batch_tokens": 100})  # short rows still share
     assert "the run ends before" in no_effect(eval={"every_steps": 100})["eval.every_steps"]
     assert "the run ends before" in no_effect(eval={"every_seconds": 9}, stop={"seconds": 9})["eval.every_seconds"]
+    assert "float32" in no_effect(model={"dtype": "bfloat16"})["model.matmul"]
+    assert "on a CPU" in no_effect(model={"device": "cuda:1"})["model.matmul"] and "model.matmul" not in no_effect()
     assert "saved anyway" in no_effect(checkpoint={"every_steps": 200})["checkpoint.every_steps"]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from podsrl.errors import UsageError
+from podsrl.lib.matmul import FIXED, Rule, is_available, use
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.attention import NAME
@@ -413,6 +414,7 @@ def entered(model: Any) -> Iterator[nn.Module]:
 
 
 def test_both_libraries_agree_on_linear_layers() -> None:
+    use(FIXED["onednn"])
     torch.manual_seed(0)
     for size, bias in [((64, 96), True), ((96, 64), False)]:
         layer = nn.Linear(*size, bias=bias)
@@ -422,9 +424,17 @@ def test_both_libraries_agree_on_linear_layers() -> None:
         for fast in (False, True):
             with fast_linears(layer) if fast else nullcontext():
                 result = layer(x)
-                assert (type(result.grad_fn).__name__ == "_LinearBackward") == (fast and has_onednn)
+                assert (type(result.grad_fn).__name__ == "OnednnLinearBackward") == (fast and has_onednn)
                 wanted = [x, *layer.parameters()]
                 results.append([result, *torch.autograd.grad(result, wanted, above)])
         for a, b in zip(*results, strict=True):
             assert float((a - b).detach().abs().max()) <= 2e-6 * float(a.detach().abs().max())
     assert "forward" not in vars(layer) and not has_fast_linear(nn.Linear(4, 4).double())
+
+
+def test_a_layer_below_the_rules_size_is_torchs() -> None:
+    layer, x = nn.Linear(64, 32), torch.randn(100, 64)
+    for start, is_onednn in ((100 * 64 * 32, is_available()), (100 * 64 * 32 + 1, False)):
+        use(Rule(few_rows=1, many_rows=1, update=start))
+        with fast_linears(layer):
+            assert (type(layer(x).grad_fn).__name__ == "OnednnLinearBackward") == is_onednn

@@ -41,7 +41,7 @@ LENGTHS = ((192, 48), (120, 120), (48, 192))
 QUICK_LENGTHS = ((16, 4), (10, 10), (4, 16))
 NUM_ROLLOUTS = (16, 64, 256)
 PLAIN = "own prompts"
-PLAIN_FAST = "own prompts, oneDNN"
+PLAIN_FAST = "own prompts, same matmul"
 SHARED = "shared prompts"
 
 Timed = tuple[float, float]

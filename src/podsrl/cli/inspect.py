@@ -64,6 +64,7 @@ def doctor() -> None:
 
     from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import recipe_names
+    from podsrl.run.matmul import describe_here
     from podsrl.run.threads import configure_threads
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
@@ -72,6 +73,7 @@ def doctor() -> None:
     small = configure_threads(0, 0)
     output.print(f"a small model trains on {small}", highlight=False, soft_wrap=True)
     output.print(hardware_line(), highlight=False, soft_wrap=True)
+    output.print(f"float32 matrix products on it: {describe_here()}", highlight=False, soft_wrap=True)
     output.print(f"recipes: {', '.join(recipe_names())}", highlight=False, soft_wrap=True)
     output.print(f"task sets: {', '.join(TASKS)}", highlight=False, soft_wrap=True)
     output.print(f"rewards: {', '.join(REWARDS)}", highlight=False, soft_wrap=True)

@@ -36,6 +36,9 @@ class ModelConfig(Section):
     """"auto" (CUDA where there is one and the model is not tiny, else CPU), "cpu", "cuda", "cuda:1" …"""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     """Attention kernel of the model's own forward; "auto" is what transformers chooses."""
+    matmul: Literal["auto", "mkl", "onednn"] = "auto"
+    """Library of float32 matrix products on an x86 processor: "auto" (the faster one by size, timed once per machine
+    and kept in the user's cache folder), torch's own ("mkl"), or "onednn" from a million multiplications on."""
     gradient_checkpointing: bool = False
     """Keep only each block's input during the update's forward and compute the rest again: less memory, more time."""
     load_in_4bit: bool = False

@@ -8,6 +8,7 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.matmul import check_option
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import find_targets
 from podsrl.policy.device import choose_device
@@ -17,7 +18,7 @@ from podsrl.policy.weights import outline
 
 
 def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
-    """See that device, attention kernel, 4-bit weights, 8-bit Adam and the adapters' targets exist.
+    """See that device, attention kernel, matmul library, 4-bit weights, 8-bit Adam and the adapters' targets exist.
 
     Args:
         config: of a run.
@@ -32,6 +33,7 @@ def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
     device = find_device(config.model.device) if has_model else choose_device(config.model)
     if config.model.attention == "flash_attention_2":
         _check_flash_attention(device, config.model.dtype)
+    check_option(config.model.matmul)
     if config.model.load_in_4bit:
         check_4bit(device)
     if config.optim.name == "adamw_8bit":

@@ -16,10 +16,12 @@ from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import load_model, load_policy, prompts_ids
 from podsrl.run.checks import check_window
+from podsrl.run.matmul import settle_matmul
 from podsrl.run.prepare import prepare
 from podsrl.run.streams import seed_globals
 from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import new_engine, stop_token_ids
+from podsrl.scale.processes import Processes
 from podsrl.types import Completion, Group, Task
 
 _AHEAD = 4
@@ -58,6 +60,7 @@ class Evaluator:
             raise
         model = self.engine.model
         self.threads = configure_threads(config.threads, model.num_parameters())
+        settle_matmul(config.model.matmul, model, Processes())
         self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
 
     def answers(self) -> Iterator[Group]:

@@ -79,6 +79,8 @@ def _of_places(config: RunConfig, num_processes: int) -> Iterator[Reason]:
     if num_processes == 1:
         yield "scale.strategy", "one process shares with nobody"
         yield "scale.timeout_seconds", "one process waits for nobody"
+    if config.model.dtype != "float32" or config.model.device.startswith("cuda"):
+        yield "model.matmul", "it concerns float32 products on a CPU alone"
     path = config.model.path
     if path.startswith("builtin:") or Path(path).expanduser().is_dir():
         yield "model.revision", "the model is a folder on this machine"

@@ -126,9 +126,10 @@ def _run(
     elif strategy != "ddp":
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
+    say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")
-    for warning in trainer.parts.warnings:
+    for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)

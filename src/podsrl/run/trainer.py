@@ -31,6 +31,7 @@ from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_processes, check_window
+from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
 from podsrl.run.prepare import prepare
 from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.streams import derive, selection_generator
@@ -93,6 +94,9 @@ class Trainer:
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
+        self._matmul = settle_matmul(config.model.matmul, self.model, self.processes)
+        self.warnings: list[str] = []
+        """Why the numbers after `load` may be others than without the stop."""
         self._is_sharded = is_sharded(config.scale.strategy, self.processes)
         engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer)
         self.generation = describe_generation(
@@ -221,12 +225,18 @@ class Trainer:
             folder,
             save_model=lambda path: self.policy.save(path, weights),
             optimizer=tensors,
-            state={**progress, "optimizer": numbers, "config": self.config.model_dump(mode="json"), **extra},
+            state={
+                **progress,
+                "optimizer": numbers,
+                "matmul": self._matmul and self._matmul.to_json(),
+                "config": self.config.model_dump(mode="json"),
+                **extra,
+            },
             keep=self.config.checkpoint.keep,
         )
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint: weights, moments, counters.
+        """Go on from a checkpoint: weights, moments, counters, and the choice of `model.matmul`.
 
         Raises:
             UsageError: it was made with another config.
@@ -242,6 +252,7 @@ class Trainer:
         moments = checkpoint.optimizer(shard_moment(self.model))
         self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
+        self._matmul, self.warnings = restore_matmul(self._matmul, checkpoint.state.get("matmul"))
         self.sync()
 
     def close(self) -> None:
@@ -259,6 +270,11 @@ class Trainer:
     @engine.setter
     def engine(self, engine: Generator) -> None:
         self._asker.engine = engine
+
+    @property
+    def matmul(self) -> str:
+        """What computes the matrix products, in one line."""
+        return describe_matmul(self.config.model.matmul, self._matmul)
 
     @property
     def sampling(self) -> Sampling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from podsrl.generate.decode.forward import Forward, ModelForward, choose_forward
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.decode.prefill import prefill
+from podsrl.lib.matmul import FIXED, Rule, is_available, use
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
 """Rows of different lengths; the third is the longest."""
@@ -122,16 +124,18 @@ def test_biases_tied_embeddings_and_other_numbers_of_heads(
 @pytest.fixture
 def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Let products of any size run in oneDNN; collects the shapes of the results."""
+    if not is_available():
+        pytest.skip("no oneDNN for this processor")
     calls: list[tuple[int, ...]] = []
-    onednn = linear._onednn
+    onednn = linear.onednn
 
     def counted(*args: Any) -> Tensor:
         result: Tensor = onednn(*args)
         calls.append(tuple(result.shape))
         return result
 
-    monkeypatch.setattr(linear, "_ONEDNN_WORK", 1)
-    monkeypatch.setattr(linear, "_onednn", counted)
+    use(Rule(few_rows=1, many_rows=1, update=1))
+    monkeypatch.setattr(linear, "onednn", counted)
     return calls
 
 
@@ -143,8 +147,22 @@ def test_large_products_run_in_onednn_and_agree(
     assert len(onednn_calls) == STEPS * (2 * 7 + 1)
 
 
+@torch.inference_mode()
+def test_a_linear_map_is_torchs_where_the_rule_says_so(onednn_calls: list[tuple[int, ...]]) -> None:
+    module, tall, wide = torch.nn.Linear(1000, 1000), torch.randn(33, 1000), torch.randn(32, 1000)
+    use(FIXED["mkl"])
+    assert torch.equal(Linear(module)(tall), module(tall)) and not onednn_calls
+    use(Rule(few_rows=math.inf, many_rows=33_000_000, update=1))
+    for x in (tall[:32], wide):
+        assert torch.equal(Linear(module)(x), module(x)) and not onednn_calls
+    Linear(module)(tall)
+    assert onednn_calls == [(33, 1000)]
+
+
 def test_without_onednn_a_linear_map_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_onednn", None)
+    monkeypatch.setattr("podsrl.lib.matmul.choice.is_available", lambda: False)
+    monkeypatch.delattr(linear, "onednn")
+    use(FIXED["onednn"])
     module = torch.nn.Linear(1000, 1000)
     x = torch.randn(3, 1000)
     assert torch.equal(Linear(module)(x), module(x))

@@ -1,10 +1,10 @@
 """The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 30 operations a layer, no module calls.
 
 What it gains: on small models the calls of modules, hooks and attention interfaces that a step would spend most of its
-time in; on larger ones oneDNN's matrix product, which torch's own float32 linear does not use and which is twice as
-fast as MKL's on AMD processors. Weights are the model's own, in place. Query heads that share a key-value head are rows
-of one product, so that keys and values are never repeated. Anything that the step does not compute exactly is left to
-the model's own forward (`why_not_fast`).
+time in; on larger ones matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
+linear always takes the same. Weights are the model's own, in place. Query heads that share a key-value head are rows of
+one product, so that keys and values are never repeated. Anything that the step does not compute exactly is left to the
+model's own forward (`why_not_fast`).
 
 Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie et al. 2023 (GQA).
 """

@@ -1,8 +1,4 @@
-"""A linear map without its module, by the faster of two libraries.
-
-torch computes float32 products on x86 with MKL. oneDNN, which torch carries too, is as fast on Intel and reaches twice
-MKL's rate on AMD (Zen 5, one core: 230 against 105 GFLOP/s), but a call costs 6 µs more: it is for larger products.
-"""
+"""A linear map without its module, by the library that is faster at its size (`podsrl.lib.matmul`)."""
 
 from __future__ import annotations
 
@@ -12,24 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_ONEDNN_WORK = 1_000_000
-"""Multiplications of a product from which on oneDNN is faster."""
-_onednn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-"""x [R, in], weight [out, in], bias [out] or None, then a function of the result: none here."""
+from podsrl.lib.matmul import onednn, uses_onednn
 
 
 class Linear:
     """x [R, in] -> [R, out] with the weights of a module, in place."""
 
-    __slots__ = ("_bias", "_min_rows", "_weight")
+    __slots__ = ("_bias", "_has_choice", "_size", "_weight")
 
     def __init__(self, module: Any) -> None:
         self._weight, self._bias = module.weight, module.bias
-        may_onednn = _onednn is not None and self._weight.is_cpu and self._weight.dtype == torch.float32
-        self._min_rows = _ONEDNN_WORK / self._weight.numel() if may_onednn else float("inf")
+        self._has_choice = self._weight.is_cpu and self._weight.dtype == torch.float32
+        self._size: int = self._weight.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
-        if len(x) < self._min_rows:
-            return F.linear(x, self._weight, self._bias)
-        result: Tensor = _onednn(x, self._weight, self._bias, "none", [], "")
-        return result
+        if self._has_choice and uses_onednn(len(x), len(x) * self._size):
+            return onednn(x, self._weight, self._bias)
+        return F.linear(x, self._weight, self._bias)

@@ -1,0 +1,1 @@
+"""What any stage may use. Imports `errors` and itself only."""

@@ -1,0 +1,25 @@
+"""Float32 matrix products on an x86 processor by the faster of two libraries, MKL or oneDNN, as measured there.
+
+torch's own linear layers use MKL, and torch carries oneDNN too. Which is faster depends on the processor: oneDNN on
+AMD's Zen 5, mostly MKL on Intel's Sapphire Rapids (figures in docs/engine.md). So both are timed at first use, once per
+machine, and a rule follows: from which size on oneDNN computes (`rule.py`, `measure.py`, `cache.py`). It holds for the
+whole process, as torch's number of threads does (`choice.py`).
+"""
+
+from podsrl.lib.matmul.choice import Choice, check_option, choose, current, use, uses_onednn
+from podsrl.lib.matmul.onednn import OnednnLinear, is_available, onednn
+from podsrl.lib.matmul.rule import FIXED, Rule
+
+__all__ = [
+    "FIXED",
+    "Choice",
+    "OnednnLinear",
+    "Rule",
+    "check_option",
+    "choose",
+    "current",
+    "is_available",
+    "onednn",
+    "use",
+    "uses_onednn",
+]

@@ -1,0 +1,104 @@
+"""The rule of this process: chosen once, before the first product, for engine and update alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.errors import UsageError
+from podsrl.lib.matmul import cache
+from podsrl.lib.matmul.measure import measure
+from podsrl.lib.matmul.onednn import is_available
+from podsrl.lib.matmul.rule import FEW_ROWS, FIXED, NEVER, Rule, rule_from, rule_of
+
+_known: dict[str, Rule] = {}
+"""What this process has measured or read, by machine and setting."""
+_rule: Rule | None = None
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A rule, and what it was measured on."""
+
+    rule: Rule
+    machine: Mapping[str, str]
+    """See `cache.machine`; empty where nothing was measured because the rule was insisted on."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rule": self.rule.to_json(), "machine": dict(self.machine)}
+
+    @staticmethod
+    def of_json(stored: Any) -> Choice | None:
+        """What `to_json` gave; None where it is something else."""
+        if not isinstance(stored, dict) or not isinstance(stored.get("machine"), dict):
+            return None
+        rule = rule_from(stored.get("rule"))
+        return None if rule is None else Choice(rule=rule, machine=stored["machine"])
+
+
+def check_option(option: str) -> None:
+    """Whether this machine can do what `model.matmul` asks for.
+
+    Raises:
+        UsageError: oneDNN is wanted, and cannot be had.
+    """
+    if option == "onednn" and not is_available():
+        raise UsageError(
+            "model.matmul = 'onednn': oneDNN's products need an x86 processor and a torch built with oneDNN, which is "
+            "not the case here; leave the option out"
+        )
+
+
+def choose(option: str = "auto") -> Choice:
+    """The rule for an option: a fixed one, or what was measured here, now or earlier.
+
+    Args:
+        option: "auto", or a key of `FIXED`.
+
+    Raises:
+        UsageError: as `check_option`.
+    """
+    check_option(option)
+    if option != "auto":
+        return Choice(rule=FIXED[option], machine={})
+    with _lock:
+        machine = cache.machine()
+        key = cache.digest_of(machine)
+        if key not in _known:
+            _known[key] = _measured(machine)
+        return Choice(rule=_known[key], machine=machine)
+
+
+def _measured(machine: Mapping[str, str]) -> Rule:
+    if not is_available():
+        return NEVER
+    return cache.read(machine) or cache.write(machine, rule_of(measure()))
+
+
+def use(rule: Rule | None) -> None:
+    """Compute by this rule from now on, in the whole process; None: choose anew at the next product."""
+    global _rule
+    _rule = rule if rule is None or is_available() else NEVER
+
+
+def current() -> Rule:
+    """The rule in use; where none is yet, that of "auto"."""
+    with _lock:
+        if _rule is None:
+            use(choose().rule)
+        assert _rule is not None
+        return _rule
+
+
+def uses_onednn(rows: int, work: int) -> bool:
+    """Whether oneDNN computes a float32 product on a CPU without gradient.
+
+    Args:
+        rows: of x.
+        work: multiplications, rows · in · out.
+    """
+    rule = _rule or current()
+    return work >= (rule.few_rows if rows <= FEW_ROWS else rule.many_rows)

@@ -1,0 +1,79 @@
+"""Which library computes a run's float32 products: process 0 chooses for all, and a resume keeps the choice.
+
+The two libraries round differently, so a run that is to go through the same numbers must choose alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from podsrl.config.load import changed_keys
+from podsrl.lib.matmul import Choice, cache, choose, is_available, use
+from podsrl.scale.processes import Processes
+
+
+def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice | None:
+    """Choose, and compute by the choice from now on.
+
+    Args:
+        option: `model.matmul`.
+        model: with all its weights; torch's threads are set.
+        processes: that share the run; all call this.
+
+    Returns:
+        None where the model has no float32 weights on a CPU, so that nothing is to choose.
+    """
+    if not any(weight.is_cpu and weight.dtype == torch.float32 for weight in model.parameters()):
+        return None
+    own = choose(option).to_json() if processes.is_main else None
+    choice = Choice.of_json(processes.broadcast(own))
+    assert choice is not None
+    use(choice.rule)
+    return choice
+
+
+def describe_matmul(option: str, choice: Choice | None) -> str:
+    """In one line, what computes a run's products."""
+    if choice is None:
+        ignored = "" if option == "auto" else f"; model.matmul = {option!r} has no effect"
+        return f"torch's own, as no weight is float32 on a CPU{ignored}"
+    if not is_available():
+        return "torch's own, as oneDNN's are for x86 processors"
+    return f"{choice.rule}, {'as timed here' if option == 'auto' else f'as model.matmul = {option!r} says'}"
+
+
+def describe_here() -> str:
+    """In one line, what "auto" means on this machine with torch's threads as they are, and where that is kept."""
+    choice = choose()
+    said = describe_matmul("auto", choice)
+    with suppress(RuntimeError):
+        if (path := cache.path_of(choice.machine)).exists():
+            return f"{said} ({path}; delete it to time anew)"
+    return said
+
+
+def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list[str]]:
+    """Go back to a checkpoint's choice where it was made on a machine like this one.
+
+    Args:
+        own: chosen at start.
+        stored: `Choice.to_json` of the checkpoint, or whatever stands there.
+
+    Returns:
+        The choice that holds now, and warnings: one where it is not the checkpoint's.
+    """
+    before = Choice.of_json(stored)
+    if own is None:
+        return None, []
+    if before is not None and before.machine == own.machine:
+        use(before.rule)
+        return before, []
+    changes = changed_keys(before.machine, own.machine) if before else ["no choice is stored"]
+    return own, [
+        f"the library of float32 products was chosen anew ({', '.join(changes)}): from here on numbers may differ in "
+        "their last bits from those of a run that was not stopped"
+    ]
