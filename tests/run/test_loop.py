@@ -11,6 +11,7 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate.schedule.lengths import task_of
 from podsrl.run.folder import RunFolder
 from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, Schedule, train, training_step
 from podsrl.run.trainer import Trainer
@@ -86,6 +87,16 @@ def test_rules_differ_where_m_is_less_than_n() -> None:
     assert lines["max_variance"]["reward/all"] == lines["max_reward"]["reward/all"]
     assert lines["max_variance"]["reward_std/kept"] >= lines["max_reward"]["reward_std/kept"]
     assert lines["max_variance"]["reward/kept"] <= lines["max_reward"]["reward/kept"]
+
+
+def test_a_task_is_known_again_by_the_ids_that_the_trainer_makes() -> None:
+    """Length predictors learn by task: wherever in whichever step it is asked, its name has to be the same."""
+    trainer = Trainer(small_config("rollouts.max_new_tokens=1"))
+    tasks = trainer.next_tasks()
+    trainer.finish_step()
+    later = trainer.sample(list(reversed(tasks)))
+    assert [group.id for group in later] == [f"s1/{place}/{task.id}" for place, task in enumerate(reversed(tasks))]
+    assert [task_of(group.id) for group in later] == [task.id for task in reversed(tasks)]
 
 
 @pytest.mark.slow

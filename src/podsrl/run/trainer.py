@@ -27,6 +27,7 @@ from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Sampling
+from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
@@ -272,7 +273,7 @@ class Trainer:
         return stop_token_ids(self.model, self.tokenizer)
 
     def _group_ids(self, tasks: Sequence[Task]) -> list[str]:
-        return [f"s{self.progress.step}/{place}/{task.id}" for place, task in enumerate(tasks)]
+        return [request_id(self.progress.step, place, task.id) for place, task in enumerate(tasks)]
 
     def _own_groups(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
