@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -147,6 +148,19 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
     assert trainer.progress.step == MAX_EMPTY_STEPS and trainer.progress.version == 0
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
     assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
+
+
+@pytest.mark.parametrize("num_groups", [0, 1])
+def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop or a data source of one's own may give fewer groups than the config's number of prompts."""
+    trainer = Trainer(small_config(f'task.rewards={{"{__name__}:raises" = 1.0}}', "stop.seconds=0", "stop.steps=5"))
+    tasks = trainer.next_tasks()[:num_groups]
+    monkeypatch.setattr(trainer, "next_tasks", lambda: tasks)
+    monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
+    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer: SimpleNamespace(to_json=dict))
+    with pytest.raises(NothingToLearn, match=f"{MAX_EMPTY_STEPS} steps in a row"):
+        train(trainer, None, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
+    assert trainer.progress.step == MAX_EMPTY_STEPS
 
 
 def one_wrong_shape(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
