@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_processes, check_window
-from podsrl.run.prepare import prepare
+from podsrl.run.checks import check_data, check_processes, check_same_choice, check_window
+from podsrl.run.data_digest import Side, describe_data
+from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.streams import derive, selection_generator
 from podsrl.run.threads import configure_threads
@@ -67,6 +69,7 @@ class Trainer:
         config: what to train and how.
         model, tokenizer: already loaded ones instead of `config.model`.
         processes: that share the run; by default those that the environment names (torchrun, `pods launch`).
+        parts: what `prepare(config, tokenizer)` gave; by default it is called.
 
     Raises:
         UsageError: anything in the config that does not fit together, or does not fit the data or the model.
@@ -81,13 +84,19 @@ class Trainer:
     """
 
     def __init__(
-        self, config: RunConfig, *, model: Any = None, tokenizer: Any = None, processes: Processes | None = None
+        self,
+        config: RunConfig,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        processes: Processes | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.config = config
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
         self.progress = Progress()
-        self.parts = prepare(config, tokenizer)
+        self.parts = parts or prepare(config, tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
@@ -142,7 +151,9 @@ class Trainer:
         """Which rollouts of each group are trained on."""
         generator = selection_generator(self.config.seed, self.progress.step)
         num_kept = self.config.select.num_kept // self.config.select.num_chunks
-        return select_groups(groups, self.parts.rule, num_kept, generator=generator)
+        selections = select_groups(groups, self.parts.rule, num_kept, generator=generator)
+        check_same_choice(selections, self.config.select.rule, self.processes)
+        return selections
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
@@ -223,15 +234,26 @@ class Trainer:
             folder,
             save_model=lambda path: self.policy.save(path, weights),
             optimizer=tensors,
-            state={**progress, "optimizer": numbers, "config": self.config.model_dump(mode="json"), **extra},
+            state={
+                **progress,
+                "optimizer": numbers,
+                "config": self.config.model_dump(mode="json"),
+                "data": self.data,
+                **extra,
+            },
             keep=self.config.checkpoint.keep,
         )
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    @cached_property
+    def data(self) -> dict[str, Side]:
+        """Which data the run has, as a checkpoint holds it."""
+        return describe_data(self.tasks)
+
+    def load(self, checkpoint: Checkpoint, *, allow_data_change: bool = False) -> None:
         """Go on from a checkpoint: weights, moments, counters.
 
         Raises:
-            UsageError: it was made with another config.
+            UsageError: it was made with another config, or, unless that is allowed, from other data.
         """
         differences = changed_keys(checkpoint.state["config"], self.config.model_dump(mode="json"))
         differences = [line for line in differences if not line.startswith(CHANGEABLE)]
@@ -240,6 +262,7 @@ class Trainer:
                 f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
                 "undo the change, or start a new run in another folder"
             )
+        check_data(checkpoint, self.data, is_allowed=allow_data_change)
         self.policy.load(checkpoint.model, write_shard)
         moments = checkpoint.optimizer(shard_moment(self.model))
         self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
