@@ -17,6 +17,7 @@ from podsrl.run.folder import RunFolder
 from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, Schedule, train, training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
+from podsrl.types import Completion, Group, Rollout, Task
 
 SMALL = (
     "rollouts.num_prompts=2",
@@ -86,8 +87,25 @@ def test_rules_differ_where_m_is_less_than_n() -> None:
         trainer = Trainer(small_config("rollouts.num_prompts=4", "rollouts.num_rollouts=32", f"select.rule={rule}"))
         lines[rule] = training_step(trainer)
     assert lines["max_variance"]["reward/all"] == lines["max_reward"]["reward/all"]
-    assert lines["max_variance"]["reward_std/kept"] >= lines["max_reward"]["reward_std/kept"]
-    assert lines["max_variance"]["reward/kept"] <= lines["max_reward"]["reward/kept"]
+    assert lines["max_variance"]["reward_std/kept"] > lines["max_reward"]["reward_std/kept"]
+    assert lines["max_variance"]["reward/kept"] < lines["max_reward"]["reward/kept"]
+
+
+@pytest.mark.parametrize(("rule", "kept"), [("max_variance", (3, 4)), ("max_reward", (0, 3)), ("percentile", (0, 1))])
+def test_the_rule_that_the_config_names_is_the_one_that_chooses(rule: str, kept: tuple[int, ...]) -> None:
+    """Of six rewards: the extremes; the two highest; those at ranks 1 and 4, a quarter and three quarters up."""
+    rewards = (0.9, 0.1, 0.5, 1.0, 0.0, 0.4)
+    completions = [
+        Completion(request_id="q", index=i, token_ids=(7,), logprobs=(-1.0,), finish_reason="stop", version=0)
+        for i in range(6)
+    ]
+    rollouts = tuple(
+        Rollout(completion=completion, text="", reward=reward, parts={}, is_correct=False)
+        for completion, reward in zip(completions, rewards, strict=True)
+    )
+    group = Group(id="q", task=Task(id="q", prompt="?", answer="!"), prompt_ids=(5,), rollouts=rollouts)
+    trainer = Trainer(small_config("rollouts.num_rollouts=6", "select.num_kept=2", f"select.rule={rule}"))
+    assert [selection.kept for selection in trainer.choose([group])] == [kept]
 
 
 def test_a_task_is_known_again_by_the_ids_that_the_trainer_makes() -> None:
