@@ -95,7 +95,7 @@ class Group:
     """All rollouts of one task in one step."""
 
     id: str
-    """Unique over the run, e.g. "s12/7+5"; the generator's request id."""
+    """Unique over the run, e.g. "s12/0/7+5"; the generator's request id."""
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]

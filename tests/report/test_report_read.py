@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.report.html import write_report
 from podsrl.report.read import is_comparison, read_comparison, read_run
 
 Make = Callable[..., Any]
@@ -81,12 +82,34 @@ def test_a_recorded_group_keeps_every_field(tmp_path: Path, make_run: Make) -> N
 
 
 @pytest.mark.parametrize(
-    "tail", ['{"step": 3, "seconds/gen', '{"step": 3}\n{"st', "[1, 2]\n", '{"loss": 1.0}\n', "\xff\xfe\n"]
+    "tail", ['{"step": 3, "seconds/gen', '{"step": 3}\n{"st', "[1, 2]", '{"loss": 1.0}\n', "\xff\xfe"]
 )
 def test_a_line_that_a_kill_tore_is_skipped_and_counted(tmp_path: Path, make_run: Make, tail: str) -> None:
     run = read_run(make_run(tmp_path / "run", tail=tail))
     assert run.series("reward/all")[:2].tolist() == [0.25, 0.5]
     assert run.num_damaged_lines == 1
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", "\xff\xfe", '{"step": 3, "seconds/gen{"step": 3}', "null"])
+@pytest.mark.parametrize("log", ["metrics.jsonl", "groups.jsonl"])
+def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, make_run: Make, log: str, line: str) -> None:
+    file = make_run(tmp_path / "run") / log
+    whole = file.read_text()
+    file.write_text(f"{whole}{line}\n{whole}")
+    number = whole.count("\n") + 1
+    with pytest.raises(UsageError, match=rf"{log}, line {number}: wanted a JSON object, got .*; the log is damaged"):
+        read_run(tmp_path / "run")
+
+
+def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path, make_run: Make) -> None:
+    plain = read_run(make_run(tmp_path / "plain"))
+    note = {"step": 2, "seconds/train_elapsed": 3.0, "note": "the data changed: <b>"}
+    folder = make_run(tmp_path / "run", tail=json.dumps(note) + "\n")
+    run = read_run(folder)
+    assert (plain.notes, run.notes) == ((), ("after step 2: the data changed: <b>",))
+    assert (run.steps, run.evaluations, run.num_damaged_lines) == (plain.steps, plain.evaluations, 0)
+    page = write_report([folder], tmp_path / "report.html").read_text()
+    assert "run, after step 2: the data changed: &lt;b&gt;." in page
 
 
 def test_a_torn_group_is_counted_too(tmp_path: Path, make_run: Make, make_group: Make) -> None:

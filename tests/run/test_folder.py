@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,60 @@ def test_a_tail_gives_each_whole_line_once_and_starts_anew_where_a_log_was_cut(t
     with log.open("a") as file:
         file.write('{"step": 7}\n')
     assert tail.new_lines() == [{"step": 7}] and read_lines(log) == [{"step": 1}, {"step": 7}]
+
+
+def test_a_tail_goes_on_at_a_whole_line_where_a_log_was_cut_and_has_grown_past_it(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    tail = LogTail(log)
+    log.write_text('{"step": 1}\n{"step": 2}\n')
+    assert len(tail.new_lines()) == 2
+    log.write_text('{"step": 1}\n{"step": 2, "longer": "than before"}\n{"step": 3}\n{"st')
+    assert tail.new_lines() == [{"step": 3}]
+    log.write_text('{"step": 1, "text": "a line that goes beyond where the tail was')
+    assert tail.new_lines() == []
+    log.write_text('{"step": 1, "text": "a line that goes beyond where the tail was"}\n{"step": 4}\n')
+    assert tail.new_lines() == [{"step": 4}] and tail.new_lines() == []
+
+
+@pytest.mark.parametrize("line", ['{"step": 2, "rew{"step": 2}', "[1]", "", "\xff"])
+def test_a_broken_line_is_named_by_file_and_number(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('{"step": 1}\n')
+    tail = LogTail(log)
+    assert tail.new_lines() == [{"step": 1}]
+    with log.open("a") as file:
+        file.write('{"step": 2}\n' + line + '\n{"step": 4}\n')
+    for read in (tail.new_lines, lambda: read_lines(log)):
+        with pytest.raises(UsageError, match=rf"metrics.jsonl, line 3: wanted a JSON object, got '{re.escape(line)}'"):
+            read()
+
+
+STEPS = "".join(f'{{"step": {step}}}\n' for step in range(1, 6))  # twelve bytes a step
+LOST = {
+    "shorter": (STEPS[:30], 60, 5, "metrics.jsonl has 30 bytes, and had 60", STEPS[:24]),
+    "gone": (None, 60, 5, "metrics.jsonl has 0 bytes, and had 60", ""),
+    "cut within a line": (STEPS, 42, 5, "line 4 of .*metrics.jsonl is broken", STEPS[:36]),
+    "damaged": (STEPS[:24] + "x" * 11 + STEPS[35:], 60, 5, "line 3 of .* is broken", STEPS[:24] + STEPS[36:]),
+    "of later steps": (STEPS, 60, 3, "line 4 of .* of a step after 3", STEPS[:36]),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_log_that_does_not_hold_what_a_checkpoint_remembers_is_told_and_keeps_its_whole_lines(
+    tmp_path: Path, case: str
+) -> None:
+    text, size, step, reason, kept = LOST[case]
+    folder = new_folder(tmp_path)
+    if text is not None:
+        (tmp_path / "metrics.jsonl").write_text(text)
+    lost = folder.lost_logs({"metrics.jsonl": size, "groups.jsonl": 0}, step)
+    assert list(lost) == ["metrics.jsonl"] and re.search(reason, lost["metrics.jsonl"])
+    folder.keep_whole_lines("metrics.jsonl", size, step)
+    assert (tmp_path / "metrics.jsonl").read_text() == kept
+
+
+@pytest.mark.parametrize("size", [0, 12, 60])
+def test_a_log_that_is_as_remembered_or_longer_is_sound(tmp_path: Path, size: int) -> None:
+    folder = new_folder(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(STEPS + '{"step": 6, "torn')
+    assert folder.lost_logs({"metrics.jsonl": size}, 5) == {}

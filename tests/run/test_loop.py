@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,12 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate.schedule.lengths import task_of
 from podsrl.run.folder import RunFolder
 from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, Schedule, train, training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
+from podsrl.types import Completion, Group, Rollout, Task
 
 SMALL = (
     "rollouts.num_prompts=2",
@@ -84,8 +87,35 @@ def test_rules_differ_where_m_is_less_than_n() -> None:
         trainer = Trainer(small_config("rollouts.num_prompts=4", "rollouts.num_rollouts=32", f"select.rule={rule}"))
         lines[rule] = training_step(trainer)
     assert lines["max_variance"]["reward/all"] == lines["max_reward"]["reward/all"]
-    assert lines["max_variance"]["reward_std/kept"] >= lines["max_reward"]["reward_std/kept"]
-    assert lines["max_variance"]["reward/kept"] <= lines["max_reward"]["reward/kept"]
+    assert lines["max_variance"]["reward_std/kept"] > lines["max_reward"]["reward_std/kept"]
+    assert lines["max_variance"]["reward/kept"] < lines["max_reward"]["reward/kept"]
+
+
+@pytest.mark.parametrize(("rule", "kept"), [("max_variance", (3, 4)), ("max_reward", (0, 3)), ("percentile", (0, 1))])
+def test_the_rule_that_the_config_names_is_the_one_that_chooses(rule: str, kept: tuple[int, ...]) -> None:
+    """Of six rewards: the extremes; the two highest; those at ranks 1 and 4, a quarter and three quarters up."""
+    rewards = (0.9, 0.1, 0.5, 1.0, 0.0, 0.4)
+    completions = [
+        Completion(request_id="q", index=i, token_ids=(7,), logprobs=(-1.0,), finish_reason="stop", version=0)
+        for i in range(6)
+    ]
+    rollouts = tuple(
+        Rollout(completion=completion, text="", reward=reward, parts={}, is_correct=False)
+        for completion, reward in zip(completions, rewards, strict=True)
+    )
+    group = Group(id="q", task=Task(id="q", prompt="?", answer="!"), prompt_ids=(5,), rollouts=rollouts)
+    trainer = Trainer(small_config("rollouts.num_rollouts=6", "select.num_kept=2", f"select.rule={rule}"))
+    assert [selection.kept for selection in trainer.choose([group])] == [kept]
+
+
+def test_a_task_is_known_again_by_the_ids_that_the_trainer_makes() -> None:
+    """Length predictors learn by task: wherever in whichever step it is asked, its name has to be the same."""
+    trainer = Trainer(small_config("rollouts.max_new_tokens=1"))
+    tasks = trainer.next_tasks()
+    trainer.finish_step()
+    later = trainer.sample(list(reversed(tasks)))
+    assert [group.id for group in later] == [f"s1/{place}/{task.id}" for place, task in enumerate(reversed(tasks))]
+    assert [task_of(group.id) for group in later] == [task.id for task in reversed(tasks)]
 
 
 @pytest.mark.slow
@@ -126,6 +156,19 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
     assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
 
 
+@pytest.mark.parametrize("num_groups", [0, 1])
+def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop or a data source of one's own may give fewer groups than the config's number of prompts."""
+    trainer = Trainer(small_config('task.rewards={"light_rewards:raises" = 1.0}', "stop.seconds=0", "stop.steps=5"))
+    tasks = trainer.next_tasks()[:num_groups]
+    monkeypatch.setattr(trainer, "next_tasks", lambda: tasks)
+    monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
+    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer: SimpleNamespace(to_json=dict))
+    with pytest.raises(NothingToLearn, match=f"{MAX_EMPTY_STEPS} steps in a row"):
+        train(trainer, None, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
+    assert trainer.progress.step == MAX_EMPTY_STEPS
+
+
 def one_wrong_shape(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
     return torch.zeros(len(rewards), num_kept + 1, dtype=torch.int64)
 
@@ -133,7 +176,7 @@ def one_wrong_shape(rewards: torch.Tensor, num_kept: int, *, generator: torch.Ge
 def test_a_rule_that_refuses_or_misses_the_shape_is_found_before_the_model_loads() -> None:
     with pytest.raises(UsageError, match="keep_all"):
         Trainer(small_config("select.rule=keep_all", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match=r"shape \(1, 5\).*wanted \(1, 4\)"):
+    with pytest.raises(UsageError, match=r"'one_wrong_shape' returned the shape \[1, 5\]; wanted \[1, 4\]"):
         Trainer(small_config(f"select.rule={__name__}:one_wrong_shape", "model.path=/nowhere"))
 
 

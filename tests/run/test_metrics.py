@@ -1,9 +1,14 @@
-"""Metrics: every name is documented, and every line is JSON that any reader takes."""
+"""Metrics: every name is documented, every number is right, and every line is JSON that any reader takes."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,23 +16,142 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import training_step
+from podsrl.run.metrics import Load, step_metrics
+from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.trainer import Trainer
+from podsrl.select import max_variance
+from podsrl.select.groups import select_groups
+from podsrl.types import Completion, Group, Rollout, Task
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+OF_SEVERAL_PROCESSES = {"seconds/exchange"}
 
 
-def small_trainer() -> Trainer:
+def small_trainer(*overrides: str) -> Trainer:
     sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=16", "select.num_kept=4", "task.num_eval=8")
-    return Trainer(load_config("pods", sizes))
+    return Trainer(load_config("pods", (*sizes, *overrides)))
 
 
-def test_every_metric_has_a_line_in_the_docs() -> None:
-    trainer = small_trainer()
-    documented = DOCS.read_text()
-    for name in {**training_step(trainer), **evaluate(trainer).to_json()}:
-        family, _, member = name.rpartition("/")
-        shown = f"`{name}`" in documented or (family and f"`{family}/" in documented and member in documented)
-        assert shown, f"{name} is not in docs/metrics.md"
+def documented(section: str) -> set[str]:
+    """The names in the first column of a section's table."""
+    text = DOCS.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_a_step_writes_the_documented_metrics_and_no_others() -> None:
+    line = training_step(small_trainer("rollouts.max_new_tokens=8"))
+    assert set(line) == documented("`metrics.jsonl`: one line a step") - OF_SEVERAL_PROCESSES
+
+
+def test_an_evaluation_writes_the_documented_metrics_and_no_others() -> None:
+    """pass@k for every power of two: with four samples those that the page names."""
+    line = evaluate(small_trainer("rollouts.max_new_tokens=8", "eval.num_samples=4")).to_json()
+    assert set(line) == documented("`metrics.jsonl`: one line an evaluation")
+
+
+def rollout(index: int, reward: float | None, length: int, *, is_correct: bool = False) -> Rollout:
+    completion = Completion(
+        request_id="q",
+        index=index,
+        token_ids=(7,) * length,
+        logprobs=(-1.0,) * length,
+        finish_reason="length" if length == 9 else "stop",
+        version=0,
+    )
+    return Rollout(
+        completion=completion,
+        text="",
+        reward=math.nan if reward is None else reward,
+        parts={},
+        is_correct=is_correct,
+        invalid_reason="no judge" if reward is None else None,
+    )
+
+
+def group_of(name: str, prompt: int, rewards: tuple[float | None, ...], lengths: tuple[int, ...]) -> Group:
+    pairs = enumerate(zip(rewards, lengths, strict=True))
+    rollouts = tuple(rollout(i, reward, length, is_correct=reward == 4.0) for i, (reward, length) in pairs)
+    return Group(id=name, task=Task(id=name, prompt="?", answer="!"), prompt_ids=(5,) * prompt, rollouts=rollouts)
+
+
+def line_of(*groups: Group, num_chunks: int = 1, num_trained: int = 0) -> dict[str, Any]:
+    stats = SimpleNamespace(**{name: getattr(NO_UPDATE, name) for name in NO_UPDATE.__dataclass_fields__})
+    stats.num_trained_tokens = num_trained
+    return step_metrics(
+        Progress(step=3, version=2),
+        groups,
+        select_groups(groups, max_variance, 2),
+        stats,  # type: ignore[arg-type]  # a record of the same fields
+        1.5,
+        num_chunks=num_chunks,
+        num_skipped_updates=1,
+        weights_digest="0123",
+        load=Load(num_forwarded=41, num_reread=5, peak_generate_bytes=600, peak_update_bytes=None),
+    )
+
+
+MIXED = group_of("mixed", 11, (0.0, 4.0, 2.0, None), (3, 5, 9, 6))  # keeps 0 and 4, of 3 and 5 tokens
+EQUAL = group_of("equal", 7, (1.0, 1.0, 1.0, 1.0), (2, 2, 2, 2))  # keeps two
+ALONE = group_of("alone", 2, (3.0, None, None, None), (9, 1, 1, 1))  # keeps none
+
+
+def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
+    line = line_of(MIXED, EQUAL, ALONE, num_trained=8)
+    rewards = {
+        "reward/all": (0 + 4 + 2 + 4 * 1 + 3) / 8,
+        "reward/kept": (0 + 4 + 1 + 1) / 4,
+        "reward_std/all": 2 / 3,  # 2, 0 and 0: the deviation of 0, 2, 4 is sqrt(8 / 2)
+        "reward_std/kept": math.sqrt(8) / 3,
+        "accuracy/all": 1 / 12,
+    }
+    counts = {
+        "step": 3,
+        "version": 2,
+        "groups/zero_signal": 2,
+        "groups/invalid": 1,
+        "rollouts/invalid": 4,
+        "rollouts/truncated": 2,
+        "invalid_reasons": ["no judge"],
+        "length/all": (23 + 8 + 12) / 12,
+        "length/kept": (3 + 5 + 2 + 2) / 4,
+        "tokens/prompt": 20,
+        "tokens/generated": 43,
+        "tokens/forwarded": 41,
+        "tokens/reread": 5,
+        "tokens/trained": 8,
+        "tokens/skipped": 4,
+        "tokens/discarded": 31,
+        "updates/skipped": 1,
+        "grad_norm": 1.5,
+    }
+    assert {name: line[name] for name in rewards} == pytest.approx(rewards, rel=1e-12)
+    assert {name: line[name] for name in counts} == counts
+
+
+def test_a_prompt_whose_group_is_cut_into_chunks_counts_once() -> None:
+    first, second = (group_of(f"q#{i}", 11, (0.0, 4.0), (3, 5)) for i in range(2))
+    assert line_of(first, second, num_chunks=2)["tokens/prompt"] == 11
+    assert line_of(first, second, MIXED, MIXED, num_chunks=2)["tokens/prompt"] == 22
+    assert line_of(first, second)["tokens/prompt"] == 22
+
+
+def test_a_real_step_with_chunks_counts_each_prompt_once() -> None:
+    trainer = small_trainer("select.num_chunks=2", "rollouts.max_new_tokens=4")
+    prompts = [len(trainer.tokenizer(str(task.prompt))["input_ids"]) for task in trainer.next_tasks()]
+    assert len(prompts) == 2 and training_step(trainer)["tokens/prompt"] == sum(prompts)
+
+
+def test_the_seconds_of_a_step_are_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is 1 second later at every reading: two readings for each time a stage is entered."""
+    trainer = small_trainer("rollouts.max_new_tokens=4")
+    readings = count()
+    monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
+    line = training_step(trainer)
+    once = {f"seconds/{stage}": 1.0 for stage in ("score", "select", "update", "sync", "record")}
+    expected = {**once, "seconds/generate": 2.0, "seconds/total": 15.0, "seconds/train_elapsed": 15.0}
+    assert {name: line[name] for name in line if name.startswith("seconds/")} == expected
+    assert training_step(trainer)["seconds/train_elapsed"] == 30.0
 
 
 def test_a_gradient_that_is_not_finite_skips_the_update_and_is_written_as_null(monkeypatch: pytest.MonkeyPatch) -> None:

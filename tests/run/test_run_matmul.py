@@ -26,6 +26,7 @@ FAST = Rule(few_rows=10, many_rows=20, update=30)
 @pytest.fixture(autouse=True)
 def has_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "is_available", lambda: True)
+    monkeypatch.setattr(choice, "_known", {})
 
 
 def test_on_the_same_machine_the_checkpoints_choice_counts() -> None:

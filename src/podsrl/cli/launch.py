@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from podsrl.cli.console import errors, new_folder, split_words
+from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
@@ -22,6 +23,8 @@ def launch(
     processes: Annotated[int, typer.Option(min=1, help="How many; each takes a GPU, or its share of the cores.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
+    allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
 ) -> None:
     """Train with several processes: the same numbers as one, up to rounding.
@@ -45,10 +48,13 @@ def launch(
         raise UsageError("pods launch wants either a CONFIG or --resume RUN, e.g. `pods launch --processes 2 pods`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     folder = resume or out or new_folder(Path(str(config)).stem)
     _check(config, overrides, folder, processes)
     what = ["--resume", str(folder)] if resume else [str(config), "--out", str(folder)]
-    command = [sys.executable, "-m", "podsrl.cli", "train", *what, *(["--plain"] if plain else []), *overrides]
+    flags = {**allowed, "plain": plain}
+    options = [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]
+    command = [sys.executable, "-m", "podsrl.cli", "train", *what, *options, *overrides]
 
     from podsrl.scale.launch import launch as run
 

@@ -12,6 +12,21 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.scale.launch import LOST_EXIT_CODE, end_with_launcher, is_launched, is_main_process, num_processes
 
+ALLOW_DATA_CHANGE = "With --resume: go on although the data changed. The log will say so."
+ALLOW_LOST_LINES = "With --resume: go on although a log was cut or damaged. The log will say so."
+
+
+def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
+    """What a resume may go on with, under the names of `session.resume`.
+
+    Raises:
+        UsageError: something is allowed, and nothing is resumed.
+    """
+    given = [f"--allow-{name.replace('_', '-')}" for name, is_given in allowed.items() if is_given]
+    if given and resume is None:
+        raise UsageError(f"{' and '.join(given)}: only a resumed run has something to go on from; add --resume RUN")
+    return {f"allow_{name}": is_given for name, is_given in allowed.items()}
+
 
 def train(
     context: typer.Context,
@@ -20,6 +35,8 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
+    allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
+    allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and load no weights.")] = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
@@ -49,6 +66,7 @@ def train(
         raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
     if dry_run or processes != 1 or json:
         from podsrl.cli.dry_run import show_plan
@@ -57,7 +75,7 @@ def train(
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 
-    outcome = _run(loaded, folder, overrides, plain)
+    outcome = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
         again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
         errors.print(f"interrupted; go on with: {again} --resume {folder}", markup=False, soft_wrap=True)
@@ -66,7 +84,7 @@ def train(
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
-def _run(config: RunConfig | None, folder: Path, overrides: list[str], plain: bool) -> str:
+def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool) -> str:
     """Start (or, without a config, resume) a run and show it; of several processes the first alone shows."""
     from podsrl.cli.progress import TrainDisplay
     from podsrl.run.session import read_resumed_config, resume, start
@@ -77,7 +95,7 @@ def _run(config: RunConfig | None, folder: Path, overrides: list[str], plain: bo
         with TrainDisplay(shown, plain or not is_main_process()) as display:
             if config is not None:
                 return start(config, folder, on_record=display.show, say=display.say)
-            return resume(folder, overrides, on_record=display.show, say=display.say)
+            return resume(folder, overrides, on_record=display.show, say=display.say, **allowed)
     except LostProcess as error:
         if not is_launched():
             raise

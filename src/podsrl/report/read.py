@@ -1,8 +1,8 @@
 """Run and compare folders as typed records.
 
-In: a folder that `pods train` or `pods compare` wrote. Out: `Run`, `Comparison`. A line that a kill tore is skipped and
-counted, and a resumed run's second copy of a step replaces the first. Left out on purpose: checking the config again; a
-report must also read what an older version wrote.
+In: a folder that `pods train` or `pods compare` wrote. Out: `Run`, `Comparison`. A last line that a kill tore is
+skipped and counted, and a resumed run's second copy of a step replaces the first. Left out on purpose: checking the
+config again; a report must also read what an older version wrote.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from podsrl.report.groups import RecordedGroup, parse_group
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.curves import common_grid
 from podsrl.run.interval import SpeedupInterval
+from podsrl.run.logs import broken_line, parse_line
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
@@ -43,8 +44,10 @@ class Run:
     evaluations: tuple[Line, ...]
     """One line an evaluation, steps ascending; the first is of the untrained model."""
     groups: tuple[RecordedGroup, ...]
+    notes: tuple[str, ...]
+    """What resumes went on with knowingly."""
     num_damaged_lines: int
-    """Lines of metrics.jsonl and groups.jsonl that could not be read."""
+    """Lines of metrics.jsonl and groups.jsonl that are torn, or say less than they should."""
 
     def option(self, key: str) -> Any:
         """Return the config's value at a dotted key such as "select.num_kept", or None where it has none."""
@@ -109,7 +112,8 @@ def read_run(path: Path | str) -> Run:
         The run as one record.
 
     Raises:
-        UsageError: not a folder, a missing file, or a config.toml that is not TOML; the message names it.
+        UsageError: not a folder, a missing file, a config.toml that is not TOML, or a line of a log that is whole but
+            no JSON object; the message names it.
 
     Example:
         >>> read_run("nowhere")
@@ -127,6 +131,7 @@ def read_run(path: Path | str) -> Run:
         steps=steps,
         evaluations=evaluations,
         groups=groups,
+        notes=tuple(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
         num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
     )
 
@@ -218,30 +223,31 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _read_json_lines(file: Path) -> tuple[list[Mapping[str, Any]], int]:
-    """Objects of a .jsonl file, and how many of its lines are none."""
+    """Objects of a .jsonl file, and whether a kill tore its last line (0 or 1).
+
+    Raises:
+        UsageError: a whole line is no object.
+    """
+    *whole, last = file.read_bytes().split(b"\n")
     lines: list[Mapping[str, Any]] = []
-    num_torn = 0
-    # Split at "\n" alone: str.splitlines would also cut at U+2028, which JSON allows inside a string.
-    for text in file.read_text(encoding="utf-8", errors="replace").split("\n"):
-        if not text.strip():
-            continue
-        try:
-            value = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            value = None
-        if isinstance(value, dict):
+    for number, text in enumerate(whole, start=1):
+        value = parse_line(text)
+        if value is not None:
             lines.append(value)
-        else:
-            num_torn += 1
-    return lines, num_torn
+        elif text.strip():
+            raise broken_line(file, number, text)
+    tail = parse_line(last)
+    return lines + ([] if tail is None else [tail]), int(tail is None and bool(last.strip()))
 
 
 def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tuple[Line, ...], int]:
-    """Step lines, evaluation lines, and the number of lines without a step."""
+    """Step lines, evaluation lines, and the number of lines without a step; notes are neither."""
     steps: list[Line] = []
     evaluations: list[Line] = []
     num_bad = 0
     for line in lines:
+        if "note" in line:
+            continue
         numbers = dict(_numbers(line))
         if not np.isfinite(numbers.get("step", np.nan)):
             num_bad += 1

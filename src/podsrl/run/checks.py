@@ -1,11 +1,22 @@
-"""Whether a config fits the processes and the model that it meets."""
+"""Whether a config fits the processes, the model and the checkpoint that it meets."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.run.checkpoint import Checkpoint
+from podsrl.run.data_digest import Side, data_change
+from podsrl.scale.processes import Processes
+from podsrl.types import Selection
+
+CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
+"""Config sections that a resume may change: they do not touch the numbers of a step."""
 
 
 def check_processes(config: RunConfig, num_processes: int) -> None:
@@ -43,3 +54,49 @@ def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
         f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed the model's "
         f"window of {window}: lower {cure or 'both'}"
     )
+
+
+def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    """The config is the one that the checkpoint was made with, but for `CHANGEABLE`.
+
+    Returns:
+        A warning, where the checkpoint is older than some options: they have their defaults then.
+    """
+    stored, now = checkpoint.state["config"], config.model_dump(mode="json")
+    filled = build(RunConfig, stored, f"{checkpoint.path}/state.json").model_dump(mode="json")
+    differences = [line for line in changed_keys(filled, now) if not line.startswith(CHANGEABLE)]
+    if differences:
+        raise UsageError(
+            f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
+            "undo the change, or start a new run in another folder"
+        )
+    added = changed_keys(stored, filled)
+    return [f"{checkpoint.path.name} is older than these options: {', '.join(added)}"] if added else []
+
+
+def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
+    """The data is what the checkpoint was trained on; a checkpoint that does not say what that was passes.
+
+    Returns:
+        What changed, where that is allowed.
+    """
+    change = data_change(checkpoint.state.get("data", data), data)
+    if change is None or is_allowed:
+        return change
+    run = checkpoint.path.parent.parent
+    raise UsageError(
+        f"{checkpoint.path}: the data changed since then: {change}. Held-out questions may have been trained on. "
+        f"Restore the data, start a new run, or go on knowingly: --resume {run} --allow-data-change"
+    )
+
+
+def check_same_choice(selections: Sequence[Selection], rule: str, processes: Processes) -> None:
+    """All processes keep the same rollouts, for each trains its share of them. All call it."""
+    if processes.is_alone:
+        return
+    kept = json.dumps([selection.kept for selection in selections]).encode()
+    if len(set(processes.gather(hashlib.blake2b(kept, digest_size=8).hexdigest()))) > 1:
+        raise UsageError(
+            f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
+            "from its argument `generator`, which is the same in all, and from no generator of its own"
+        )

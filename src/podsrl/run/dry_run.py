@@ -6,7 +6,6 @@ its files, never weights or data: a question's tokens are those of the limit.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from podsrl.errors import UsageError
 from podsrl.run.checks import check_dtype
 from podsrl.run.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
 from podsrl.run.no_effect import without_effect
+from podsrl.run.plan.memory import total_bytes
 from podsrl.run.shapes import ModelShape, read_shape
 
 
@@ -138,10 +138,9 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
     from podsrl.policy.source import find_device
 
     place = choose_device(model) if num_processes == 1 else find_device(model.device)
-    if place.type == "cuda":
-        found = torch.cuda.get_device_properties(place.index or 0)
-        return found.name, int(found.total_memory), True
-    return "this machine's CPU", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), False
+    has_gpu = place.type == "cuda"
+    name = torch.cuda.get_device_name(place) if has_gpu else "this machine's CPU"
+    return name, total_bytes(place), has_gpu
 
 
 def _options(config: RunConfig, no_effect: Mapping[str, str]) -> Iterator[Option]:

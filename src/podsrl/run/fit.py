@@ -63,6 +63,13 @@ def fit_prompts(tasks: TaskSet, tokenizer: Any, max_prompt_tokens: int, *, is_tr
     )
 
 
+def looked_at(tasks: Sequence[Task]) -> Sequence[Task]:
+    """All of a set; of one that is made on demand and larger than `MAX_CHECKED_PROMPTS`, an even sample."""
+    if len(tasks) <= MAX_CHECKED_PROMPTS or isinstance(tasks, (tuple, list)):
+        return tasks
+    return tasks[:: -(-len(tasks) // MAX_CHECKED_PROMPTS)]
+
+
 class _Side(NamedTuple):
     tasks: Sequence[Task]
     longest: int
@@ -70,8 +77,9 @@ class _Side(NamedTuple):
 
 
 def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
-    if len(tasks) > MAX_CHECKED_PROMPTS and not isinstance(tasks, (tuple, list)):
-        return _Side(tasks, _longest_of_sample(tokenizer, tasks, limit), ())
+    sample = looked_at(tasks)
+    if len(sample) < len(tasks):
+        return _Side(tasks, _longest_of_sample(tokenizer, sample, limit), ())
     lengths = _lengths(tokenizer, tasks)
     fits = [length <= limit for length in lengths]
     if all(fits):
@@ -94,8 +102,7 @@ def _lengths(tokenizer: Any, tasks: Sequence[Task]) -> list[int]:
     return lengths
 
 
-def _longest_of_sample(tokenizer: Any, tasks: Sequence[Task], limit: int) -> int:
-    sample = tasks[:: -(-len(tasks) // MAX_CHECKED_PROMPTS)]
+def _longest_of_sample(tokenizer: Any, sample: Sequence[Task], limit: int) -> int:
     lengths = _lengths(tokenizer, sample)
     if max(lengths) > limit:
         raise UsageError(

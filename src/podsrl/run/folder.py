@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError
+from podsrl.run.logs import broken_line, find_loss, parse_line, whole_lines
 
 
 class RunFolder:
@@ -91,6 +92,15 @@ class RunFolder:
             if path.exists() and path.stat().st_size > sizes.get(log, 0):
                 os.truncate(path, sizes.get(log, 0))
 
+    def lost_logs(self, sizes: Mapping[str, int], step: int) -> dict[str, str]:
+        """Logs that do not hold what the checkpoint of a step remembers, with the reason."""
+        found = {log: find_loss(self.path / log, sizes.get(log, 0), step) for log in self.LOGS}
+        return {log: reason for log, reason in found.items() if reason is not None}
+
+    def keep_whole_lines(self, log: str, size: int, step: int) -> None:
+        """Leave of a lost log its whole lines up to a checkpoint's size and step."""
+        write_atomically(self.path / log, whole_lines(self.path / log, size, step))
+
 
 class LogTail:
     """Reads a growing log a piece at a time: each call gives the whole lines that are new."""
@@ -99,20 +109,35 @@ class LogTail:
         self._path, self._offset = path, 0
 
     def new_lines(self) -> list[dict[str, Any]]:
-        """Lines written since the last call; a log that was cut back (by a resume) is read anew from there."""
+        """Lines written since the last call; a log that was cut back (by a resume) is read anew from there.
+
+        Raises:
+            UsageError: a line is no JSON object; the message names file and line.
+        """
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
-            self._offset = min(self._offset, file.seek(0, os.SEEK_END))
-            file.seek(self._offset)
+            start = max(0, min(self._offset, file.seek(0, os.SEEK_END)) - 1)
+            file.seek(start)
             text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        if start or self._offset:  # begin behind a newline: where the log was cut and grew again, this is another line
+            behind = text.find(b"\n") + 1
+            start, text = start + behind, text[behind:]
+        lines = text.split(b"\n")[:-1]  # behind the last newline is what is still being written
+        self._offset = start + sum(map(len, lines)) + len(lines)
+        return [self._object(line, start, i) for i, line in enumerate(lines)]
+
+    def _object(self, line: bytes, start: int, i: int) -> dict[str, Any]:
+        """Line `i` of those from byte `start` on."""
+        value = parse_line(line)
+        if value is None:
+            with self._path.open("rb") as file:
+                raise broken_line(self._path, file.read(start).count(b"\n") + i + 1, line)
+        return value
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log; none where it does not exist."""
+    """All whole lines of a log; none where it does not exist. UsageError: a line is no JSON object."""
     return LogTail(path).new_lines()
 
 

@@ -104,8 +104,7 @@ def train(
             return "interrupted"
         record = training_step(trainer, folder)
         on_record(record)
-        num_groups = trainer.config.rollouts.num_prompts * trainer.config.select.num_chunks
-        num_empty = num_empty + 1 if record["groups/invalid"] == num_groups else 0
+        num_empty = num_empty + 1 if record["reward/kept"] is None else 0  # nothing was kept, of however many groups
         _evaluate_if_due(trainer, folder, schedule, on_record)
         options = trainer.config.checkpoint
         by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds

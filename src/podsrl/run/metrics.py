@@ -75,8 +75,8 @@ def step_metrics(
         "step": progress.step,
         "version": progress.version,
         **_token_counts(groups[::num_chunks], length_all, length_kept, stats, load),
-        "reward/all": _mean(np.concatenate(reward_all)),
-        "reward/kept": _mean(np.concatenate(reward_kept)),
+        "reward/all": _mean(np.concatenate([np.empty(0), *reward_all])),  # there may be no group at all
+        "reward/kept": _mean(np.concatenate([np.empty(0), *reward_kept])),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in reward_kept])),
         "accuracy/all": _mean(np.array([r.is_correct for g in groups for r in g.rollouts], dtype=np.float64)),

@@ -22,6 +22,7 @@ from podsrl.run.fit import fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.score import EXTRACTORS, Scorer
 from podsrl.select import SelectionRule, resolve_rule
+from podsrl.select.groups import call_rule
 from podsrl.tasks import TaskSet, load_tasks
 from podsrl.update import resolve_loss
 
@@ -145,13 +146,8 @@ def _try_rule(rule: SelectionRule, config: RunConfig) -> None:
     """One call on made-up rewards, so that a rule which refuses n -> m does so now and not after the first rollouts."""
     chunks = config.select.num_chunks
     n, m = config.rollouts.num_rollouts // chunks, config.select.num_kept // chunks  # as `Trainer.choose` calls it
-    kept = rule(torch.linspace(0, 1, n).reshape(1, n), m, generator=torch.Generator().manual_seed(0))
-    shape = tuple(getattr(kept, "shape", ()))
-    if shape != (1, m):
-        raise UsageError(
-            f"select.rule = {config.select.rule!r} gave indices of shape {shape} for rewards of shape (1, {n}) and "
-            f"num_kept = {m}; wanted (1, {m})"
-        )
+    rewards = torch.linspace(0, 1, n, dtype=torch.float64).reshape(1, n)
+    call_rule(rule, rewards, m, generator=torch.Generator().manual_seed(0))
 
 
 def _resolve_loss(config: RunConfig) -> tuple[str, Mapping[str, Any]]:

@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
+from podsrl.run.checks import CHANGEABLE, check_data
+from podsrl.run.data_digest import describe_data
 from podsrl.run.folder import RunFolder, write_atomically
 from podsrl.run.loop import Outcome, Schedule, train
-from podsrl.run.trainer import CHANGEABLE, Trainer
+from podsrl.run.prepare import Parts, prepare
+from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
 Json = dict[str, Any]
@@ -44,15 +47,27 @@ def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], s
             return _run(trainer, folder, Schedule(), on_record, say)
 
 
-def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], None], say: Say) -> Outcome:
+def resume(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    on_record: Callable[[Json], None],
+    say: Say,
+    allow_data_change: bool = False,
+    allow_lost_lines: bool = False,
+) -> Outcome:
     """Go on with the run in `path`, from its newest sound checkpoint, to the same numbers.
 
     Args:
         path: a run's folder.
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, nothing else.
+        on_record: as in `train`.
+        say: prints a line.
+        allow_data_change: go on with other data than the checkpoint's; the log says so.
+        allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
 
     Raises:
-        UsageError: no run is there, or an override would change the numbers.
+        UsageError: no run is there; an override would change the numbers; or something changed that is not allowed.
         CheckpointError: there are checkpoints, and all are damaged.
     """
     config = read_resumed_config(path, overrides)
@@ -63,12 +78,16 @@ def resume(path: Path, overrides: Sequence[str], *, on_record: Callable[[Json], 
             checkpoint = _newest_checkpoint(RunFolder(path).checkpoints, processes)
             for line in checkpoint.damaged if checkpoint else ():
                 say(f"warning: {line}; going on from the checkpoint before it")
-            trainer, schedule = Trainer(config, processes=processes), Schedule()
+            lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
+            parts, change = _prepare(config, processes, checkpoint, allow_data_change, say)
+            trainer, schedule = Trainer(config, processes=processes, parts=parts), Schedule()
             if checkpoint is not None:
-                trainer.load(checkpoint)
+                trainer.load(checkpoint, allow_data_change=allow_data_change)
                 schedule = Schedule(**checkpoint.state["schedule"])
             if folder is not None:
-                _rewind(folder, config, checkpoint)
+                _rewind(folder, config, checkpoint, lost)
+            for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
+                _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
             return _run(trainer, folder, schedule, on_record, say)
 
@@ -83,9 +102,53 @@ def _newest_checkpoint(checkpoints: Path, processes: Processes) -> Checkpoint | 
     return None if name is None else open_checkpoint(checkpoints / name)
 
 
-def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None) -> None:
+def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allowed: bool, say: Say) -> dict[str, str]:
+    """Logs that have to be repaired, with what is wrong with each."""
+    if folder is None or checkpoint is None:
+        return {}
+    lost = folder.lost_logs(checkpoint.state["log_bytes"], checkpoint.state["step"])
+    if lost and not is_allowed:
+        raise UsageError(
+            f"{checkpoint.path} remembers more than the logs hold: {'; '.join(lost.values())}. Restore them, or go on "
+            f"without the lost lines: --resume {folder.path} --allow-lost-lines"
+        )
+    if is_allowed and not lost:
+        say("--allow-lost-lines has no effect: no line is lost")
+    return lost
+
+
+def _prepare(
+    config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool, say: Say
+) -> tuple[Parts, list[str]]:
+    """The parts, and what changed in their data; a change that is not allowed ends here, before weights load."""
+    with ExitStack() as on_error:
+        parts = on_error.enter_context(closing(prepare(processes.place(config))))
+        change = None
+        if checkpoint is not None:
+            change = check_data(checkpoint, describe_data(parts.tasks), is_allowed=is_allowed)
+            if "data" not in checkpoint.state:
+                say(f"warning: {checkpoint.path.name} does not say what its data was, so a change is not noticed")
+            elif is_allowed and change is None:
+                say("--allow-data-change has no effect: the data is the same")
+        on_error.pop_all()
+    return parts, [] if change is None else [f"the data changed: {change}"]
+
+
+def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> None:
+    """Say what a resume went on with knowingly, and write it to the log."""
+    say(f"warning: {text}")
+    if folder is not None:
+        progress = trainer.progress
+        seconds = {"seconds/train_elapsed": progress.train_seconds}
+        folder.append("metrics.jsonl", {"step": progress.step, **seconds, "note": text})
+
+
+def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, lost: Iterable[str]) -> None:
     folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
-    folder.rewind_logs(checkpoint.state["log_bytes"] if checkpoint else {})
+    state: Mapping[str, Any] = checkpoint.state if checkpoint else {"log_bytes": {}, "step": 0}
+    folder.rewind_logs(state["log_bytes"])
+    for log in lost:
+        folder.keep_whole_lines(log, state["log_bytes"][log], state["step"])
     write_atomically(folder.config, dump(config))
 
 

@@ -17,22 +17,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
 from podsrl.generate import Generator, Sampling
+from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_processes, check_window
+from podsrl.run.checks import check_config, check_data, check_processes, check_same_choice, check_window
+from podsrl.run.data_digest import Side, describe_data
 from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
-from podsrl.run.prepare import prepare
+from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.streams import derive, selection_generator
 from podsrl.run.threads import configure_threads
@@ -56,9 +57,6 @@ from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
 from podsrl.update import Batch, UpdateStats, batch_advantages, make_batch
 
-CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
-"""Config sections that a resume may change: they do not touch the numbers of a step."""
-
 
 class Trainer:
     """Loads everything a config names, checking what can be checked before the weights are read.
@@ -67,6 +65,7 @@ class Trainer:
         config: what to train and how.
         model, tokenizer: already loaded ones instead of `config.model`.
         processes: that share the run; by default those that the environment names (torchrun, `pods launch`).
+        parts: what `prepare(config, tokenizer)` gave; by default it is called.
 
     Raises:
         UsageError: anything in the config that does not fit together, or does not fit the data or the model.
@@ -81,13 +80,19 @@ class Trainer:
     """
 
     def __init__(
-        self, config: RunConfig, *, model: Any = None, tokenizer: Any = None, processes: Processes | None = None
+        self,
+        config: RunConfig,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        processes: Processes | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.config = config
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
         self.progress = Progress()
-        self.parts = prepare(self.processes.place(config), tokenizer)
+        self.parts = parts or prepare(self.processes.place(config), tokenizer)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
@@ -145,7 +150,9 @@ class Trainer:
         """Which rollouts of each group are trained on."""
         generator = selection_generator(self.config.seed, self.progress.step)
         num_kept = self.config.select.num_kept // self.config.select.num_chunks
-        return select_groups(groups, self.parts.rule, num_kept, generator=generator)
+        selections = select_groups(groups, self.parts.rule, num_kept, generator=generator)
+        check_same_choice(selections, self.config.select.rule, self.processes)
+        return selections
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
@@ -230,29 +237,31 @@ class Trainer:
                 "optimizer": numbers,
                 "matmul": self._matmul and self._matmul.to_json(),
                 "config": self.config.model_dump(mode="json"),
+                "data": self.data,
                 **extra,
             },
             keep=self.config.checkpoint.keep,
         )
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    @cached_property
+    def data(self) -> dict[str, Side]:
+        """Which data the run has, as a checkpoint holds it."""
+        return describe_data(self.tasks)
+
+    def load(self, checkpoint: Checkpoint, *, allow_data_change: bool = False) -> None:
         """Go on from a checkpoint: weights, moments, counters, and the choice of `model.matmul`.
 
         Raises:
-            UsageError: it was made with another config.
+            UsageError: it was made with another config, or, unless that is allowed, from other data.
         """
-        differences = changed_keys(checkpoint.state["config"], self.config.model_dump(mode="json"))
-        differences = [line for line in differences if not line.startswith(CHANGEABLE)]
-        if differences:
-            raise UsageError(
-                f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
-                "undo the change, or start a new run in another folder"
-            )
+        new_options = check_config(checkpoint, self.config)
+        check_data(checkpoint, self.data, is_allowed=allow_data_change)
         self.policy.load(checkpoint.model, write_shard)
         moments = checkpoint.optimizer(shard_moment(self.model))
         self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
         self._matmul, self.warnings = restore_matmul(self._matmul, checkpoint.state.get("matmul"))
+        self.warnings += new_options
         self.sync()
 
     def close(self) -> None:
@@ -287,7 +296,7 @@ class Trainer:
         return stop_token_ids(self.model, self.tokenizer)
 
     def _group_ids(self, tasks: Sequence[Task]) -> list[str]:
-        return [f"s{self.progress.step}/{place}/{task.id}" for place, task in enumerate(tasks)]
+        return [request_id(self.progress.step, place, task.id) for place, task in enumerate(tasks)]
 
     def _own_groups(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from operator import attrgetter
+from typing import cast
 
 import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.user_function import import_function
 from podsrl.score.base import Reward
 
 IN_WORKERS = frozenset({"math_correct", "boxed_correct"})
@@ -32,16 +32,10 @@ def find_reward(name: str, *, option: str) -> Reward:
     """
     if name in podsrl.score.REWARDS:
         return podsrl.score.REWARDS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         hint = nearest(name, podsrl.score.REWARDS)
         raise UsageError(f"{option}: unknown reward '{name}'.{hint} Your own: 'module:function'")
-    try:
-        function: Reward = attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # whatever the user's module raises while it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{option}: '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
-    return function
+    return cast(Reward, import_function(name, where=f"{option}: '{name}'"))
 
 
 def is_quick(name: str) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
+from podsrl.lib.user_function import FAILURES, reason_of
 from podsrl.select.base import SelectionRule
 from podsrl.types import DropReason, Group, Selection
 
@@ -33,8 +34,7 @@ def select_groups(
         One selection for each group, in the same order; kept and dropped partition its rollouts.
 
     Raises:
-        UsageError: `num_kept` < 1; a rollout that counts as valid has no finite reward; or the rule's answer is not
-            `num_kept` distinct indices a group.
+        UsageError: `num_kept` < 1; a rollout that counts as valid has no finite reward; or see `call_rule`.
 
     Example:
         >>> from podsrl.select import max_variance
@@ -45,10 +45,9 @@ def select_groups(
         raise UsageError(f"num_kept = {num_kept}; wanted at least 1: keep at least one rollout of a group")
     valid_P_G = [_valid_rollouts(group) for group in groups]
     kept_P_K = [valid if len(valid) >= 2 else [] for valid in valid_P_G]
-    for size, members in _groups_by_size(valid_P_G, num_kept).items():
+    for members in _groups_by_size(valid_P_G, num_kept):
         rewards = [[groups[p].rollouts[i].reward for i in valid_P_G[p]] for p in members]
-        answer = rule(torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
-        chosen = _checked_answer(answer, rule, len(members), size, num_kept)
+        chosen = call_rule(rule, torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
         for p, row in zip(members, chosen.tolist(), strict=True):
             kept_P_K[p] = [valid_P_G[p][i] for i in row]
     return [_selection(*of_group) for of_group in zip(groups, valid_P_G, kept_P_K, strict=True)]
@@ -65,18 +64,39 @@ def _valid_rollouts(group: Group) -> list[int]:
     return valid
 
 
-def _groups_by_size(valid_P_G: list[list[int]], num_kept: int) -> dict[int, list[int]]:
+def _groups_by_size(valid_P_G: list[list[int]], num_kept: int) -> list[list[int]]:
     """The groups that leave the rule a choice, by their number of valid rollouts, ascending: draws have one order."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for p, valid in enumerate(valid_P_G):
         if len(valid) > num_kept:
             by_size[len(valid)].append(p)
-    return dict(sorted(by_size.items()))
+    return [by_size[size] for size in sorted(by_size)]
 
 
-def _checked_answer(answer: object, rule: SelectionRule, num_groups: int, size: int, num_kept: int) -> Tensor:
-    """Trust no rule: a duplicate or a wild index would train on the wrong rollouts without a word."""
+def call_rule(rule: SelectionRule, rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Call a rule that may be a user's own, and check its answer.
+
+    Args:
+        rule, rewards, num_kept, generator: as in `SelectionRule`; `rewards` is `[P, n]`.
+
+    Returns:
+        `[P, m]`, ascending within a group.
+
+    Raises:
+        UsageError: the rule raised, or its answer is not `num_kept` distinct indices of each group.
+    """
     name = getattr(rule, "__name__", type(rule).__name__)
+    try:
+        answer = rule(rewards, num_kept, generator=generator)
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise UsageError(f"the selection rule {name!r} raised {reason_of(error)}") from error
+    return _checked_answer(answer, name, len(rewards), rewards.shape[1], num_kept)
+
+
+def _checked_answer(answer: object, name: str, num_groups: int, size: int, num_kept: int) -> Tensor:
+    """Trust no rule: a duplicate or a wild index would train on the wrong rollouts without a word."""
     wanted = f"wanted [{num_groups}, {num_kept}] int64, distinct indices 0 .. {size - 1} in each row"
     try:
         indices = torch.as_tensor(answer)

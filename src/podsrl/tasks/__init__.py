@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any
 
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.user_function import import_function
 from podsrl.tasks.arithmetic import load_arithmetic
 from podsrl.tasks.base import TaskSet, task_indices
 from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
@@ -117,16 +116,6 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _import_loader(name: str) -> Loader:
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise UsageError(f"task.name = '{name}' is unknown.{nearest(name, TASKS)} Your own loader: 'module:function'")
-    try:
-        loader = attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # whatever the user's module raises while it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"task.name = '{name}' cannot be imported: {reason}; wanted 'module:function'") from error
-    if not callable(loader):
-        raise UsageError(
-            f"task.name = '{name}' has the type {type(loader).__name__}; wanted a function that returns a TaskSet"
-        )
-    return loader  # type: ignore[no-any-return]  # that it returns a TaskSet is checked after the call
+    return import_function(name, where=f"task.name = '{name}'", wanted="a function that returns a TaskSet")

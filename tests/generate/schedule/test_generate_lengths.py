@@ -10,10 +10,10 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import KnownLengths, LeastSquares, LengthRegression, TaskMean, task_of
+from podsrl.generate.schedule.lengths import KnownLengths, LeastSquares, LengthRegression, TaskMean, request_id, task_of
 
 
-def job_of(request_id: str = "s1/q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:
+def job_of(request_id: str = "s1/0/q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:
     return Job(request_id, index, prompt_length=prompt_length, max_new_tokens=256, order=index, num_tokens=length)
 
 
@@ -22,18 +22,24 @@ def end(predictor: TaskMean | LengthRegression, job: Job, length: int) -> None:
     predictor.finish(job)
 
 
-def test_the_task_of_a_request_is_what_follows_the_step() -> None:
-    assert task_of("s12/train/7") == "train/7"
-    assert task_of("plain") == "plain"
+@pytest.mark.parametrize("task_id", ["7+5", "gsm8k/train/7", "s1/2", "s1/2/3", "s1", "/", "12/7"])
+def test_the_task_of_a_request_is_what_follows_step_and_place(task_id: str) -> None:
+    assert request_id(12, 3, task_id) == f"s12/3/{task_id}"
+    assert task_of(request_id(12, 3, task_id)) == task_of(request_id(7, 40, task_id)) == task_id
+
+
+@pytest.mark.parametrize("name", ["plain", "eval/3/7+5", "gsm8k/train/7", "steps1/2/x", "s1/x/2"])
+def test_a_request_named_in_another_way_is_its_own_task(name: str) -> None:
+    assert task_of(name) == name
 
 
 def test_a_task_mean_is_the_geometric_mean_of_the_first_rollouts() -> None:
     mean = TaskMean()
     for length in (2, 8):
-        end(mean, job_of("s1/q"), length)
-    end(mean, job_of("s1/other"), 32)
-    assert mean.of("s9/q") == pytest.approx(4.0)
-    assert mean.of("s9/unseen") == pytest.approx(8.0)
+        end(mean, job_of("s1/0/q"), length)
+    end(mean, job_of("s1/1/other"), 32)
+    assert mean.of("s9/1/q") == pytest.approx(4.0)
+    assert mean.of("s9/0/unseen") == pytest.approx(8.0)
 
 
 def test_a_task_mean_forgets_exponentially() -> None:
@@ -73,7 +79,7 @@ def test_features_seen_after_the_first_tokens_tell_long_from_short() -> None:
     regression = LengthRegression(probe_at=2)
     errors = []
     for number in range(60):
-        job, is_long = job_of(f"s0/{number}"), bool(draw.integers(2))
+        job, is_long = job_of(f"s0/0/{number}"), bool(draw.integers(2))
         regression.submit([job])
         features = np.array([[3.0 if is_long else -3.0, *draw.normal(size=5)]], dtype=np.float32)
         regression.observe([job], features)
@@ -87,11 +93,11 @@ def test_features_seen_after_the_first_tokens_tell_long_from_short() -> None:
 def test_a_prediction_at_submission_uses_the_tasks_own_mean() -> None:
     regression = LengthRegression()
     for step in range(30):
-        for task, length in (("short", 5), ("long", 80)):
-            job = job_of(f"s{step}/{task}")
+        for place, (task, length) in enumerate((("short", 5), ("long", 80))):
+            job = job_of(f"s{step}/{place}/{task}")
             regression.submit([job])
             end(regression, job, length)
-    jobs = [job_of("s99/short"), job_of("s99/long")]
+    jobs = [job_of("s99/1/short"), job_of("s99/0/long")]
     regression.submit(jobs)
     assert jobs[0].predicted == pytest.approx(5, rel=0.3)
     assert jobs[1].predicted == pytest.approx(80, rel=0.3)

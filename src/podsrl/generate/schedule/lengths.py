@@ -11,6 +11,7 @@ drift as the policy learns: the task's mean forgets, and the regression has it a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Protocol
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
 
+_STEP_AND_PLACE = re.compile(r"\As\d+/\d+/")
 _MAX_WIDTH = 128
 """Hidden states wider than this are projected."""
 Features = npt.NDArray[np.float32]
@@ -49,14 +51,24 @@ class Predictor(Protocol):
         ...
 
 
-def task_of(request_id: str) -> str:
-    """Name the task of a request: request ids are the task's id, or step and task's id ("s12/7+5").
+def request_id(step: int, place: int, task_id: str) -> str:
+    """Name the request for the task at a place of a step; `task_of` reads it.
 
     Example:
-        >>> task_of("s12/7+5"), task_of("7+5")
-        ('7+5', '7+5')
+        >>> request_id(12, 3, "gsm8k/train/7")
+        's12/3/gsm8k/train/7'
     """
-    return request_id.partition("/")[2] or request_id
+    return f"s{step}/{place}/{task_id}"
+
+
+def task_of(request_id: str) -> str:
+    """Name the task of a request: what follows step and place, or all of an id that has another form.
+
+    Example:
+        >>> task_of("s12/3/gsm8k/train/7"), task_of("7+5")
+        ('gsm8k/train/7', '7+5')
+    """
+    return _STEP_AND_PLACE.sub("", request_id)
 
 
 class TaskMean:

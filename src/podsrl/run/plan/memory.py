@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def start_peak(device: torch.device) -> None:
@@ -31,25 +32,41 @@ def peak_bytes(device: torch.device) -> int | None:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
 
 
-def total_bytes(device: torch.device) -> int | None:
-    """Memory of the device; on a CPU the machine's, or what the container may use where that is less."""
+def total_bytes(device: torch.device) -> int:
+    """Memory of the device; on a CPU the machine's, or what the container or job may use where that is less."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    limits = [*_machine_bytes(), *(limit for path in _CGROUP_LIMITS if (limit := _read_number(path)) is not None)]
-    return min(limits, default=None)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *cgroup_limits(Path("/"))])
 
 
-def _machine_bytes() -> list[int]:
+def cgroup_limits(root: Path) -> list[int]:
+    """The memory limits of this process's Linux control groups (version 1 or 2), from the innermost outwards, in bytes.
+
+    Args:
+        root: of the file system.
+    """
+    texts = [_text(file / name) for file, name in _cgroups(root)]
+    return [int(text) for text in texts if text.isdigit()]  # "max" where there is none
+
+
+def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders of the groups that this process is in, up to the mount's own, and the file that holds a limit.
+
+    A container may see its own group as the mount's root while the path names it from outside.
+    """
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount, name = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
+        inner = PurePosixPath(path.lstrip("/"))
+        for group in (inner, *inner.parents):
+            yield root / "sys/fs/cgroup" / mount / group, name
+
+
+def _text(path: Path) -> str:
     try:
-        first = Path("/proc/meminfo").read_text().splitlines()[0]
+        return path.read_text().strip()
     except OSError:
-        return []
-    return [1024 * int(first.split()[1])]
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None  # "max" where there is no limit
+        return ""

@@ -1,0 +1,63 @@
+"""A user's own functions, named "module:function", and what to say when they fail."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from podsrl.errors import UsageError, nearest
+
+FAILURES = (Exception, SystemExit)
+"""What a user's code may raise; one that calls sys.exit must not end the run as if all were well."""
+
+
+def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
+    """Import a function.
+
+    Args:
+        name: "module:function", or "module:object.function"; Python must find the module.
+        where: how a message begins: the option and its value.
+        wanted: what the function should be, for messages.
+
+    Raises:
+        UsageError: the module cannot be imported, whatever it raises; or it has no such function.
+
+    Example:
+        >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
+        3.0
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except FAILURES as error:
+        raise UsageError(
+            f"{where} cannot be imported: {reason_of(error)}; wanted 'module:function' of a module that Python finds "
+            "(beside you, on PYTHONPATH, or installed)"
+        ) from error
+    try:
+        function = attrgetter(attribute)(module)
+    except AttributeError as error:
+        public = [known for known in dir(module) if not known.startswith("_")]
+        hint = nearest(attribute, public) if public else ""
+        raise UsageError(f"{where} cannot be imported: no {attribute!r} in {module_name!r}.{hint}") from error
+    if not callable(function):
+        raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
+    return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception in one line: its type, its text, and the line of the file that raised it.
+
+    Example:
+        >>> reason_of(ValueError("too\\nlarge"))
+        'ValueError: too large'
+    """
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].filename.startswith("<frozen") or isinstance(error, SyntaxError):
+        return text  # Python itself raised it, or the text says where
+    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

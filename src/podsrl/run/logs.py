@@ -1,0 +1,72 @@
+"""The lines of a run's logs: which are whole, and whether a log still holds what a checkpoint remembers of it.
+
+A log is lost from where it ends too early, where a line is no JSON object, or where a line is of a later step than the
+checkpoint's: then other bytes than the remembered ones stand there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from podsrl.errors import UsageError
+
+Json = dict[str, Any]
+_SHOWN = 40
+"""Characters of a broken line that a message shows."""
+
+
+def parse_line(line: bytes) -> Json | None:
+    """A line's object; None where it holds none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def broken_line(path: Path, number: int, line: bytes) -> UsageError:
+    """The error for a line that a reader cannot read; `number` counts from 1."""
+    start = line[:_SHOWN].decode(errors="replace")
+    return UsageError(
+        f"{path}, line {number}: wanted a JSON object, got '{start}{'…' if len(line) > _SHOWN else ''}'; the log is "
+        "damaged: remove that line, or restore the file"
+    )
+
+
+def find_loss(path: Path, size: int, step: int) -> str | None:
+    """Say why a log does not hold what a checkpoint remembers; None where it does.
+
+    Args:
+        path: of the log; it may be gone.
+        size: bytes that it had when the checkpoint was made.
+        step: the checkpoint's.
+    """
+    held = path.stat().st_size if path.exists() else 0
+    if held < size:
+        return f"{path} has {held:,} bytes, and had {size:,}"
+    for number, line in enumerate(_lines(path, size), start=1):
+        if not _is_whole(line, step):
+            return f"line {number} of {path} is broken, or of a step after {step}"
+    return None
+
+
+def whole_lines(path: Path, size: int, step: int) -> str:
+    """What is still to be used of a log: the whole lines up to a checkpoint's size and step."""
+    return b"".join(line for line in _lines(path, size) if _is_whole(line, step)).decode()
+
+
+def _lines(path: Path, size: int) -> Iterator[bytes]:
+    """Lines of the first `size` bytes, each with its newline; the last may lack it."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while line := file.readline(size - file.tell()):
+            yield line
+
+
+def _is_whole(line: bytes, step: int) -> bool:
+    value = parse_line(line) if line.endswith(b"\n") else None
+    return value is not None and isinstance(value.get("step"), int) and value["step"] <= step

@@ -1,0 +1,56 @@
+"""`--allow-data-change` and `--allow-lost-lines` reach the resume, alone and through `pods launch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from podsrl.cli.main import app
+from podsrl.config.load import dump, load_config
+from podsrl.errors import UsageError
+
+FLAGS = ["--allow-data-change", "--allow-lost-lines"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    (tmp_path / "config.toml").write_text(dump(load_config("pods", ["stop.steps=1"])))
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS[1:], FLAGS])
+def test_a_resume_is_told_what_it_may_go_on_with(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: dict[str, Any] = {}
+    monkeypatch.setattr("podsrl.run.session.resume", lambda path, overrides, **options: heard.update(options))
+    result = CliRunner().invoke(app, ["train", "--resume", run, "--plain", *given])
+    assert result.exception is None, result.output
+    allowed = {name: value for name, value in heard.items() if name.startswith("allow_")}
+    assert allowed == {"allow_data_change": FLAGS[0] in given, "allow_lost_lines": FLAGS[1] in given}
+
+
+@pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS])
+def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def launch(command: list[str], num_processes: int, logs: Path) -> Any:
+        commands.append(command)
+        return SimpleNamespace(log=None, code=0)
+
+    monkeypatch.setattr("podsrl.scale.launch.launch", launch)
+    monkeypatch.setattr("podsrl.cli.launch._check", lambda *_: None)
+    result = CliRunner().invoke(app, ["launch", "--processes", "2", "--resume", run, "--plain", *given])
+    assert result.exception is None, result.output
+    [command] = commands
+    assert command[3:] == ["train", "--resume", run, *given, "--plain"]
+
+
+@pytest.mark.parametrize("verb", [["train"], ["launch", "--processes", "2"]])
+@pytest.mark.parametrize("given", [FLAGS[:1], FLAGS])
+def test_a_new_run_has_nothing_to_go_on_from(verb: list[str], given: list[str]) -> None:
+    result = CliRunner().invoke(app, [*verb, "pods", *given])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(f"{' and '.join(given)}: only a resumed run")

@@ -1,0 +1,84 @@
+"""A user's module may do anything on import, and its function anything when called: one line says what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run.prepare import prepare
+from podsrl.score.find import find_reward
+from podsrl.select import resolve_rule
+from podsrl.select.groups import call_rule
+from podsrl.tasks import load_tasks
+
+FIND: dict[str, Callable[[str], object]] = {
+    "select.rule = ": resolve_rule,
+    "task.name = ": load_tasks,
+    "task.rewards: ": lambda name: find_reward(name, option="task.rewards"),
+}
+BROKEN = {
+    "raises": ("\n1 / 0\n", r"ZeroDivisionError: division by zero \(raises.py, line 2\)"),
+    "exits": ("import sys\nsys.exit(0)\n", r"SystemExit: 0 \(exits.py, line 2\)"),
+    "unfinished": ("def f(:\n", r"SyntaxError: .*\(unfinished.py, line 1\)"),
+    "asserts": ("raise AssertionError('two\\nlines')", r"AssertionError: two lines \(asserts.py, line 1\)"),
+    "wants": ("import no_such_module_q\n", r"ModuleNotFoundError: No module named 'no_such_module_q'"),
+}
+
+
+@pytest.mark.parametrize("option", FIND)
+@pytest.mark.parametrize("module", BROKEN)
+def test_a_module_that_breaks_while_it_is_imported_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, module: str
+) -> None:
+    text, reason = BROKEN[module]
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=f"^{option}'{module}:f' cannot be imported: {reason}") as caught:
+        FIND[option](f"{module}:f")
+    assert "\n" not in str(caught.value)
+
+
+def raises(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    raise KeyError("no such column")
+
+
+def exits(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    raise SystemExit(0)
+
+
+def takes_too_little(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards
+
+
+CALLS = [
+    ("raises", r"raised KeyError: 'no such column' \(test_user_function.py, line \d+\)"),
+    ("exits", r"raised SystemExit: 0 \(test_user_function.py, line \d+\)"),
+    ("takes_too_little", r"raised TypeError: takes_too_little\(\) got an unexpected keyword argument 'generator'"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), CALLS)
+def test_a_rule_that_breaks_when_it_is_called_is_told_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^the selection rule '{name}' {message}"):
+        call_rule(globals()[name], torch.zeros(1, 4, dtype=torch.float64), 2)
+
+
+def refuses_chunks(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    if rewards.shape[1] == 8:
+        raise ArithmeticError("eight are too few")
+    return torch.arange(num_kept).expand(len(rewards), num_kept)
+
+
+@pytest.mark.parametrize(("num_chunks", "is_refused"), [(1, False), (2, True)])
+def test_a_rule_is_tried_as_it_will_be_called_chunks_or_not_before_the_tokenizer_loads(
+    num_chunks: int, is_refused: bool
+) -> None:
+    sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", f"select.num_chunks={num_chunks}")
+    config = load_config("pods", (*sizes, f"select.rule={__name__}:refuses_chunks", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match="eight are too few" if is_refused else "/nowhere"):
+        prepare(config)

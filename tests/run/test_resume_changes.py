@@ -1,0 +1,175 @@
+"""A resume notices what changed beside its checkpoint: the data, the logs. Going on is possible, never in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run import session
+from podsrl.run.checkpoint import load_newest
+from podsrl.run.folder import read_lines
+from podsrl.run.trainer import Trainer
+
+SMALL = (
+    "rollouts.num_prompts=1",
+    "rollouts.num_rollouts=4",
+    "select.num_kept=2",
+    "rollouts.max_new_tokens=4",
+    "task.name=jsonl",
+    "task.num_eval=3",
+    "eval.every_seconds=0",
+    "checkpoint.every_seconds=0",
+    "stop.seconds=0",
+)
+
+
+def rows(start: int, count: int) -> str:
+    numbers = range(start, start + count)
+    return "".join(json.dumps({"question": f"What is {n} + 1?\n", "answer": str(n + 1)}) + "\n" for n in numbers)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "own.jsonl"
+    path.write_text(rows(10, 12))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, data: Path) -> Path:
+    """A run of two steps: nine questions to train on, three held out."""
+    config = load_config("pods", (*SMALL, f"task.path={data}", "stop.steps=2"))
+    session.start(config, tmp_path / "run", on_record=lambda record: None, say=lambda text: None)
+    return tmp_path / "run"
+
+
+def resume(run: Path, steps: int, **allowed: bool) -> list[str]:
+    """What was said."""
+    said: list[str] = []
+    session.resume(run, [f"stop.steps={steps}"], on_record=lambda record: None, say=said.append, **allowed)
+    return said
+
+
+def notes(run: Path) -> list[dict[str, Any]]:
+    return [line for line in read_lines(run / "metrics.jsonl") if "note" in line]
+
+
+def steps(run: Path) -> list[int]:
+    return [line["step"] for line in read_lines(run / "metrics.jsonl") if "loss" in line]
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def edit_state(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what the newest checkpoint says, and its manifest with it."""
+    from podsrl.run.checkpoint import _describe_files
+
+    found = load_newest(run / "checkpoints")
+    assert found is not None
+    state = dict(found.state)
+    change(state)
+    (found.path / "state.json").write_text(json.dumps(state))
+    manifest = {name: entry for name, entry in _describe_files(found.path).items() if name != "manifest.json"}
+    (found.path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_rows_that_were_added_are_noticed_before_weights_load_and_nothing_is_written(
+    run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.write_text(data.read_text() + rows(50, 5))
+    before = files(run)
+    with monkeypatch.context() as patch:
+        patch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("weights were loaded"))
+        with pytest.raises(UsageError) as caught:
+            resume(run, 3)
+    text = str(caught.value)
+    assert "step-00000002: the data changed since then: training 9 -> 14 questions (digests of ids " in text
+    assert "held-out 3 -> 3 questions (digests of ids " in text
+    assert text.endswith(f"go on knowingly: --resume {run} --allow-data-change")
+    assert files(run) == before
+
+
+def test_going_on_with_other_data_is_said_and_stands_in_the_log_once(run: Path, data: Path) -> None:
+    data.write_text(data.read_text() + rows(50, 5))
+    said = resume(run, 3, allow_data_change=True)
+    [note] = notes(run)
+    assert note["step"] == 2 and note["note"].startswith("the data changed: training 9 -> 14 questions")
+    assert f"warning: {note['note']}" in said
+    assert not any("changed" in text for text in resume(run, 4)) and notes(run) == [note] and steps(run) == [1, 2, 3, 4]
+
+
+def test_a_changed_answer_is_noticed_by_the_trainer_itself(run: Path, data: Path) -> None:
+    data.write_text(data.read_text().replace('"answer": "11"', '"answer": "12"'))
+    checkpoint = load_newest(run / "checkpoints")
+    assert checkpoint is not None
+    trainer = Trainer(load_config(run / "config.toml"))
+    with pytest.raises(UsageError, match=r"(9 -> 9|3 -> 3) questions \(digests of answers \w{8} -> \w{8}\)"):
+        trainer.load(checkpoint)
+    trainer.load(checkpoint, allow_data_change=True)
+    assert trainer.progress.step == 2
+
+
+def test_a_checkpoint_that_does_not_know_its_data_goes_on_with_a_line_that_says_so(run: Path, data: Path) -> None:
+    edit_state(run, lambda state: state.pop("data"))
+    said = resume(run, 3)
+    assert "warning: step-00000002 does not say what its data was, so a change is not noticed" in said
+    assert notes(run) == [] and steps(run) == [1, 2, 3]
+    assert not any("data" in text for text in resume(run, 4))
+
+
+def test_what_is_allowed_but_did_not_happen_is_said(run: Path) -> None:
+    said = resume(run, 3, allow_data_change=True, allow_lost_lines=True)
+    assert "--allow-data-change has no effect: the data is the same" in said
+    assert "--allow-lost-lines has no effect: no line is lost" in said
+    assert notes(run) == []
+
+
+def test_a_log_that_was_cut_is_noticed_before_anything_is_written(run: Path) -> None:
+    log = run / "metrics.jsonl"
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes()[:-30])
+    before = files(run)
+    with pytest.raises(UsageError) as caught:
+        resume(run, 3)
+    assert f"{log} has {size - 30:,} bytes, and had {size:,}" in str(caught.value)
+    assert str(caught.value).endswith(f"--resume {run} --allow-lost-lines")
+    assert files(run) == before
+
+
+def test_going_on_without_lost_lines_leaves_whole_lines_and_a_note(run: Path) -> None:
+    log = run / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-30])  # the evaluation after step 2
+    said = resume(run, 3, allow_lost_lines=True)
+    [note] = notes(run)
+    assert note["step"] == 2 and "lines are missing: " in note["note"] and f"warning: {note['note']}" in said
+    lines = read_lines(log)
+    assert [(line["step"], "note" in line, "loss" in line) for line in lines] == [
+        (0, False, False),
+        (1, False, True),
+        (2, False, True),
+        (2, True, False),
+        (3, False, True),
+        (3, False, False),
+    ]
+    assert not any("missing" in text for text in resume(run, 4))
+
+
+def test_steps_that_were_logged_where_lost_ones_had_been_are_not_kept_twice(run: Path) -> None:
+    """A repaired log that grew past the old size before the next checkpoint: the bytes fit, the steps do not."""
+    log = run / "metrics.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    again = [line.replace('"step": 2', '"step": 4') for line in lines[2:]]
+    log.write_text("".join(lines[:2] + again))
+    assert log.stat().st_size == sum(map(len, lines))
+    with pytest.raises(UsageError, match=r"line 3 of .*metrics\.jsonl is broken, or of a step after 2"):
+        resume(run, 4)
+    resume(run, 4, allow_lost_lines=True)
+    assert steps(run) == [1, 3, 4] and len(notes(run)) == 1

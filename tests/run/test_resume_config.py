@@ -1,0 +1,37 @@
+"""The config of a checkpoint against the config of the run that loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run.checkpoint import Checkpoint
+from podsrl.run.checks import check_config
+
+
+def stored(*overrides: str) -> dict[str, Any]:
+    return load_config("pods", overrides).model_dump(mode="json")
+
+
+def check(config: dict[str, Any], *overrides: str) -> list[str]:
+    return check_config(Checkpoint(path=Path("run/step-1"), state={"config": config}), load_config("pods", overrides))
+
+
+def test_options_of_a_step_may_not_change_and_those_around_it_may() -> None:
+    assert check(stored()) == []
+    assert check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2") == []
+    with pytest.raises(UsageError, match=r"another config: optim\.lr \(0\.0003 -> 0\.5\), select\.rule"):
+        check(stored(), "optim.lr=0.5", "select.rule=random")
+
+
+def test_a_checkpoint_older_than_an_option_has_its_default() -> None:
+    old = stored()
+    del old["model"]["matmul"], old["select"]["num_chunks"]
+    [warning] = check(old)
+    assert "step-1 is older than these options: model.matmul (None -> auto), select.num_chunks (None -> 1)" in warning
+    with pytest.raises(UsageError, match=r"another config: model\.matmul \(auto -> mkl\)"):
+        check(old, "model.matmul=mkl")
