@@ -14,11 +14,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from podsrl.torch_model import evaluating
 from podsrl.update.attention import KEYWORD, NAME, Unsupported, register
 from podsrl.update.batch import Batch
 from podsrl.update.lay_out import lay_out
 from podsrl.update.layout import Layout
-from podsrl.update.logprobs import HeadPath, evaluating, head_path
+from podsrl.update.logprobs import HeadPath, head_path
 
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference of the probe's states by the largest state; 16 bits: 0.1."""

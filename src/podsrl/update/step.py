@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
+from podsrl.torch_model import evaluating
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.forward import Choice, TokenLogprobs
-from podsrl.update.logprobs import HeadPath, evaluating
+from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import LossStats, dry_run, policy_loss
 from podsrl.update.optimizer import Optimizer
 
@@ -314,9 +315,14 @@ def _entered(
 
 @contextmanager
 def _training(model: nn.Module) -> Iterator[None]:
-    """Dropout on, and off again: the same weights generate the next rollouts."""
+    """Training mode, and back to each module's own afterwards; a model that is in it keeps the modules it froze."""
+    if model.training:
+        yield
+        return
+    before = [module.training for module in model.modules()]
     model.train()
     try:
         yield
     finally:
-        model.eval()
+        for module, mode in zip(model.modules(), before, strict=True):
+            module.training = mode
