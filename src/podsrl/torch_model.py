@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -29,39 +29,38 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def rope_limit(config: Any) -> Limit | None:
-    """How long rows may be before their rotary frequencies depend on the other rows of the batch; None: no bound.
+def batch_limit(config: Any) -> Limit | None:
+    """How long rows may be before a row's numbers depend on the other rows of its batch; None: no bound.
 
-    "dynamic" and "longrope" choose one set of frequencies for a whole batch, from its longest row. As long as no row
-    passes the window that the model was first trained on, that is always the same set.
+    Rotary positions of type "dynamic" and "longrope" choose one set of frequencies for a whole batch, from its longest
+    row. As long as no row passes the window that the model was first trained on, that is always the same set.
 
     Args:
         config: of the model's text part.
 
     Example:
         >>> from transformers import LlamaConfig
-        >>> rope_limit(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0})).tokens
+        >>> batch_limit(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0})).tokens
         2048
     """
     parameters = getattr(config, "rope_parameters", None) or {}
     ropes = [parameters] if "rope_type" in parameters else [each for each in parameters.values() if each]
-    limits = []
-    for rope in ropes:
-        kind = rope.get("rope_type", "default")
-        if kind == "longrope":
-            limits.append((rope["original_max_position_embeddings"], kind))
-        elif "dynamic" in kind:
-            limits.append((config.max_position_embeddings, kind))
-    if not limits:
+    limits = [limit for rope in ropes if (limit := _rope_limit(config, rope)) is not None]
+    kept = getattr(config, "keep_window_size", None)
+    if kept is not None:  # Doge: a layer then picks some tokens, and may pick those behind a row's end
+        limits.append(Limit(kept, f"the {kept} tokens (keep_window_size) from which it attends to some of them only"))
+    return min(limits, default=None)
+
+
+def _rope_limit(config: Any, rope: Mapping[str, Any]) -> Limit | None:
+    kind = rope.get("rope_type", "default")
+    if kind != "longrope" and "dynamic" not in kind:
         return None
-    tokens, kind = min(limits)
+    tokens = rope["original_max_position_embeddings"] if kind == "longrope" else config.max_position_embeddings
     return Limit(tokens, f"the {tokens} tokens from which its rotary positions ({kind}) change for the whole batch")
 
 
-def model_limits(model: Any) -> list[Limit]:
-    """What bounds a model's rows, in the update as in generation."""
-    config = model.config.get_text_config()
-    window = getattr(config, "max_position_embeddings", None)
-    limits = [] if window is None else [Limit(window, f"the model's window of {window}")]
-    rope = rope_limit(config)
-    return limits if rope is None else [*limits, rope]
+def text_config(model: Any) -> Any:
+    """The configuration of a model's text part; None where the model has none."""
+    config: Any = getattr(model, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config

@@ -167,7 +167,7 @@ def _probe(model: Any) -> HeadPath:
     Comparing logits alone would not do: a cap at ±30 hardly bends the small logits of an untrained model.
     """
     decoder, head = (getattr(model, getter, lambda: None)() for getter in ("get_decoder", "get_output_embeddings"))
-    if decoder is None or decoder is model or not isinstance(head, nn.Module):
+    if decoder is None or decoder in (model, head) or not isinstance(head, nn.Module):
         return HeadPath(name="full", reason="it names no decoder and output head")
     seen: list[tuple[Tensor, Tensor]] = []
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from podsrl.torch_model import evaluating
+from podsrl.torch_model import evaluating, text_config
 from podsrl.update.attention import KEYWORD, NAME, Unsupported, register
 from podsrl.update.batch import Batch
 from podsrl.update.lay_out import lay_out
@@ -56,7 +56,7 @@ def packed_attention(model: nn.Module) -> Iterator[None]:
 
 
 def _probe(model: nn.Module) -> str | None:
-    kinds = set(getattr(_text_config(model), "layer_types", None) or ()) - {"full_attention"}
+    kinds = set(getattr(text_config(model), "layer_types", None) or ()) - {"full_attention"}
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}"
     rows = _made_up_rows(model)
@@ -77,11 +77,6 @@ def _probe(model: nn.Module) -> str | None:
         first_line = str(error).partition("\n")[0][:100]
         return f"its forward fails on them ({type(error).__name__}: {first_line})"
     return None
-
-
-def _text_config(model: Any) -> Any:
-    config: Any = getattr(model, "config", None)
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
 def _agree(states: Tensor, plain: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podsrl.torch_model import Limit, model_limits
+from podsrl.torch_model import Limit, batch_limit
 
 _LOCAL_WINDOWS = ("window_size",)
 """Options of transformers' configs that bound what a layer sees, but that its cache does not tell of."""
@@ -20,6 +20,10 @@ def row_limit(model: Any) -> Limit | None:
         model: a Hugging Face causal language model.
     """
     config = model.config.get_text_config()
-    sizes = [getattr(config, name, None) for name in _LOCAL_WINDOWS]
-    local = [Limit(size, f"its local attention's window of {size}") for size in sizes if size is not None]
-    return min([*model_limits(model), *local], key=lambda limit: limit.tokens, default=None)
+    window = getattr(config, "max_position_embeddings", None)
+    limits = [] if window is None else [Limit(window, f"the model's window of {window}")]
+    if (alone := batch_limit(config)) is not None:
+        limits.append(alone)
+    sizes = [size for name in _LOCAL_WINDOWS if (size := getattr(config, name, None)) is not None]
+    limits += [Limit(size, f"its local attention's window of {size}") for size in sizes]
+    return min(limits, key=lambda limit: limit.tokens, default=None)

@@ -26,7 +26,7 @@ from podsrl.torch_model import evaluating
 if TYPE_CHECKING:
     from podsrl.generate.decode.forward import Forward
 
-CURE = "use a decoder that takes positions from `position_ids`, such as Qwen, Llama or Mistral (docs/families.md)"
+_CURE = "use a decoder that takes positions from `position_ids`, such as Qwen, Llama or Mistral (docs/families.md)"
 _STEPS = 2
 _LONG, _SHORT = 11, 5
 """Tokens of the two rows, of which the last `_STEPS` are decoded."""
@@ -47,38 +47,37 @@ def probed(model: Any, name: str, make: Callable[[], Forward]) -> Forward:
         UsageError: it computes something else, or the model fails in it.
     """
     reasons = _REASONS.setdefault(model, {})
-    with evaluating(model), _told(model):
-        forward = make()
-        if name not in reasons:
-            reasons[name] = _difference(forward, model)
+    with evaluating(model):
+        plain = _plain_states(model) if name not in reasons else None
+        with _told(model, "its forward fails at a decode step of rows of different lengths"):
+            forward = make()
+            if plain is not None:
+                reasons[name] = _difference(forward, model, plain)
     reason = reasons[name]
     if reason is not None:
-        raise UsageError(f"model {type(model).__name__} cannot be sampled from by this engine: {reason}: {CURE}")
+        raise UsageError(f"model {type(model).__name__} cannot be sampled from by this engine: {reason}: {_CURE}")
     return forward
 
 
 @contextmanager
-def _told(model: Any) -> Iterator[None]:
+def _told(model: Any, what: str) -> Iterator[None]:
     """What a model raises at arguments that it does not know becomes one line; what the device raises stays."""
     try:
         yield
     except (UsageError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except Exception as error:  # of any type: the library's own, or torch's at shapes that do not fit
-        what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:100]}"
+        line = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:100]}"
         raise UsageError(
-            f"model {type(model).__name__} cannot be sampled from by this engine: its forward fails at a decode step "
-            f"of rows of different lengths ({what}): {CURE}"
+            f"model {type(model).__name__} cannot be sampled from by this engine: {what} ({line}): {_CURE}"
         ) from error
 
 
-def _difference(forward: Forward, model: Any) -> str | None:
-    """How the decode step differs from the plain forward; None: it does not."""
-    rows = _made_up_rows(model)
-    plain = torch.stack([_plain_states(model, row) for row in rows], dim=1)
+def _difference(forward: Forward, model: Any, plain: Tensor) -> str | None:
+    """How the decode step differs from the plain states; None: it does not."""
     if not plain.isfinite().all():
         return None  # broken weights, of which nothing can be told
-    gaps = (_decoded_states(forward, rows) - plain).norm(dim=-1) / plain.norm(dim=-1).clamp(min=1e-30)
+    gaps = (_decoded_states(forward, _made_up_rows(model)) - plain).norm(dim=-1) / plain.norm(dim=-1).clamp(min=1e-30)
     tolerance = _tolerance(plain.dtype)
     # In 16 bits a mixture of experts may send a single token elsewhere: one of the steps must agree.
     gap = float((gaps.amax() if tolerance < _ROUGH else gaps.amin(dim=0).amax()).nan_to_num(torch.inf))
@@ -97,12 +96,17 @@ def _made_up_rows(model: Any) -> list[list[int]]:
     return [[(5 + i + 7 * place) % words for place in range(length)] for i, length in enumerate(lengths)]
 
 
-def _plain_states(model: Any, row: Sequence[int]) -> Tensor:
-    """[_STEPS, D], what the head reads at the row's last tokens, from a forward of the whole row without a cache."""
-    last = torch.arange(len(row) - _STEPS, len(row), device=model.device)
-    with torch.inference_mode(), maskable_attention(model), head_input(model, last) as seen:
-        model(input_ids=torch.tensor([list(row)] * _STEPS, device=model.device), use_cache=False)
-    return seen[0]
+def _plain_states(model: Any) -> Tensor:
+    """[_STEPS, rows, D], what the head reads at each row's last tokens, from forwards of whole rows without a cache."""
+    states = []
+    for row in _made_up_rows(model):
+        tokens = torch.tensor([row] * _STEPS, device=model.device)
+        last = torch.arange(len(row) - _STEPS, len(row), device=model.device)
+        with _told(model, "its forward fails at a few tokens"), torch.inference_mode(), maskable_attention(model):
+            with head_input(model, last) as seen:
+                model(input_ids=tokens, use_cache=False)
+        states.append(seen[0])
+    return torch.stack(states, dim=1)
 
 
 def _decoded_states(forward: Forward, rows: Sequence[Sequence[int]]) -> Tensor:
