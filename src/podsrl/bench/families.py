@@ -1,4 +1,4 @@
-"""Every family of causal language models that transformers knows, tried small: engine and update against plain forwards.
+"""Every family of causal language models in transformers, tried small: engine and update against plain forwards.
 
 Goes in: a family's name. Comes out: a `Verdict`. A family is built with two layers of width 32 and weights drawn large,
 so that a token's probability depends on all tokens before it and on their places. The engine samples rows of different
@@ -236,7 +236,7 @@ def _prompt(length: int) -> tuple[int, ...]:
 @torch.no_grad()
 def _plain(model: Any, row: Sequence[int], num_last: int) -> Tensor:
     """[num_last] log-probabilities of a row's last tokens, from a forward of that row alone."""
-    logits = model(input_ids=torch.tensor([row]), use_cache=False).logits[0]
+    logits: Tensor = model(input_ids=torch.tensor([row]), use_cache=False).logits[0]
     table = logits[-num_last - 1 : -1].double().log_softmax(-1)
     return table.gather(-1, torch.tensor(row[-num_last:])[:, None]).squeeze(-1)
 

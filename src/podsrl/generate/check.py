@@ -20,8 +20,8 @@ def check_requests(model: Any, requests: Sequence[Request], alive: Collection[st
         alive: ids that are in use.
 
     Raises:
-        UsageError: a repeated id, a prompt that with its limit exceeds one of the model's (`row_limit`), a token outside the
-            vocabulary, or a model whose cache is not supported over that length.
+        UsageError: a repeated id, a prompt that with its limit exceeds `row_limit`, a token outside the vocabulary, or
+            a model whose cache is not supported over that length.
     """
     seen = set(alive)
     limit = row_limit(model)

@@ -21,7 +21,7 @@ def row_limit(model: Any) -> Limit | None:
     """
     config = model.config.get_text_config()
     window = getattr(config, "max_position_embeddings", None)
-    limits = [] if window is None else [Limit(window, f"the model's window of {window}")]
+    limits = [Limit(window, f"the model's window of {window}")] if window and window > 0 else []
     if (alone := batch_limit(config)) is not None:
         limits.append(alone)
     sizes = [size for name in _LOCAL_WINDOWS if (size := getattr(config, name, None)) is not None]

@@ -96,15 +96,19 @@ def _made_up_rows(model: Any) -> list[list[int]]:
     return [[(5 + i + 7 * place) % words for place in range(length)] for i, length in enumerate(lengths)]
 
 
+@torch.inference_mode()
 def _plain_states(model: Any) -> Tensor:
     """[_STEPS, rows, D], what the head reads at each row's last tokens, from forwards of whole rows without a cache."""
     states = []
     for row in _made_up_rows(model):
         tokens = torch.tensor([row] * _STEPS, device=model.device)
         last = torch.arange(len(row) - _STEPS, len(row), device=model.device)
-        with _told(model, "its forward fails at a few tokens"), torch.inference_mode(), maskable_attention(model):
-            with head_input(model, last) as seen:
-                model(input_ids=tokens, use_cache=False)
+        with (
+            _told(model, "its forward fails at a few tokens"),
+            maskable_attention(model),
+            head_input(model, last) as seen,
+        ):
+            model(input_ids=tokens, use_cache=False)
         states.append(seen[0])
     return torch.stack(states, dim=1)
 
