@@ -20,13 +20,20 @@ class Limit(NamedTuple):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and back to each module's own afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    with own_modes(model):
+        model.eval()
+        yield
+
+
+@contextmanager
+def own_modes(model: nn.Module) -> Iterator[None]:
+    """Whatever happens to the modes of a model's modules: afterwards each is in the one that it had."""
+    before = [(module, module.training) for module in model.modules()]
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, mode in before:
+            module.training = mode
 
 
 def batch_limit(config: Any) -> Limit | None:

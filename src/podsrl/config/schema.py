@@ -36,6 +36,9 @@ class ModelConfig(Section):
     """"auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1" …"""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     """Attention kernel of the model's own forward; "auto" is what transformers chooses."""
+    dropout: Literal["off", "as_configured"] = "off"
+    """The model's own dropout in the update: "off", as in generation, or what its config says. Adapters have their own,
+    `lora.dropout`."""
     gradient_checkpointing: bool = False
     """Keep only each block's input during the update's forward and compute the rest again: less memory, more time."""
     load_in_4bit: bool = False

@@ -126,6 +126,8 @@ def _run(
     elif strategy != "ddp":
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
+    for note in trainer.policy.notes:
+        say(note)
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")
     for warning in trainer.parts.warnings:

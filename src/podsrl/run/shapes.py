@@ -147,7 +147,9 @@ def _shape(
     sizes = {name: option(name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")}
     for name, size in sizes.items():
         if not isinstance(size, int):
-            raise UsageError(f"model.path names a model of type {family!r}, whose config has no {name}: use another model")
+            raise UsageError(
+                f"model.path names a model of type {family!r}, whose config has no {name}: use another model"
+            )
     heads, hidden, num_layers, vocabulary = sizes.values()
     return ModelShape(
         family=family,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.torch_model import evaluating
+from podsrl.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.forward import Choice, TokenLogprobs
@@ -319,10 +319,6 @@ def _training(model: nn.Module) -> Iterator[None]:
     if model.training:
         yield
         return
-    before = [module.training for module in model.modules()]
-    model.train()
-    try:
+    with own_modes(model):
+        model.train()
         yield
-    finally:
-        for module, mode in zip(model.modules(), before, strict=True):
-            module.training = mode
