@@ -128,7 +128,7 @@ def judge(name: str) -> Verdict:
         try:
             model = small_model(name)
         except Exception as error:  # whatever a family's code raises at sizes that do not suit it
-            return Verdict(family=name, architecture="", why_not_built=_first_line(error))
+            return Verdict(family=name, architecture="", why_not_built=_in_a_line(error))
         return _judged(name, model)
 
 
@@ -192,7 +192,7 @@ def _judged(name: str, model: Any) -> Verdict:
     try:
         _plain(model, _prompt(5), 1)
     except Exception as error:  # as above
-        why = f"its own forward fails at these sizes ({_first_line(error)})"
+        why = f"its own forward fails at these sizes ({_in_a_line(error)})"
         return Verdict(family=name, architecture=architecture, why_not_built=why)
     try:
         engine = Engine(model, seed=1)
@@ -266,6 +266,8 @@ def _gap(found: Sequence[Sequence[float] | Tensor], plain: Sequence[Tensor]) -> 
     return worst if math.isfinite(worst) else math.inf
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:160]}" if lines else type(error).__name__
+def _in_a_line(error: Exception) -> str:
+    if isinstance(error, UsageError):
+        return str(error)
+    lines = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return f"{type(error).__name__}: {lines[:120]}{' …' if len(lines) > 120 else ''}"
