@@ -388,7 +388,7 @@ def test_a_prompt_and_limit_over_the_models_window_are_refused_at_the_call_and_t
     qwen2: Any,
 ) -> None:
     sampling = Sampling(max_new_tokens=4)
-    with pytest.raises(UsageError, match=r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*window holds 64"):
+    with pytest.raises(UsageError, match=r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*the model's window of 64"):
         Engine(qwen2).generate([Request("a", (3,) * 61, 1, sampling)])
     assert len(run(qwen2, [Request("a", (3,) * 60, 1, sampling)])["a", 0].token_ids) == 4
 

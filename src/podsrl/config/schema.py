@@ -39,6 +39,9 @@ class ModelConfig(Section):
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
     """Library of float32 matrix products on an x86 processor: "auto" (the faster one by size, timed once per machine
     and kept in the user's cache folder), torch's own ("mkl"), or "onednn" from a million multiplications on."""
+    dropout: Literal["off", "as_configured"] = "off"
+    """The model's own dropout in the update: "off", as in generation, or what its config says. Adapters have their own,
+    `lora.dropout`."""
     gradient_checkpointing: bool = False
     """Keep only each block's input during the update's forward and compute the rest again: less memory, more time."""
     load_in_4bit: bool = False

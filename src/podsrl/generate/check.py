@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from podsrl.errors import UsageError
+from podsrl.generate.decode.limits import row_limit
 from podsrl.generate.decode.prefill import new_prompt_cache
 from podsrl.generate.request import Request
 
@@ -19,12 +20,11 @@ def check_requests(model: Any, requests: Sequence[Request], alive: Collection[st
         alive: ids that are in use.
 
     Raises:
-        UsageError: a repeated id, a prompt that with its limit exceeds the model's window, a token outside the
-            vocabulary, or a model whose cache is not supported over that length.
+        UsageError: a repeated id, a prompt that with its limit exceeds `row_limit`, a token outside the vocabulary, or
+            a model whose cache is not supported over that length.
     """
     seen = set(alive)
-    config = model.config.get_text_config()
-    window = getattr(config, "max_position_embeddings", None)
+    limit = row_limit(model)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     for request in requests:
         if request.id in seen:
@@ -36,10 +36,10 @@ def check_requests(model: Any, requests: Sequence[Request], alive: Collection[st
                 f"request {request.id!r} has prompt tokens from {low} to {high}, but the model knows 0 to "
                 f"{vocabulary - 1}: is this prompt from another tokenizer?"
             )
-        if window is not None and _total(request) > window:
+        if limit is not None and _total(request) > limit.tokens:
             raise UsageError(
                 f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
-                f"{request.sampling.max_new_tokens}, but the model's window holds {window}: shorten one of them"
+                f"{request.sampling.max_new_tokens}, which exceeds {limit.name}: shorten one of them"
             )
     if requests:
         new_prompt_cache(model, max(map(_total, requests)))

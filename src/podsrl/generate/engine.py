@@ -15,6 +15,7 @@ would get alone (in float32; in bfloat16 a sum may round differently with the ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -35,6 +36,7 @@ from podsrl.generate.shelf import Shelf
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
 from podsrl.generate.weights import take_weights
+from podsrl.lib.torch_model import evaluating
 from podsrl.types import Completion
 
 _NO_BOUND = 1 << 31
@@ -150,19 +152,13 @@ class Engine:
         """Let rollouts start, draw one token for every live one, and return those that ended."""
         if self._core is None:
             return self._hand_out()
-        was_training = self.model.training
         try:
-            if was_training:
-                self.model.eval()
             self._core.stats, self._core.trace = self.stats, self.trace
-            with torch.inference_mode():
+            with evaluating(self.model) if self.model.training else nullcontext(), torch.inference_mode():
                 self._ended += self._core.step(self.hooks)
         except BaseException:
             self._abandon()  # stopped half-way, the arrays do not fit together any more
             raise
-        finally:
-            if was_training:
-                self.model.train()
         return self._hand_out()
 
     @property
@@ -257,17 +253,15 @@ class Engine:
     def _generate(self, requests: list[Request]) -> Iterator[Completion]:
         if self._own is not None:
             raise UsageError("generate: another call is open; finish or close it, or add to it with submit()")
-        was_training = self.model.training
-        self.model.eval()
         self._own = {request.id for request in requests}
         try:
-            self.submit(requests)
-            while self.num_unfinished > 0:
-                yield from self.step()
+            with evaluating(self.model):
+                self.submit(requests)
+                while self.num_unfinished > 0:
+                    yield from self.step()
         finally:
             own, self._own = self._own, None
             self._drop_unpaused(own or set())
-            self.model.train(was_training)
 
     def _enqueue(self, runs: Sequence[Run]) -> None:
         if not runs:

@@ -52,16 +52,6 @@ def device_notes(config: ModelConfig) -> tuple[str, ...]:
     return ()
 
 
-def avoid_cudnn_attention(device: torch.device) -> None:
-    """On a GPU, take cuDNN out of torch's attention, for the whole process.
-
-    From 2.11 on torch tries it first for 16 bits. It makes an execution plan for every new shape, and nearly every step
-    of generation and update has new ones; with a mask its gradients have been NaN (pytorch/pytorch#196678).
-    """
-    if device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(False)
-
-
 def _small_size(config: ModelConfig, device: torch.device) -> int:
     """Weights of a model that "auto" keeps from a GPU; 0 for any other, and for one whose files are not here yet."""
     if config.device != "auto" or device.type != "cuda":

@@ -6,10 +6,11 @@ from typing import Any
 
 from podsrl.config.schema import LoraConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.policy.adapted import AdaptedPolicy
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import adapter_layers, add_adapters, find_targets
-from podsrl.policy.device import avoid_cudnn_attention
+from podsrl.policy.dropout import Setting, configured_dropout, describe, is_alike_in_training, turn_off_dropout
 from podsrl.policy.generator import plain_copy
 from podsrl.policy.policy import Policy
 from podsrl.policy.source import model_folder
@@ -23,7 +24,8 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
     Args:
         config: its sections model and lora, and the seed, which the adapters' first values depend on.
         tokenizer: of the model.
-        model: an already loaded one instead of `config.model`'s; adapters go into it in place.
+        model: an already loaded one instead of `config.model`'s; adapters go into it in place, and its dropout is
+            turned off in place as `model.dropout` says.
 
     Raises:
         UsageError: see `load_model`; a tokenizer with tokens beyond the model's; adapters that match no module, or on a
@@ -43,10 +45,38 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
         base = model.name_or_path or "?"
         avoid_cudnn_attention(model.device)
     check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], base)
+    settings, notes = _settle_dropout(model, config)
     policy = Policy(model, tokenizer) if lora is None else _adapted(model, tokenizer, config, lora, base)
+    policy.dropout, policy.notes = settings, notes
     if config.model.gradient_checkpointing:
         _keep_inputs_only(model)
     return policy
+
+
+def _settle_dropout(model: Any, config: RunConfig) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Turn the model's dropout off where that is asked for.
+
+    Returns:
+        What its config had, and what a person should know.
+    """
+    if config.model.dropout == "as_configured":
+        found = describe(configured_dropout(model))
+        ask = 'model.dropout = "off" trains what is sampled'
+        note = f"warning: the update has dropout ({found}) and generation has none; {ask}"
+        return (), (note,) if found else ()
+    settings = turn_off_dropout(model)
+    notes = []
+    if settings:
+        notes.append(
+            f"dropout of the model's config ({describe(settings)}) is off in the update, as in generation; "
+            'model.dropout = "as_configured" keeps it'
+        )
+    if not is_alike_in_training(model):
+        notes.append(
+            f"warning: {type(model).__name__} computes other numbers in training mode even without dropout, so the "
+            "update's probabilities are not those of generation"
+        )
+    return tuple(settings), tuple(notes)
 
 
 def _adapted(model: Any, tokenizer: Any, config: RunConfig, lora: LoraConfig, base: str) -> AdaptedPolicy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.policy.dropout import Setting, as_configured
 from podsrl.policy.files import Write, check_shapes, copy_into, read_weights, shapes_in
 from podsrl.policy.source import quiet_bars
 from podsrl.policy.weights import load_model
@@ -41,6 +42,10 @@ class Policy:
         self.tokenizer = tokenizer
         self.generator_model: Any = self.model
         """What the generator samples from: a plain model of transformers."""
+        self.dropout: Sequence[Setting] = ()
+        """What the model's config had before its dropout was turned off; a saved config has it again."""
+        self.notes: Sequence[str] = ()
+        """What a person should know about the model, one sentence each."""
 
     @property
     def device(self) -> torch.device:
@@ -84,7 +89,7 @@ class Policy:
             folder: made where it is not there.
             weights: whole tensors under the names of `weights()`, where the live ones are sharded.
         """
-        with quiet_bars():
+        with quiet_bars(), as_configured(self.dropout):
             self.model.save_pretrained(folder, state_dict=dict(self.weights() if weights is None else weights))
         self.tokenizer.save_pretrained(folder)
 

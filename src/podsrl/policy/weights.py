@@ -12,9 +12,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of
 from podsrl.policy.adapters import quiet_peft
-from podsrl.policy.device import avoid_cudnn_attention, choose_device
+from podsrl.policy.device import choose_device
 from podsrl.policy.files import shapes_in
 from podsrl.policy.hub import unreadable
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation

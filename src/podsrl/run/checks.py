@@ -10,6 +10,7 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate.decode.limits import row_limit
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.processes import Processes
@@ -44,15 +45,18 @@ def check_dtype(config: RunConfig) -> None:
 
 
 def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
-    """The longest prompt with the longest completion lies within what the model can see."""
-    window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if window is None or longest_prompt + max_new_tokens <= window:
+    """The longest prompt with the longest completion lies within what the model can see, and the engine decode."""
+    limit = row_limit(model)
+    if limit is None or longest_prompt + max_new_tokens <= limit.tokens:
         return
-    cures = {"rollouts.max_new_tokens": window - longest_prompt, "rollouts.max_prompt_tokens": window - max_new_tokens}
-    cure = ", or ".join(f"{option} to {most} or less" for option, most in cures.items() if most > 0)
+    most = {
+        "rollouts.max_new_tokens": limit.tokens - longest_prompt,
+        "rollouts.max_prompt_tokens": limit.tokens - max_new_tokens,
+    }
+    cure = ", or ".join(f"{option} to {tokens} or less" for option, tokens in most.items() if tokens > 0)
     raise UsageError(
-        f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed the model's "
-        f"window of {window}: lower {cure or 'both'}"
+        f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed {limit.name}: lower "
+        f"{cure or 'both'}"
     )
 
 

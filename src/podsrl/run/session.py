@@ -189,6 +189,8 @@ def _run(
     elif strategy != "ddp":
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
     say(f"model: {trainer.policy.description}")
+    for note in trainer.policy.notes:
+        say(note)
     say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")

@@ -7,17 +7,21 @@ torch; everything else is built by transformers without memory, which takes its 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import ModelConfig
+from podsrl.errors import UsageError
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose files hold exactly the matrices that the model multiplies with, under the model's own names."""
+_WIDTHS = ("intermediate_size", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size", "n_inner", "dff")
+"""What families call the width of their feed-forward part; without any it is four times the hidden size."""
 _MAX_HEADER_BYTES = 100 << 20
 
 
@@ -80,7 +84,7 @@ def read_shape(config: ModelConfig) -> ModelShape:
         for name, shape in headers.items()
         if len(shape) == 2 and not name.startswith(("lm_head", "model.embed_tokens"))
     }
-    return _shape(tree, headers, linears)
+    return _shape(tree.get, headers, linears)
 
 
 def _headers(folder: Path, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
@@ -104,6 +108,7 @@ def _headers(folder: Path, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
 def _built(config: ModelConfig) -> ModelShape:
     """The model itself, on the meta device: shapes without memory."""
     import torch
+    from transformers.pytorch_utils import Conv1D
 
     from podsrl.policy.source import check_folder, model_folder
     from podsrl.policy.weights import outline
@@ -116,29 +121,52 @@ def _built(config: ModelConfig) -> ModelShape:
     model: Any = outline(config)
     head = model.get_output_embeddings()
     linears = {
-        name: (module.out_features, module.in_features)
+        name: (module.weight.shape[0], module.weight.shape[1])
+        if isinstance(module, torch.nn.Linear)
+        else (module.weight.shape[1], module.weight.shape[0])
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and module is not head
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
     }
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return _shape(model.config.get_text_config().to_dict(), shapes, linears)
+    return _shape(partial(_option, model.config.get_text_config()), shapes, linears)
+
+
+def _option(config: Any, name: str) -> Any:
+    """An option under the name that most families use; None: there is none. The largest, where layers differ in it."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # transformers' own type, for options that are a layer's and not the model's
+        return max(getattr(layer, name) for layer in config.per_layer_config)
 
 
 def _shape(
-    tree: Mapping[str, Any], parameters: Mapping[str, tuple[int, ...]], linears: Mapping[str, tuple[int, int]]
+    option: Callable[[str], Any], parameters: Mapping[str, tuple[int, ...]], linears: Mapping[str, tuple[int, int]]
 ) -> ModelShape:
-    heads = int(tree["num_attention_heads"])
-    hidden = int(tree["hidden_size"])
+    """Of a config's options, None where it has none of that name; a family's own names are found as the usual ones."""
+    family = str(option("model_type"))
+    sizes = {name: option(name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")}
+    for name, size in sizes.items():
+        if not isinstance(size, int):
+            raise UsageError(
+                f"model.path names a model of type {family!r}, whose config has no {name}: use another model"
+            )
+    heads, hidden, num_layers, vocabulary = sizes.values()
     return ModelShape(
-        family=str(tree["model_type"]),
+        family=family,
         hidden_size=hidden,
-        intermediate_size=int(tree.get("intermediate_size") or 4 * hidden),
-        num_layers=int(tree["num_hidden_layers"]),
+        intermediate_size=next((size for name in _WIDTHS if (size := option(name))), 4 * hidden),
+        num_layers=num_layers,
         num_heads=heads,
-        num_kv_heads=int(tree.get("num_key_value_heads") or heads),
-        head_dim=int(tree.get("head_dim") or hidden // heads),
-        vocabulary=int(tree["vocab_size"]),
-        window=tree.get("max_position_embeddings"),
+        num_kv_heads=_num_kv_heads(option, heads),
+        head_dim=option("head_dim") or hidden // heads,
+        vocabulary=vocabulary,
+        window=window if (window := option("max_position_embeddings")) and window > 0 else None,
         parameters=parameters,
         linears=linears,
     )
+
+
+def _num_kv_heads(option: Callable[[str], Any], heads: int) -> int:
+    if option("multi_query") and not option("new_decoder_architecture"):  # Falcon, GPT-BigCode
+        return 1
+    return option("num_key_value_heads") or option("num_kv_heads") or heads

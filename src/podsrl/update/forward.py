@@ -15,6 +15,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
+from podsrl.lib.torch_model import batch_limit, text_config
 from podsrl.update.batch import Batch
 from podsrl.update.cut import Rows, num_forwarded
 from podsrl.update.gather import gather_rows
@@ -51,7 +52,8 @@ class TokenLogprobs(nn.Module):
             where rows are packed and that saves tokens.
 
     Raises:
-        UsageError: "on" for a model that cannot, or for sharing without packing.
+        UsageError: "on" for a model that cannot, or for sharing without packing; at a call, rows so long that their
+            log-probs would depend on the micro-batch they are in (`batch_limit`).
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -75,6 +77,7 @@ class TokenLogprobs(nn.Module):
         self._dtype = next(model.parameters()).dtype
         self.temperature, self.chunk_tokens = temperature, chunk_tokens
         self.packing, self.prefix_sharing = packing, prefix_sharing
+        self._limit = batch_limit(text_config(model))
         self.head_path: HeadPath = head_path(model)
         self.is_packed, self.layout = _choose(model, packing, prefix_sharing)
         self._is_fast = self.is_packed and has_fast_linear(model)
@@ -91,6 +94,10 @@ class TokenLogprobs(nn.Module):
             [B, T] each, on the model's device, with gradient and without; 0 outside the completions. A backward pass
             that repeats the forward (gradient checkpointing) has to run within `active`.
         """
+        if self._limit is not None and rows.input_ids.shape[1] > self._limit.tokens:
+            raise UsageError(
+                f"a row has {rows.input_ids.shape[1]} tokens, which exceeds {self._limit.name}: train on shorter rows"
+            )
         rows = rows.to(CPU)
         kind = kind or self.kind(rows)
         if kind == "padded":

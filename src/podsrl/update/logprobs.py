@@ -12,8 +12,7 @@ the model, which lets attention take its fastest kernel.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from podsrl.errors import UsageError
+from podsrl.lib.torch_model import evaluating
 from podsrl.update.transfer import move
 
 
@@ -176,7 +176,7 @@ def _probe(model: Any) -> HeadPath:
     Comparing logits alone would not do: a cap at ±30 hardly bends the small logits of an untrained model.
     """
     decoder, head = (getattr(model, getter, lambda: None)() for getter in ("get_decoder", "get_output_embeddings"))
-    if decoder is None or decoder is model or not isinstance(head, nn.Module):
+    if decoder is None or decoder in (model, head) or not isinstance(head, nn.Module):
         return HeadPath(name="full", reason="it names no decoder and output head")
     seen: list[tuple[Tensor, Tensor]] = []
 
@@ -205,18 +205,6 @@ def _judge(states: Tensor, seen: list[tuple[Tensor, Tensor]], logits: Tensor) ->
     if not torch.equal(known.to(logits.dtype), logits):
         return HeadPath(name="full", reason="its forward changes the logits after the output head (a cap or a scale)")
     return HeadPath(name="chunked", reason="its logits are the output head of the decoder's states")
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and back to each module's own afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _check(

@@ -14,18 +14,17 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from podsrl.lib.devices import is_device_error
+from podsrl.lib.torch_model import evaluating, text_config
 from podsrl.update.attention import KEYWORD, NAME, Unsupported, register
 from podsrl.update.batch import Batch
 from podsrl.update.lay_out import lay_out
 from podsrl.update.layout import Layout
-from podsrl.update.logprobs import HeadPath, device_of, evaluating, head_path
+from podsrl.update.logprobs import HeadPath, device_of, head_path
 from podsrl.update.transfer import move
 
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference of the probe's states by the largest state; 16 bits: 0.1."""
-_DEVICE_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-_DEVICE_SIGNS = ("CUDA error", "cuDNN error", "DefaultCPUAllocator")
-"""In the messages of plain RuntimeErrors; all but the last come as AcceleratorError from torch 2.8 on."""
 _REASONS: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 
@@ -58,7 +57,7 @@ def packed_attention(model: nn.Module) -> Iterator[None]:
 
 
 def _probe(model: nn.Module) -> str | None:
-    kinds = set(getattr(_text_config(model), "layer_types", None) or ()) - {"full_attention"}
+    kinds = set(getattr(text_config(model), "layer_types", None) or ()) - {"full_attention"}
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}"
     rows = _made_up_rows(model)
@@ -77,21 +76,11 @@ def _probe(model: nn.Module) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # whatever a model of any kind may raise at arguments it does not know
-        if _is_of_the_device(error):
+        if is_device_error(error):  # padded rows would meet it too, and later
             raise
         first_line = str(error).partition("\n")[0][:100]
         return f"its forward fails on them ({type(error).__name__}: {first_line})"
     return None
-
-
-def _is_of_the_device(error: Exception) -> bool:
-    """Memory that ran out, or a device that failed: padded rows would meet it too, and later."""
-    return isinstance(error, _DEVICE_ERRORS) or any(sign in str(error) for sign in _DEVICE_SIGNS)
-
-
-def _text_config(model: Any) -> Any:
-    config: Any = getattr(model, "config", None)
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
 def _agree(states: Tensor, plain: Tensor) -> bool:

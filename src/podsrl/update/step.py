@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
+from podsrl.lib.devices import avoid_cudnn_attention
+from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.float32_sums import float32_sums
 from podsrl.update.forward import Choice, TokenLogprobs
-from podsrl.update.logprobs import HeadPath, evaluating
+from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import dry_run, policy_loss
 from podsrl.update.optimizer import Optimizer
 from podsrl.update.transfer import CPU
@@ -145,10 +147,7 @@ class Updater:
         self._micro_batch_tokens = micro_batch_tokens
         self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
-        if (
-            self._device.type == "cuda"
-        ):  # cuDNN's attention plans anew for every new shape, and masks made NaN of gradients
-            torch.backends.cuda.enable_cudnn_sdp(False)
+        avoid_cudnn_attention(self._device)
         self.optimizer = Optimizer(
             model,
             lr=lr,
@@ -343,9 +342,10 @@ def _entered(
 
 @contextmanager
 def _training(model: nn.Module) -> Iterator[None]:
-    """Dropout on, and off again: the same weights generate the next rollouts."""
-    model.train()
-    try:
+    """Training mode, and back to each module's own afterwards; a model that is in it keeps the modules it froze."""
+    if model.training:
         yield
-    finally:
-        model.eval()
+        return
+    with own_modes(model):
+        model.train()
+        yield

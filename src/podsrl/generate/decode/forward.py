@@ -20,8 +20,10 @@ from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.fast import FastForward
 from podsrl.generate.decode.pool import KVPool, Layout
 from podsrl.generate.decode.prefill import Prefilled, head_input, maskable_attention, prefill, read_layout
+from podsrl.generate.decode.probe import probed
 from podsrl.generate.decode.step import StepOutput
 from podsrl.generate.decode.zones import Zone
+from podsrl.lib.devices import avoid_cudnn_attention
 
 
 class Forward(Protocol):
@@ -75,7 +77,7 @@ def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> 
         name: insist on one of the two; None: choose.
 
     Raises:
-        UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache`.
+        UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `probed`.
 
     Example:
         >>> choose_forward(model).name  # doctest: +SKIP
@@ -83,8 +85,10 @@ def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> 
     """
     if name not in (None, "fast", "model"):
         raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
+    avoid_cudnn_attention(model.device)
     is_fast = name == "fast" or (name is None and why_not_fast(model) is None)
-    return FastForward(model) if is_fast else ModelForward(model)
+    step = FastForward if is_fast else ModelForward
+    return probed(model, step.name, lambda: step(model))
 
 
 class ModelForward:

@@ -107,12 +107,17 @@ def new_prompt_cache(model: Any, total_length: int) -> DynamicCache:
     for layer in cache.layers:
         if type(layer) is DynamicLayer:
             continue
-        if isinstance(layer, DynamicSlidingWindowLayer) and total_length <= layer.sliding_window:
-            continue  # within the window, sliding and full attention are the same
-        raise UsageError(
-            f"model {type(model).__name__} has cache layers of type {type(layer).__name__}, wanted full attention over "
-            f"{total_length} tokens (prompt and completion): use another model, or a shorter limit under its window"
-        )
+        if type(layer) is not DynamicSlidingWindowLayer:
+            raise UsageError(
+                f"model {type(model).__name__} has cache layers of type {type(layer).__name__}, wanted full attention: "
+                "use another model (docs/families.md)"
+            )
+        if total_length > layer.sliding_window:  # within the window, sliding and full attention are the same
+            raise UsageError(
+                f"model {type(model).__name__} has cache layers of type {type(layer).__name__}, wanted full attention "
+                f"over {total_length} tokens (prompt and completion): use another model, or a shorter limit under its "
+                f"window of {layer.sliding_window}"
+            )
     return cache
 
 

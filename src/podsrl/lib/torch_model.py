@@ -1,0 +1,73 @@
+"""What more than one stage asks of a torch model: evaluation mode for a while, and how far its positions reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torch import nn
+
+
+class Limit(NamedTuple):
+    """A bound of prompt and completion together."""
+
+    tokens: int
+    name: str
+    """What is exceeded beyond it, with the number: "the model's window of 64"."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and back to each module's own afterwards."""
+    with own_modes(model):
+        model.eval()
+        yield
+
+
+@contextmanager
+def own_modes(model: nn.Module) -> Iterator[None]:
+    """Whatever happens to the modes of a model's modules: afterwards each is in the one that it had."""
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
+
+
+def batch_limit(config: Any) -> Limit | None:
+    """How long rows may be before a row's numbers depend on the other rows of its batch; None: no bound.
+
+    Rotary positions of type "dynamic" and "longrope" choose one set of frequencies for a whole batch, from its longest
+    row. As long as no row passes the window that the model was first trained on, that is always the same set.
+
+    Args:
+        config: of the model's text part.
+
+    Example:
+        >>> from transformers import LlamaConfig
+        >>> batch_limit(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0})).tokens
+        2048
+    """
+    parameters = getattr(config, "rope_parameters", None) or {}
+    ropes = [parameters] if "rope_type" in parameters else [each for each in parameters.values() if each]
+    limits = [limit for rope in ropes if (limit := _rope_limit(config, rope)) is not None]
+    kept = getattr(config, "keep_window_size", None)
+    if kept is not None:  # Doge: a layer then picks some tokens, and may pick those behind a row's end
+        limits.append(Limit(kept, f"the {kept} tokens (keep_window_size) from which it attends to some of them only"))
+    return min(limits, default=None)
+
+
+def _rope_limit(config: Any, rope: Mapping[str, Any]) -> Limit | None:
+    kind = rope.get("rope_type", "default")
+    if kind != "longrope" and "dynamic" not in kind:
+        return None
+    tokens = rope["original_max_position_embeddings"] if kind == "longrope" else config.max_position_embeddings
+    return Limit(tokens, f"the {tokens} tokens from which its rotary positions ({kind}) change for the whole batch")
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of a model's text part; None where the model has none."""
+    config: Any = getattr(model, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
