@@ -32,13 +32,13 @@ demo: $(SETUP)
 test: unit slow
 
 unit: $(SETUP)
-	$(PYTEST) -n 2 -m "not slow"
+	$(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 slow: $(SETUP)
-	$(PYTEST) -n 2 -m slow
+	$(PYTEST) -n 2 --dist worksteal -m slow
 
 other-processor: $(SETUP)
-	$(OTHER_PROCESSOR) $(PYTEST) -n 2 -m "not slow"
+	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 two-threads: $(SETUP)
 	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/run tests/select tests/update

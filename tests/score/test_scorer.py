@@ -155,7 +155,7 @@ def test_arguments_of_another_nesting_are_refused(num_tasks: int, texts_PG: list
         ({"correct": 1.0, "format": math.inf}, "the weight of 'format' is inf; wanted a finite number"),
         ({"correct": "1"}, "the weight of 'correct' is '1'; wanted a finite number"),
         ({"corect": 1.0}, "task.rewards: unknown reward 'corect'. Did you mean 'correct'?"),
-        ({"math:pi": 1.0}, "reward 'math:pi' has the type float, not a function"),
+        ({"math:pi": 1.0}, "'math:pi' has the type float; wanted a function"),
     ],
 )
 def test_bad_rewards_are_refused_at_construction(rewards: dict[str, Any], message: str) -> None:
