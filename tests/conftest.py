@@ -1,4 +1,11 @@
-"""Fixtures for every test: tiny models and a tokenizer, built here: no test needs a network or a stored file."""
+"""Where tests run, and fixtures for all: tiny models and a tokenizer, built here, without a network or a stored file.
+
+Torch finds its devices once, so a process runs the tests of one kind (PODS_TEST_DEVICE) and skips the others:
+
+    cpu        all but the two below; a GPU of this machine is hidden from them
+    pretended  tests/device, on a GPU that is not there
+    gpu        what is marked `gpu`, on a GPU of this machine
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+DEVICE_FOLDER = Path(__file__).parent / "device"
+DEVICE = os.environ.get("PODS_TEST_DEVICE", "cpu")
+"""Of this process."""
+WHY_NOT: str | None = None
+"""What keeps its tests from running."""
+
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that asks the hub fails at once
+if DEVICE != "gpu":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+if DEVICE == "pretended":
+    sys.path.insert(0, str(DEVICE_FOLDER))
+    import pretend
+
+    WHY_NOT = pretend.why_not()
+    if WHY_NOT is None:
+        pretend.start()
 
 import pytest
 import torch
@@ -19,6 +41,19 @@ from podsrl.lib.matmul import choice
 
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
 torch.set_num_threads(NUM_THREADS)
+if DEVICE == "gpu" and not torch.cuda.is_available():
+    WHY_NOT = "torch sees no GPU"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what this process is not for or cannot run."""
+    for item in items:
+        is_pretended = DEVICE_FOLDER in item.path.parents
+        wanted = "gpu" if item.get_closest_marker("gpu") else "pretended" if is_pretended else "cpu"
+        reason = WHY_NOT if wanted == DEVICE else f"set PODS_TEST_DEVICE={wanted}, or run make device or make unit"
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
 
 _users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make

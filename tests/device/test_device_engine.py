@@ -1,0 +1,91 @@
+"""The engine on a pretended GPU draws the CPU's tokens, however it schedules and remembers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from small_runs import Tokens, generated, requests, tiny
+
+from podsrl.generate import Engine, Request, Sampling
+from podsrl.types import Completion
+
+WAYS = {"nucleus": {"top_p": 0.8, "temperature": 0.7}, "greedy": {"top_k": 1}, "likely": {"min_p": 0.2}}
+ROOMS = [{}, {"num_slots": 3}, {"kv_cache_bytes": 120_000}]
+
+
+@cache
+def expected(family: str = "qwen2") -> tuple[Tokens, dict[Any, list[float]]]:
+    return generated(tiny("cpu", family))
+
+
+def assert_same(found: tuple[Tokens, dict[Any, list[float]]], wanted: tuple[Tokens, dict[Any, list[float]]]) -> None:
+    """The same tokens and ends. Norms and log-probs are float32: some hundred roundings of 6e-8, of logits of about 10."""
+    assert found[0] == wanted[0]
+    for key, logprobs in wanted[1].items():
+        assert found[1][key] == pytest.approx(logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=["all", "slots", "bounded"])
+@pytest.mark.parametrize("scheduler", ["continuous", "continuous+ljf", "micro", "probed", "dynamic"])
+@pytest.mark.parametrize("forward", ["fast", "model"])
+def test_every_schedule_draws_the_cpus_tokens(forward: str, scheduler: str, room: dict[str, int]) -> None:
+    found = generated(tiny("cuda"), forward=forward, scheduler=scheduler, **room)
+    assert_same(found, expected())
+
+
+@pytest.mark.parametrize("forward", ["fast", "model"])
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_every_family_draws_the_cpus_tokens_all_at_once(forward: str, family: str) -> None:
+    found = generated(tiny("cuda", family), forward=forward, scheduler="full")
+    assert_same(found, expected(family))
+
+
+def test_rollouts_sampled_in_different_ways_draw_the_cpus_tokens() -> None:
+    wanted = generated(tiny("cpu"), requests(**WAYS))
+    assert_same(generated(tiny("cuda"), requests(**WAYS), forward="fast", num_slots=7), wanted)
+
+
+def steered(device: str, forward: Any) -> list[Completion]:
+    """Rollouts that are paused, forked and aborted, weights that change under them, and one that meets NaN."""
+    model = tiny(device)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[60] = torch.nan
+    engine = Engine(model, seed=1, forward=forward)
+    engine.submit([*requests(), Request("broken", (5, 60), 2, Sampling(max_new_tokens=4))])
+    done = [each for _ in range(3) for each in engine.step()]
+    engine.pause(["r1"])
+    engine.pause(["r2"], keep_kv=False)
+    engine.fork("r3", 0, into="fork", num_rollouts=2)
+    done += engine.step()
+    engine.resume(["r1", "r2"])
+    engine.abort([("r3", 1)])
+    done += engine.step()
+    engine.load_weights([(name, weight * 0.9) for name, weight in model.named_parameters()], version=1)
+    while engine.num_unfinished:
+        done += engine.step()
+    return sorted(done, key=lambda each: (each.request_id, each.index))
+
+
+@pytest.mark.parametrize("forward", ["fast", "model"])
+def test_steered_rollouts_draw_the_cpus_tokens(forward: str) -> None:
+    wanted, found = steered("cpu", "model"), steered("cuda", forward)
+    assert {each.finish_reason for each in wanted} >= {"length", "aborted", "invalid"}
+    names = ("request_id", "index", "token_ids", "finish_reason", "version")
+    assert [[getattr(each, name) for name in names] for each in found] == [
+        [getattr(each, name) for name in names] for each in wanted
+    ]
+
+
+def test_a_hook_sees_tensors_of_the_device() -> None:
+    engine, seen = Engine(tiny("cuda"), seed=3), list[str]()
+    engine.hooks.append(lambda view: seen.extend(t.device.type for t in (view.logits, view.row_of, view.entropies)))
+    list(engine.generate(requests()))
+    assert set(seen) == {"cuda"}
+
+
+@pytest.mark.parametrize("forward", ["fast", "model"])
+def test_float32_draws_the_same_tokens(forward: str) -> None:
+    assert_same(generated(tiny("cuda", dtype=torch.float32), forward=forward), expected())

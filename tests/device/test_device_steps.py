@@ -1,0 +1,96 @@
+"""Whole steps of a run on a pretended GPU: the CPU's tokens and numbers, checkpoints, evaluation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import resumed, sampled, steps_and_a_resume, trainer
+
+from podsrl.run.evaluate import evaluate
+from podsrl.run.loop import training_step
+
+CASES = {
+    "full": (),
+    "penalty": ("loss.kl_beta=0.05",),
+    "lora": ("lora.rank=4",),
+    "lora-penalty": ("lora.rank=4", "loss.kl_beta=0.05"),
+    "padded": ("optim.packing=off", "optim.num_epochs=3"),
+    "recomputed": ("model.gradient_checkpointing=true", "optim.prefix_sharing=on"),
+    "chunks": ("select.num_chunks=2", "loss.name=dapo"),
+}
+
+
+def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Every metric but clocks, bytes and the digest. Behaviour log-probs are float32, so rounding shows; by 1e-4 at most.
+
+    AdamW divides by a gradient's size, which makes as much of a rounding as a learning rate lets it.
+    """
+    for name, value in expected.items():
+        if isinstance(value, float) and not name.startswith("seconds/"):
+            assert found[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+        elif not name.startswith(("seconds/", "memory/", "sync/")):
+            assert found[name] == value, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
+    one, two = (trainer(*CASES[case], device=device) for device in ("cpu", "cuda"))
+    assert two.model.device.type == "cuda"
+    assert two.updater.layout.startswith("padded" if case == "padded" else "packed"), two.updater.layout
+    assert sampled(two) == sampled(one)
+    expected, found = training_step(one), training_step(two)
+    assert expected["tokens/trained"] > 50 and expected["grad_norm"] > 0.01
+    assert_close(found, expected)
+    assert found["memory/peak_update_bytes"] > 2 * sum(p.nbytes for p in two.model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("case", ["full", "lora-penalty"])
+def test_a_checkpoint_goes_on_bit_for_bit(case: str, tmp_path: Path) -> None:
+    steps_and_a_resume(tmp_path, *CASES[case])
+
+
+@pytest.mark.parametrize("case", ["full", "lora"])
+def test_a_checkpoint_goes_on_on_the_cpu(case: str, tmp_path: Path) -> None:
+    run = trainer(*CASES[case], device="cuda")
+    training_step(run)
+    other = resumed(run, tmp_path, *CASES[case], device="cpu")
+    assert other.weights_digest == run.weights_digest and other.model.device.type == "cpu"
+    assert sampled(other) == sampled(run)
+    assert_close(training_step(other), training_step(run))
+
+
+@pytest.mark.parametrize(("dtype", "gap"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_number_formats_of_real_models_train_and_resume(dtype: str, gap: float, tmp_path: Path) -> None:
+    """On the first step the trainer's log-probs are the engine's, but for rounding."""
+    option = f"model.dtype={dtype}", "optim.num_epochs=1"
+    run = trainer(*option, device="cuda", is_double=False)
+    assert run.updater.layout.startswith("packed"), run.updater.layout
+    line = training_step(run)
+    assert line["logprob_gap"] < gap and math.isfinite(line["grad_norm"]) and line["updates/skipped"] == 0
+    other = resumed(run, tmp_path, *option, device="cuda", is_double=False)
+    assert training_step(other)["sync/weights_digest"] == training_step(run)["sync/weights_digest"]
+
+
+def test_dropout_of_adapters_changes_the_update_alone() -> None:
+    """It draws on the device. On a step's second epoch the adapters are no longer zero."""
+    with_it, without = (trainer("lora.rank=4", f"lora.dropout={p}", device="cuda") for p in (0.5, 0.0))
+    assert sampled(with_it) == sampled(without)
+    gaps = [training_step(run)["logprob_gap"] for run in (with_it, without)]
+    assert abs(gaps[0] - gaps[1]) > 0.01 * gaps[1] > 0
+
+
+def test_an_evaluation_gives_the_cpus_accuracy() -> None:
+    results = [evaluate(trainer("rollouts.max_new_tokens=48", device=device)).result for device in ("cpu", "cuda")]
+    assert results[0] == results[1]
+
+
+def test_the_config_alone_puts_a_run_on_the_gpu() -> None:
+    from podsrl.config.load import load_config
+    from podsrl.policy import load_model
+
+    model = load_model(load_config("pods").model)
+    assert {tensor.device for tensor in model.state_dict().values()} == {torch.device("cuda", 0)}
