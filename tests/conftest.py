@@ -34,8 +34,8 @@ if DEVICE == "pretended":
     if WHY_NOT is None:
         pretend.start()
 
-import pytest
-import torch
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 from podsrl.lib.matmul import choice
 

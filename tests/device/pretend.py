@@ -1,8 +1,8 @@
 """A CUDA device that is not there, for a CPU build of torch: after `start()`, device "cuda" is one.
 
 Its tensors are plain torch tensors on cuda:0 whose memory is the host's and whose operators the CPU computes
-(`pretend.cpp`). It refuses what a GPU refuses: tensors of two devices in one operator, generators of the CPU, `.numpy()`,
-operators without a CUDA kernel. Fresh memory holds NaN. `Watch` counts the places where the host waits for the device.
+(`pretend.cpp`). It refuses what a GPU refuses: tensors of two devices in one operator, generators of the CPU,
+`.numpy()`, operators without a CUDA kernel. Fresh memory holds NaN. `Watch` counts where the host waits for the device.
 It cannot show what depends on the GPU's own kernels: their choice, rounding, order, speed, streams and memory limits.
 
 As a command it builds the library.
@@ -98,13 +98,15 @@ def start() -> None:
 
 
 def _operators() -> dict[str, bool]:
-    """Each operator with a CUDA kernel -> whether its tensors of no dimension may lie on the CPU, from torch's table."""
+    """Each operator with a CUDA kernel -> whether it takes tensors of no dimension from the CPU; from torch's table."""
     found = importlib.util.find_spec("torchgen")
     assert found is not None and found.origin is not None
     table = Path(found.origin).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
     operators, delegates = dict[str, bool](), dict[str, str]()
     for entry in table.read_text().split("\n- func: ")[1:]:
-        keys = {key.strip() for keys in re.findall(r"^    ([A-Z][\w, ]*): ", entry, re.MULTILINE) for key in keys.split(",")}
+        keys = {
+            key.strip() for keys in re.findall(r"^    ([A-Z][\w, ]*): ", entry, re.MULTILINE) for key in keys.split(",")
+        }
         fields = dict(re.findall(r"^  (\w+): ?([\w., ]*)", entry, re.MULTILINE))
         name = entry.partition("(")[0]
         if "structured_delegate" in fields:

@@ -9,15 +9,19 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate.schedule.lengths import LengthRegression
 from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
+from podsrl.tasks import TaskSet
+from podsrl.types import Task
 
 Tokens = dict[tuple[str, int], tuple[tuple[int, ...], str]]
 
 STEP = (
     "threads=1",
+    "task.name=small_runs:sums",
     "task.num_eval=4",
     "rollouts.num_prompts=3",
     "rollouts.num_rollouts=8",
@@ -26,7 +30,14 @@ STEP = (
     "optim.num_epochs=2",
     "optim.micro_batch_tokens=150",
     'task.rewards={"small_runs:variety" = 1.0}',
+    "task.correct=correct",
 )
+
+
+def sums(*, num_eval: int) -> TaskSet:
+    """Questions of different lengths."""
+    tasks = [Task(id=f"{a}", prompt=f"What is {a} + {a**3}?\n", answer=f"{a + a**3}") for a in range(3, 40)]
+    return TaskSet(name="sums", train=tasks[num_eval:], eval=tuple(tasks[:num_eval]))
 
 
 def variety(completions: list[str], **columns: object) -> list[float]:
@@ -59,7 +70,9 @@ def requests(**ways: Any) -> list[Request]:
 
 
 def generated(model: Any, wanted: list[Request] | None = None, **options: Any) -> tuple[Tokens, dict[Any, list[float]]]:
-    """Each rollout's tokens and end, and its log-probs."""
+    """Each rollout's tokens and end, and its log-probs. The schedule "probed" looks at a rollout's third token."""
+    if options.get("scheduler") == "probed":
+        options["predictor"] = LengthRegression(probe_at=3)
     done = list(Engine(model, seed=3, **options).generate(requests() if wanted is None else wanted))
     return (
         {(each.request_id, each.index): (tuple(each.token_ids), each.finish_reason) for each in done},
@@ -71,7 +84,10 @@ def generated(model: Any, wanted: list[Request] | None = None, **options: Any) -
 
 
 def trainer(*options: str, device: str, is_double: bool = True) -> Trainer:
-    """A run of the built-in model; in float64 a rounding never decides about a token. `device` stays out of its config."""
+    """A run of the built-in model; `device` stays out of its config.
+
+    In float64 and with the seed as it is, no rounding decides about a token.
+    """
     given = {option.partition("=")[0] for option in options}
     config = load_config("pods", [*(text for text in STEP if text.partition("=")[0] not in given), *options])
     model = load_model(config.model.model_copy(update={"device": device}))
@@ -93,10 +109,12 @@ def resumed(run: Trainer, folder: Path, *options: str, device: str, is_double: b
     return other
 
 
-def steps_and_a_resume(folder: Path, *options: str) -> None:
-    """A step, a checkpoint, and a step from there that goes like the one without the checkpoint."""
-    run = trainer(*options, device="cuda")
+def steps_and_a_resume(folder: Path, *options: str, is_double: bool = True) -> Trainer:
+    """A step, a checkpoint, and a step from there that goes like the one without it; packed rows, finite metrics."""
+    run = trainer(*options, device="cuda", is_double=is_double)
     assert run.updater.layout.startswith("packed"), run.updater.layout
-    training_step(run)
-    other = resumed(run, folder, *options, device="cuda")
+    line = training_step(run)
+    assert None not in [line[name] for name in ("loss", "grad_norm", "entropy", "clip_fraction", "logprob_gap")], line
+    other = resumed(run, folder, *options, device="cuda", is_double=is_double)
     assert training_step(other)["sync/weights_digest"] == training_step(run)["sync/weights_digest"]
+    return run

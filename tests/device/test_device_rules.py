@@ -33,13 +33,16 @@ def test_fresh_memory_is_nan(dtype: torch.dtype) -> None:
 REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "a sum of two devices": lambda x: x + torch.ones(2),
     "indices of the CPU": lambda x: x.index_select(0, torch.tensor([0])),
-    "a scalar tensor of the CPU where none may be": lambda x: torch.cat([x, torch.ones(())[None]]),
+    "a list of two devices": lambda x: torch.cat([x, torch.ones(1)]),
+    "a number of the CPU where none may be": lambda x: x.index_copy_(0, torch.zeros((), dtype=torch.int64), x[:1]),
     "an index of the device into the CPU": lambda x: torch.ones(2)[x.long()],
     "a product of two devices": lambda x: torch.ones(1, 2) @ x[:, None],
     "a generator of the CPU": lambda x: x.uniform_(generator=torch.Generator()),
     "numpy": lambda x: x.numpy(),
     "a gradient of another device": lambda x: setattr(torch.nn.Parameter(x), "grad", torch.ones(2)),
-    "a kernel that only the CPU has": lambda x: torch.ops.mkldnn._linear_pointwise(x[None], x[None], None, "none", [], ""),
+    "a kernel that only the CPU has": lambda x: torch.ops.mkldnn._linear_pointwise(
+        x[None], x[None], None, "none", [], ""
+    ),
 }
 
 

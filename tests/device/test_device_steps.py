@@ -25,9 +25,10 @@ CASES = {
 
 
 def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Every metric but clocks, bytes and the digest. Behaviour log-probs are float32, so rounding shows; by 1e-4 at most.
+    """Every metric but clocks, bytes and the digest.
 
-    AdamW divides by a gradient's size, which makes as much of a rounding as a learning rate lets it.
+    The sampled log-probs and the model's norms are float32 (roundings of 6e-8), and AdamW divides by a gradient's size:
+    1e-4 leaves room for some hundred such roundings.
     """
     for name, value in expected.items():
         if isinstance(value, float) and not name.startswith("seconds/"):
@@ -84,8 +85,9 @@ def test_dropout_of_adapters_changes_the_update_alone() -> None:
 
 
 def test_an_evaluation_gives_the_cpus_accuracy() -> None:
-    results = [evaluate(trainer("rollouts.max_new_tokens=48", device=device)).result for device in ("cpu", "cuda")]
-    assert results[0] == results[1]
+    options = "rollouts.max_new_tokens=48", "eval.num_samples=4"
+    results = [evaluate(trainer(*options, device=device)).result for device in ("cpu", "cuda")]
+    assert results[0] == results[1] and results[0].reward != round(results[0].reward)
 
 
 def test_the_config_alone_puts_a_run_on_the_gpu() -> None:

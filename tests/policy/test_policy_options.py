@@ -67,7 +67,6 @@ def test_without_bitsandbytes_the_extra_is_named(
         check_model_options(config(**sections))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_flash_attention_without_a_gpu_names_all_it_wants() -> None:
     with pytest.raises(
         UsageError, match=r"'flash_attention_2' needs .*a CUDA GPU .* and model.dtype = .*\"auto\" runs"

@@ -103,7 +103,7 @@ def test_keep_all_refuses_to_drop() -> None:
         keep_all([0.0, 1.0, 2.0], 2)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("rule", [max_variance, max_reward, percentile])
 def test_a_gpu_tensor_stays_there_and_gives_the_cpu_s_answer(rule: ArrayRule) -> None:
     rewards = torch.rand(50, 64, generator=seeded())
