@@ -9,11 +9,11 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
 OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: help demo test unit slow other-processor two-threads check clean
+.PHONY: help demo test unit slow device other-processor two-threads check clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
-	@echo "make test    all tests (make unit: the fast ones, in about a minute)"
+	@echo "make test    all tests (make unit: the fast ones, in about a minute; make device: those of GPUs)"
 	@echo "make check   ruff and mypy"
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   the fast tests as another processor, and with two threads"
@@ -29,13 +29,20 @@ $(SETUP): pyproject.toml constraints.txt
 demo: $(SETUP)
 	$(BIN)/pods demo
 
-test: unit slow
+test: unit slow device
 
 unit: $(SETUP)
 	$(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 slow: $(SETUP)
 	$(PYTEST) -n 2 --dist worksteal -m slow
+
+# Torch finds its devices once, so what needs a GPU runs in processes of its own: on one that is not there, then on one
+# of this machine. Either says why it is left out.
+device: $(SETUP)
+	@$(BIN)/python tests/device/pretend.py
+	PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 -rs -m "not gpu" tests/device
+	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu
 
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow"

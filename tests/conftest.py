@@ -2,9 +2,9 @@
 
 Torch finds its devices once, so a process runs the tests of one kind (PODS_TEST_DEVICE) and skips the others:
 
-    cpu        all but the two below; a GPU of this machine is hidden from them
-    pretended  tests/device, on a GPU that is not there
-    gpu        what is marked `gpu`, on a GPU of this machine
+    cpu        all but the two below; a GPU of this machine is hidden from them (make unit, make slow)
+    pretended  tests/device, on a GPU that is not there (make device)
+    gpu        what is marked `gpu`, on a GPU of this machine (make device)
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from podsrl.lib.matmul import choice
 
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
 torch.set_num_threads(NUM_THREADS)
+if DEVICE not in ("cpu", "pretended", "gpu"):
+    raise pytest.UsageError(f"PODS_TEST_DEVICE = {DEVICE!r}: wanted cpu, pretended or gpu")
 if DEVICE == "gpu" and not torch.cuda.is_available():
     WHY_NOT = "torch sees no GPU"
 
@@ -50,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         is_pretended = DEVICE_FOLDER in item.path.parents
         wanted = "gpu" if item.get_closest_marker("gpu") else "pretended" if is_pretended else "cpu"
-        reason = WHY_NOT if wanted == DEVICE else f"set PODS_TEST_DEVICE={wanted}, or run make device or make unit"
+        reason = WHY_NOT if wanted == DEVICE else f"for a process with PODS_TEST_DEVICE={wanted}"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 

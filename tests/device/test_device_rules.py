@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pretend
 import pytest
 import torch
 from pretend import Watch
@@ -110,6 +111,24 @@ def test_memory_is_counted() -> None:
     del x, y
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() == before
+
+
+def test_a_machine_that_cannot_build_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert pretend.why_not() is None
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert pretend.why_not() == "there is no g++"
+    monkeypatch.setattr(pretend, "_torch", lambda: tmp_path)
+    assert pretend.why_not() == "torch came without its headers"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    assert pretend.why_not() == "torch is not a CPU build"
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert pretend.why_not() == "it is made for Linux on x86-64, this is linux on arm64"
+
+
+def test_it_starts_only_before_torch_is_there() -> None:
+    with pytest.raises(RuntimeError, match="before torch is imported"):
+        pretend.start()
 
 
 def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
