@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import resumed, sampled, steps_and_a_resume, trainer
+from small_runs import STEP, resumed, sampled, steps_and_a_resume, trainer
 
+from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import training_step
+from podsrl.run.trainer import Trainer
 
 CASES = {
     "full": (),
@@ -90,9 +92,8 @@ def test_an_evaluation_gives_the_cpus_accuracy() -> None:
     assert results[0] == results[1] and results[0].reward != round(results[0].reward)
 
 
-def test_the_config_alone_puts_a_run_on_the_gpu() -> None:
-    from podsrl.config.load import load_config
-    from podsrl.policy import load_model
-
-    model = load_model(load_config("pods").model)
-    assert {tensor.device for tensor in model.state_dict().values()} == {torch.device("cuda", 0)}
+def test_a_config_puts_the_whole_run_on_the_gpu() -> None:
+    """No model is given here: the weights go to the device as they are read."""
+    run = Trainer(load_config("pods", [*STEP, "model.device=cuda"]))
+    assert {tensor.device for tensor in run.model.state_dict().values()} == {torch.device("cuda", 0)}
+    assert training_step(run)["version"] == 2

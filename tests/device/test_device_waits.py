@@ -13,8 +13,12 @@ from podsrl.generate import Engine, Request, Sampling
 
 # Ceilings: lower them with the code, never raise them without a reason.
 PER_DECODE_STEP = 7
-PER_MICRO_BATCH = 31
-PER_MICRO_BATCH_WITH_PENALTY = 43
+PER_UPDATE: dict[str, tuple[tuple[str, ...], int, int]] = {  # its options, waits of the whole, and of each micro-batch
+    "packed": ((), 3, 30),
+    "padded": (("optim.packing=off",), 3, 15),
+    "penalty": (("loss.kl_beta=0.05",), 3, 43),
+    "lora-penalty": (("lora.rank=4", "loss.kl_beta=0.05"), 3, 43),
+}
 PER_OPTIMIZER_STEP = 1
 PER_SYNC = 3
 
@@ -31,17 +35,9 @@ def test_a_decode_step_waits_seldom(forward: Any) -> None:
     assert watch.num_waits <= PER_DECODE_STEP, watch.waits
 
 
-@pytest.mark.parametrize(
-    ("options", "ceiling"),
-    [
-        ((), PER_MICRO_BATCH),
-        (("optim.packing=off",), PER_MICRO_BATCH),
-        (("loss.kl_beta=0.05",), PER_MICRO_BATCH_WITH_PENALTY),
-        (("lora.rank=4", "loss.kl_beta=0.05"), PER_MICRO_BATCH_WITH_PENALTY),
-    ],
-    ids=["packed", "padded", "penalty", "lora-penalty"],
-)
-def test_an_update_waits_seldom(options: tuple[str, ...], ceiling: int) -> None:
+@pytest.mark.parametrize("case", PER_UPDATE)
+def test_an_update_waits_seldom(case: str) -> None:
+    options, whole, each = PER_UPDATE[case]
     run = trainer("optim.micro_batch_tokens=60", *options, device="cuda", is_double=False)
     groups = run.sample(run.next_tasks())
     selections = run.choose(groups)
@@ -51,7 +47,7 @@ def test_an_update_waits_seldom(options: tuple[str, ...], ceiling: int) -> None:
         assert batch is not None
         stats = run.forward_backward(batch)
     assert stats.num_micro_batches >= 4
-    assert watch.num_waits <= ceiling * stats.num_micro_batches, watch.waits
+    assert watch.num_waits <= whole + each * stats.num_micro_batches, watch.waits
     with Watch() as watch:
         run.optim_step()
     assert watch.num_waits <= PER_OPTIMIZER_STEP, watch.waits
