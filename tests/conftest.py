@@ -37,7 +37,7 @@ if DEVICE == "pretended":
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from podsrl.lib.matmul import choice
+from podsrl.lib.matmul import choice  # noqa: E402
 
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
 torch.set_num_threads(NUM_THREADS)

@@ -57,6 +57,7 @@ FAULTS = (
     Fault("update/terms.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
     Fault("update/adam.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
     Fault("sync/digest.py", "return torch.arange(count, device=device)", "return torch.arange(count)"),
+    Fault("update/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
     # read on the CPU
     Fault("generate/core.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
     Fault("sync/digest.py", "for name in names]).cpu()", "for name in names])"),
@@ -72,12 +73,6 @@ FAULTS = (
         "for i in members], device=model.device)\n            with",
         "for i in members])\n            with",
         "a GPU takes indices of the CPU too; it costs a wait",
-    ),
-    Fault(
-        "update/layout.py",
-        "dtype=torch.bool, device=device).tril()",
-        "dtype=torch.bool).tril()",
-        "only masks of over 2^20 numbers are made on the device",
     ),
     Fault(
         "update/linear.py",
