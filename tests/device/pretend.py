@@ -137,6 +137,8 @@ def _patch_python(library: ctypes.CDLL) -> None:
         "get_device_properties": lambda device=None: properties,
         "get_device_capability": lambda device=None: (9, 0),
         "manual_seed_all": lambda seed: None,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),  # without a generator, the CPU's draws
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "empty_cache": lambda: None,
         "synchronize": lambda device=None: Watch.hear(b"cuda.synchronize"),
         "mem_get_info": lambda device=None: (memory - library.pretend_live_bytes(), memory),
