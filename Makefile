@@ -41,8 +41,8 @@ slow: $(SETUP)
 # of this machine. Either says why it is left out.
 device: $(SETUP)
 	@$(BIN)/python tests/device/pretend.py
-	PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 -rs -m "not gpu" tests/device
-	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu
+	PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
+	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select
 
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow"

@@ -42,7 +42,7 @@ def test_where_onednn_is_faster_it_computes_from_the_smallest_size_at_which_it_i
     rule = rule_of([small, *from_rates("many_rows", AMD), *few])
     assert rule == Rule(few_rows=16 * 896 * 4864, many_rows=512 * 64 * 64, update=math.inf)
     assert str(rule) == (
-        "MKL, and oneDNN from so many multiplications on: 69,730,304 (up to 32 rows), 2,097,152 (more rows)"
+        "MKL; oneDNN for products of at least 69,730,304 (up to 32 rows), 2,097,152 (more rows) multiplications"
     )
 
 

@@ -60,7 +60,9 @@ def test_a_run_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podsrl.run.matmul.is_available", lambda: True)
     found = settle_matmul("onednn", nn.Linear(2, 2), Processes())
     assert found is not None and current() == found.rule
-    assert describe_matmul("onednn", found).endswith("1,000,000 (updates), as model.matmul = 'onednn' says")
+    assert describe_matmul("onednn", found).endswith(
+        "1,000,000 (updates) multiplications, as model.matmul = 'onednn' says"
+    )
     assert describe_matmul("auto", Choice(rule=SLOW, machine=HERE)) == "MKL, as timed here"
     monkeypatch.setattr("podsrl.run.matmul.is_available", lambda: False)
     assert "x86" in describe_matmul("auto", Choice(rule=SLOW, machine=HERE))

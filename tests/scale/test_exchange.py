@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def swap(num_groups: int) -> list[Group]:
     return [replace(group, task=replace(group.task, columns=columns)) for group in groups]
 
 
+@pytest.mark.slow
 def test_all_processes_hold_all_groups_in_the_tasks_order(three: Any) -> None:
     for num_groups in (7, 2):  # with two, the third process brings none
         answers = three.run(swap, num_groups)

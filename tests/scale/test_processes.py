@@ -35,6 +35,7 @@ def talk() -> Any:
     }
 
 
+@pytest.mark.slow
 def test_every_process_hears_the_same(three: Any) -> None:
     answers = three.run(talk)
     for rank, answer in enumerate(answers):
@@ -66,6 +67,7 @@ def matmul_settled() -> Any:
         choice.use(None)
 
 
+@pytest.mark.slow
 def test_all_processes_compute_by_process_0s_rule(three: Any) -> None:
     rule = Rule(few_rows=math.inf, many_rows=7, update=8)
     answers = three.run(matmul_settled)
@@ -89,6 +91,7 @@ def summed(max_bytes: int) -> Any:
     return [None if parameter.grad is None else parameter.grad.flatten().tolist() for parameter in model.parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [4, 64 << 20])
 def test_gradients_add_up_and_an_unused_parameter_has_none(three: Any, max_bytes: int) -> None:
     for answer in three.run(summed, max_bytes):

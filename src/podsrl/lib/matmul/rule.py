@@ -33,7 +33,7 @@ class Rule:
     def __str__(self) -> str:
         kinds = {f"up to {FEW_ROWS} rows": self.few_rows, "more rows": self.many_rows, "updates": self.update}
         starts = [f"{value:,.0f} ({kind})" for kind, value in kinds.items() if value < math.inf]
-        return f"MKL, and oneDNN from so many multiplications on: {', '.join(starts)}" if starts else "MKL"
+        return f"MKL; oneDNN for products of at least {', '.join(starts)} multiplications" if starts else "MKL"
 
 
 NEVER = Rule(few_rows=math.inf, many_rows=math.inf, update=math.inf)
