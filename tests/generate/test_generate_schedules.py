@@ -78,17 +78,14 @@ class Hashing:
         values = tokens.float() + 1
         return values * WEIGHTS[positions] + self._shift, values + self._shift
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Any:
-        def write(pool: KVPool, rows: Tensor, prompt_of_row: Tensor) -> None:
-            for row, i in zip(rows.tolist(), prompt_of_row.tolist(), strict=True):
-                length = len(prompts[i])
-                keys, values = self._entries(torch.tensor(prompts[i]), torch.arange(length))
-                pool.keys[0][row, :, :length] = keys[:, None]
-                pool.values[0][row, :, :length] = values[:, None]
-
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Any:
+        for row, prompt in zip(rows, prompts, strict=True):
+            length = len(prompt)
+            keys, values = self._entries(torch.tensor(prompt), torch.arange(length))
+            pool.keys[0][row, :, :length] = keys[:, None]
+            pool.values[0][row, :, :length] = values[:, None]
         states = torch.tensor([state_of(prompt) for prompt in prompts])
-        num_bytes = sum(map(len, prompts)) * self.layout.token_bytes
-        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float(), num_bytes=num_bytes, write=write)
+        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float())
 
     def __call__(self, tokens: Tensor, positions: Tensor, pool: KVPool, length: int, **options: Any) -> Any:
         rows, places = torch.arange(len(tokens)), torch.arange(length)
