@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from held_memory import HeldMemory
 from torch import Tensor
 
 from podsrl.generate import Engine, Request, Sampling, StepView
@@ -33,7 +34,7 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_SCHEDULES, NUM_REAL_SCHEDULES = 2000, 4
+NUM_SCHEDULES, NUM_REAL_SCHEDULES, NUM_HELD_SCHEDULES = 2000, 4, 12
 SEED = 3
 VOCABULARY, STATES = 12, 61
 WINDOW = 20
@@ -265,7 +266,9 @@ class Schedule:
         if core is not None:
             assert core.batch.num_rows <= max(1, len(core.batch)) or core._has_empty_rows
             assert self.engine.num_slots is None or len(core.batch) <= self.engine.num_slots
-            assert bound is None or core.batch.pool.num_bytes + core.shelf.num_bytes <= bound
+            account = self.engine._kv_memory.account
+            assert core.batch.pool.num_bytes + core.shelf.num_bytes == account.held
+            assert bound is None or account.held <= account.peak <= bound
 
     def watch(self, view: StepView) -> None:
         """A hook sees every live rollout with the distribution of its own next token; then it may interfere."""
@@ -390,6 +393,21 @@ def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothin
     monkeypatch.setattr(engine_module, "choose_forward", lambda model, name: Hashing())
     monkeypatch.setattr(zones_module, "_STEPS", 2)  # these rollouts are short
     run_seeds(name, NUM_SCHEDULES // len(NAMES), qwen2, choose_by_hash)
+
+
+@pytest.mark.parametrize("name", [f"{name}+ljf" for name in SCHEDULERS])
+def test_in_random_schedules_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
+    monkeypatch: pytest.MonkeyPatch, qwen2: Any, name: str
+) -> None:
+    monkeypatch.setattr(engine_module, "choose_forward", lambda model, name: Hashing())
+    monkeypatch.setattr(zones_module, "_STEPS", 2)
+    for seed in range(NUM_HELD_SCHEDULES):
+        rng = random.Random(seed)
+        engine = new_engine(rng, qwen2, name)
+        with HeldMemory(engine, head_dim=2) as held:
+            run(Schedule(rng, engine, choose_by_hash), has_anchor=False)
+        assert held.peak == engine.peak_kv_bytes, seed
+        assert engine.kv_cache_bytes is None or held.peak <= engine.kv_cache_bytes, seed
 
 
 @pytest.mark.parametrize("name", ["continuous", "dynamic+sjf", "probed+ljf"])

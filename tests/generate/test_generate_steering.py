@@ -180,7 +180,7 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
         for key, num_tokens, row in zip(view.keys, view.num_tokens, view.row_of.tolist(), strict=True):
             seen[key, num_tokens] = (view.hidden[row].clone(), view.logprobs[row].clone())
 
-    engine = Engine(qwen2, num_slots=2)
+    engine, model = Engine(qwen2, num_slots=2), copy.deepcopy(qwen2)  # asked for hidden states it keeps hooks
     engine.hooks.append(look)
     found = by_key(engine.generate([A, B]))
     assert set(seen) == {(key, t) for key in found for t in range(10)}
@@ -188,7 +188,7 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
         for index in range(request.num_rollouts):
             made = found[request.id, index].token_ids
             with torch.no_grad():
-                output = qwen2(torch.tensor([[*request.prompt_ids, *made]]), output_hidden_states=True)
+                output = model(torch.tensor([[*request.prompt_ids, *made]]), output_hidden_states=True)
             for t in range(10):
                 hidden, logprobs = seen[(request.id, index), t]
                 place = len(request.prompt_ids) - 1 + t

@@ -140,7 +140,7 @@ def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Samp
     return Drawn(tokens, chosen, _gather(raw, row_of, tokens))
 
 
-def _by_chunk(row_of: Tensor | None, num_rows: int, size: int) -> Sequence[Any]:
+def _by_chunk(row_of: Tensor | None, num_rows: int, size: int) -> list[Any]:
     """Which rollouts draw from each chunk of `size` rows: an index, or a slice where each has its own row.
 
     The host has to know how many they are, so it looks at the rows once and not once per chunk.

@@ -119,9 +119,8 @@ class FastForward:
         turned = torch.cat([layer.queries(x), layer.keys(x)], dim=1).view(shape)
         if layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = turned[:, : self._num_queries], turned[:, self._num_queries :]
-            turned = torch.cat(
-                [rms_norm(queries, layer.query_norm, self._eps), rms_norm(keys, layer.key_norm, self._eps)], dim=1
-            )
+            queries = rms_norm(queries, layer.query_norm, self._eps)
+            turned = torch.cat([queries, rms_norm(keys, layer.key_norm, self._eps)], dim=1)
         turned = (turned * cos).addcmul_(turned.roll(self._head_dim // 2, -1), sin)
         queries = turned[:, : self._num_queries].reshape(len(x) * self._num_keys, -1, self._head_dim)
         return queries, torch.cat([turned[:, self._num_queries :], values], dim=1).view(-1, self._head_dim)
