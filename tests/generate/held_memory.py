@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 class HeldMemory(TorchDispatchMode):
     """Adds up the storages of keys and values that are alive after each operation.
 
-    Keys and values are told by their shape: the last dimension is a head's width, and there are three or more; or it is
-    memory not yet divided, [tensors, numbers]. What is kept of a prompt's last token is a copy of one vector. What a
-    forward pass makes and lets go is its own affair; what it leaves behind counts.
+    Keys and values are told by their shape: [..., heads, length, width of a head]; or they are memory not yet divided,
+    [tensors, numbers], or a copy of lines of such memory. What is kept of a prompt's last token is a copy of a vector.
+    What a forward pass makes and lets go is its own affair; what it leaves behind counts.
 
     Args:
         engine: is watched from now on.
@@ -52,9 +52,9 @@ class HeldMemory(TorchDispatchMode):
             self.look()
 
     def _is_kept(self, func: Any, tensor: Tensor) -> bool:
-        if tensor.dim() >= 3:
+        if tensor.dim() > 3:
             return tensor.shape[-1] == self._head_dim
-        is_copy = func is torch.ops.aten.clone.default and tensor.dim() == 1
+        is_copy = func is torch.ops.aten.clone.default and (tensor.dim() == 1 or tensor.shape[-1] % self._head_dim == 0)
         return not self._is_forward and (is_copy or (func is torch.ops.aten.empty.memory_format and tensor.dim() == 2))
 
 

@@ -139,7 +139,7 @@ class KVPool:
         kept = min(rows, self.rows)
         self._clean(rows * capacity)
         for (heads, dim), store in zip(self._places, self._stores, strict=True):
-            relay(store, kept * heads, self.capacity * dim, capacity * dim)
+            relay(store, kept * heads, self.capacity * dim, capacity * dim, self.account)
         self._divide(rows, capacity)
 
     def hold(self, num_tokens: int) -> None:
