@@ -35,6 +35,8 @@ class KVMemory:
             num_rollouts: that are at hand.
         """
         num_tokens = _tokens_at_hand(plan, num_rollouts)
+        if num_tokens is None:
+            max_rows = min(max_rows, num_rollouts)
         if self._pool is None or not _fits(self._pool, plan, max_rows, num_tokens):
             self.release()
             bounds = {"max_rows": max_rows, "max_capacity": plan.row_tokens, "max_tokens": num_tokens}

@@ -123,8 +123,9 @@ class KVPool:
     def reserve(self, rows: int, capacity: int) -> None:
         """Make room for `rows` rows of `capacity` tokens, keeping what lies there.
 
-        What must grow grows by half where the bounds allow it, so that growing one by one costs little. Under
-        `max_tokens` longer rows may have to be fewer: those behind the first `rows` are given up. What lies where
+        What must grow grows by half where the bounds allow it, so that growing one by one costs little. Without
+        `max_tokens` old and new memory, held at once, are at most half more than what will ever be needed. Under it
+        longer rows may have to be fewer: those behind the first `rows` are given up. What lies where
         nothing was kept are numbers of any kind.
 
         Raises:
@@ -211,15 +212,22 @@ class KVPool:
                 f"{rows} rows of {capacity} tokens do not fit in key-value memory of {self.max_tokens} tokens: raise "
                 "kv_cache_bytes, or use fewer num_slots or a shorter max_new_tokens"
             )
-        wide = self.rows if rows <= self.rows else _bounded(rows, self.rows * 3 // 2, self.max_rows)
+        wide = self.rows if rows <= self.rows else self._bounded(rows, self.rows * 3 // 2, self.max_rows)
         long = self.capacity
         if capacity > self.capacity:
             steps = -(-max(capacity, self.capacity * 3 // 2) // _CAPACITY_STEP)
-            long = _bounded(capacity, steps * _CAPACITY_STEP, self.max_capacity)
+            long = self._bounded(capacity, steps * _CAPACITY_STEP, self.max_capacity)
         if self.max_tokens is None or wide * long <= self.max_tokens:
             return wide, long
         long = max(capacity, min(long, self.max_tokens // rows))
         return max(rows, min(wide, self.max_tokens // long)), long
+
+    def _bounded(self, needed: int, wish: int, most: int | None) -> int:
+        """The wish, or what will ever be needed; that at once from half of it on, where growing holds old and new."""
+        wish = max(needed, wish)
+        if most is None or (self.max_tokens is not None and wish <= most) or 2 * wish <= most:
+            return wish
+        return max(needed, most)
 
     def _move(self, num_tokens: int, rows: int, capacity: int) -> None:
         """Into new memory; the old is held until all is copied."""
@@ -265,7 +273,3 @@ class KVPool:
             self.lines = [store[2 * i : 2 * i + 2].view(-1, dim) for i in range(len(self.keys))]
             starts = torch.arange(rows * heads, device=self.device).view(rows, heads) * capacity
             self._starts = torch.cat([starts, starts + self.num_tokens * heads], dim=1)
-
-
-def _bounded(needed: int, wish: int, bound: int | None) -> int:
-    return max(needed, wish if bound is None else min(wish, bound))
