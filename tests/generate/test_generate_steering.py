@@ -389,6 +389,20 @@ def test_a_model_that_trains_is_in_its_mode_again_after_every_step(make_model: A
     assert model.training
 
 
+@pytest.mark.parametrize("verb", ["step", "generate"])
+def test_a_module_that_somebody_froze_in_eval_mode_stays_there(make_model: Any, verb: str) -> None:
+    model = make_model("qwen2").train()
+    model.model.layers[1].eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    engine = Engine(model)
+    if verb == "step":
+        engine.submit([A])
+        drain(engine)
+    else:
+        list(engine.generate([A]))
+    assert {name: module.training for name, module in model.named_modules()} == before
+
+
 def test_counts_and_traces_that_are_replaced_while_rollouts_are_paused_go_on(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])

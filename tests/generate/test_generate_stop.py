@@ -111,6 +111,23 @@ def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) ->
     check_up_to_the_first_hit(tokenizer, rng.choices(["a", "é", "e ", " ", "</", "th"], k=2), ids)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_hits_equal_the_twin_on_random_bytes_that_are_broken_as_a_run(seed: int) -> None:
+    rng = random.Random(seed)
+    tokenizer = byte_fallback()
+    ids = rng.choices(tokenizer.convert_tokens_to_ids(["<0x7C>", "<0x94>", "<0xC3>", "<0xA9>", "<0x26>", "a"]), k=60)
+    check_up_to_the_first_hit(tokenizer, rng.choices(["|", "é", "||", "a|", "|a", "&"], k=2), ids)
+
+
+def test_a_byte_that_is_a_character_by_itself_is_none_in_a_broken_run() -> None:
+    """The bytes 26 94 7C 7C … are no text as a whole; the tail 7C 7C … would be."""
+    tokenizer = byte_fallback()
+    ids = tokenizer.convert_tokens_to_ids(["<0x26>", "<0x94>", *["<0x7C>"] * 9])
+    assert "|" not in tokenizer.decode(ids)
+    assert StopStrings(tokenizer, ["|"]).hits([ids[:t] for t in range(1, len(ids) + 1)]) == [False] * len(ids)
+    assert StopStrings(tokenizer, ["|"]).hits([[*ids[:2], tokenizer.convert_tokens_to_ids("a"), ids[2]]]) == [True]
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("string", STRINGS)
 def test_a_string_spelled_byte_by_byte_after_any_number_of_tokens_is_found_with_its_last_byte(

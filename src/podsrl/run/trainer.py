@@ -31,6 +31,7 @@ from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_processes, check_window
+from podsrl.run.kv_bound import update_bytes
 from podsrl.run.prepare import prepare
 from podsrl.run.progress import NO_UPDATE, Progress
 from podsrl.run.streams import derive, selection_generator
@@ -94,7 +95,8 @@ class Trainer:
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
         self._is_sharded = is_sharded(config.scale.strategy, self.processes)
-        engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer)
+        later = update_bytes(config, self.policy.model, self.processes.num_processes)
+        engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer, later)
         self.generation = describe_generation(
             engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 from podsrl.errors import UsageError
 from podsrl.generate.decode import linear
 from podsrl.generate.decode.families import why_not_fast
-from podsrl.generate.decode.fast import FastForward
+from podsrl.generate.decode.fast import FastForward, rms_norm
 from podsrl.generate.decode.forward import Forward, ModelForward, choose_forward
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
@@ -330,3 +330,16 @@ def test_the_usual_families_run_fast_and_an_unknown_name_is_refused(tiny_model: 
     assert isinstance(choose_forward(tiny_model), FastForward)
     with pytest.raises(UsageError, match="forward = 'quick'"):
         choose_forward(tiny_model, "quick")  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float16, 2**-9), (torch.bfloat16, 2**-6), (torch.float32, 1e-5)]
+)
+def test_the_norm_of_large_numbers_does_not_overflow(dtype: torch.dtype, tolerance: float) -> None:
+    """Numbers around 1,000: in float16 the sum of their squares, and even their mean square, is infinite."""
+    x = (torch.randn(5, 64, generator=torch.Generator().manual_seed(0)) * 1000).to(dtype)
+    weight = torch.linspace(0.5, 2, 64).to(dtype)
+    exact = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    found = rms_norm(x, weight, torch.tensor(1e-6))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance / 100)
