@@ -83,16 +83,16 @@ def _rows_at_once(block: Tensor, num_rows: int, length: int, account: Account) -
 def _by_index(
     source: Tensor, target: Tensor, sources: Tensor, targets: Tensor, length: int, size: int, account: Account
 ) -> None:
-    """On a CPU one tensor after the other, which stays in its caches."""
+    """On a CPU one tensor after the other, which stays in its caches; elsewhere all at once."""
     pairs = list(zip(source, target, strict=True)) if target.is_cpu else [(source, target)]
-    rows_in = 0 if target.is_cpu else 1
-    for other, own in pairs:
-        for start in range(0, len(sources), size):
-            read, written = sources[start : start + size], targets[start : start + size]
-            with account.lent(len(read) * own.select(rows_in, 0)[..., :length, :].nbytes):
-                rows = other[..., :length, :].index_select(rows_in, read)
-                own[..., :length, :].index_copy_(rows_in, written, rows)
-                del rows
+    dim = 0 if target.is_cpu else 1
+    pieces = list(zip(torch.split(sources, size), torch.split(targets, size), strict=True))
+    aside = len(pieces[0][0]) * pairs[0][1].select(dim, 0)[..., :length, :].nbytes
+    with account.lent(aside):
+        for other, own in pairs:
+            read_from, written_to = other[..., :length, :], own[..., :length, :]
+            for read, written in pieces:
+                written_to.index_copy_(dim, written, read_from.index_select(dim, read))
 
 
 def _swap(one: Tensor, other: Tensor, account: Account) -> None:
