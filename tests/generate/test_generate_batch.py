@@ -108,7 +108,7 @@ def test_histories_longer_than_the_first_store_are_kept_whole() -> None:
     batch.add([new_run("a", (1,)), new_run("b", (1,))], [row, row])
     for step in range(200):
         batch.record(np.array([step, -step]), np.full(2, step, np.float32), np.full(2, -step, np.float32))
-    assert batch.tails(np.array([1]), 3) == [[-197, -198, -199]]
+    assert [tokens.tolist() for tokens in batch.tokens_of(np.array([1]))] == [[-step for step in range(200)]]
     runs = batch.take(np.array([True, True]))
     assert runs[0].history.tokens.tolist() == list(range(200))
     assert runs[1].history.raw_logprobs.tolist() == [-float(step) for step in range(200)]

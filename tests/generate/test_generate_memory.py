@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from held_memory import HeldMemory
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate.decode.account import Account
 from podsrl.generate.memory import plan_memory
+from podsrl.generate.schedule.scheduler import SCHEDULERS
 
 
 def wanted(prompt: int, limit: int, num: int, name: str = "a") -> Request:
@@ -53,3 +56,69 @@ def test_a_generous_bound_takes_no_more_memory_than_the_rollouts_at_hand_can_use
         assert len(found) == 4
         peaks.append(engine.peak_kv_bytes)
     assert peaks[1] <= 2 * peaks[0] < 1 << 20
+
+
+# --- what is held, against an account of our own ---
+
+REQUESTS = [wanted(prompt, limit, num, f"r{prompt}") for prompt, limit, num in ((3, 18, 4), (9, 6, 3), (12, 3, 2))]
+ROW = 3 + 18 - 1
+"""Tokens of the longest row, of 256 bytes each."""
+
+
+@pytest.mark.parametrize("forward", ["fast", "model"])
+@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name != "full"])
+@pytest.mark.parametrize("rows", [1, 3.3])
+def test_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
+    qwen2: Any, scheduler: str, forward: Any, rows: float
+) -> None:
+    bound = int(rows * ROW * 256)
+    engine = Engine(qwen2, kv_cache_bytes=bound, scheduler=scheduler, forward=forward)
+    with HeldMemory(engine, head_dim=8) as held:
+        assert len(list(engine.generate(REQUESTS))) == 9
+    assert held.peak == engine.peak_kv_bytes <= bound
+
+
+@pytest.mark.parametrize("options", [{}, {"num_slots": 3}, {"scheduler": "full"}])
+def test_without_a_bound_growth_counts_old_and_new_memory(qwen2: Any, options: Any) -> None:
+    engine = Engine(qwen2, **options)
+    with HeldMemory(engine, head_dim=8) as held:
+        list(engine.generate(REQUESTS))
+        pool = engine._kv_memory._pool
+        assert pool is not None
+        assert held.peak == engine.peak_kv_bytes > pool.num_bytes
+
+
+def test_arrivals_under_a_bound_find_room_or_make_the_memory_start_over(qwen2: Any) -> None:
+    """Each arrival wants another row of 50 tokens; where old and new rows do not fit at once, all is read again."""
+    rereads = []
+    for rows in (5, 40):
+        bound = rows * 50 * 256
+        engine = Engine(qwen2, kv_cache_bytes=bound)
+        with HeldMemory(engine, head_dim=8) as held:
+            found = []
+            for i in range(8):
+                engine.submit([wanted(24, 27, 1, f"r{i}")])
+                found += [completion for _ in range(3) for completion in engine.step()]
+            while engine.num_unfinished > 0:
+                found += engine.step()
+        assert len(found) == 8 and held.peak == engine.peak_kv_bytes <= bound
+        rereads.append(engine.stats.reread_tokens)
+    assert rereads[0] > 0 == rereads[1]
+
+
+def test_small_pools_wait_for_the_next_call_and_count_when_they_are_used(qwen2: Any) -> None:
+    engine = Engine(qwen2)
+    list(engine.generate([wanted(8, 40, 6)]))
+    large, engine.peak_kv_bytes = engine.peak_kv_bytes, 0
+    list(engine.generate([wanted(2, 3, 1)]))
+    assert engine.peak_kv_bytes == (2 + 3 - 1) * 256 < large  # rows of another length: another pool
+
+
+def test_an_account_tells_what_is_held_the_most_that_was_and_what_is_left() -> None:
+    account = Account(100)
+    account.take(60)
+    with account.lent(30):
+        assert (account.held, account.room) == (90, 10)
+    account.give(20)
+    assert (account.held, account.peak, account.room) == (40, 90, 60)
+    assert Account().room is None

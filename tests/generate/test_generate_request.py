@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
@@ -82,3 +83,14 @@ def test_a_prompt_given_as_a_list_is_kept_as_a_tuple() -> None:
     request = Request("q", prompt)  # type: ignore[arg-type]  # a list is what a caller may well have
     prompt.append(6)
     assert request.prompt_ids == (4, 5)
+
+
+@pytest.mark.parametrize("token", [True, np.True_, 1.0, np.float32(1), "1", None])
+def test_tokens_that_are_no_integers_are_refused(token: Any) -> None:
+    with pytest.raises(UsageError, match=rf"request 'a' = .*with a {type(token).__name__}\): wanted integers"):
+        Request("a", (5, token))
+
+
+def test_numpys_integers_are_tokens_too() -> None:
+    ids = Request("a", (5, *np.array([7, 9]), np.int32(3), np.uint8(4))).prompt_ids
+    assert ids == (5, 7, 9, 3, 4) and {type(token) for token in ids} == {int}

@@ -331,3 +331,22 @@ def test_half_precision_logits_are_taken_and_nothing_is_written_into_what_is_giv
     assert torch.equal(logits, before[0]) and torch.equal(row_of, before[1]) and torch.equal(numbers, before[2])
     assert {drawn.logprobs.dtype, drawn.raw_logprobs.dtype} == {torch.float32} and drawn.tokens.dtype == torch.int64
     assert torch.equal(drawn.tokens, draw(logits.float(), row_of, numbers, sampling).tokens)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_k=5)])
+@pytest.mark.parametrize("row_of", [None, [0, 6, 6, 2, 5, 0, 3], [4]])
+def test_rows_drawn_in_chunks_give_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, row_of: list[int] | None
+) -> None:
+    """Chunks of three rows of seven; some have no rollout, and rollouts come in any order."""
+    logits = torch.randn(7, 11, generator=torch.Generator().manual_seed(0)) * 2
+    logits[2] = torch.nan
+    rows = None if row_of is None else torch.tensor(row_of)
+    uniform = torch.rand(7 if row_of is None else len(row_of), generator=torch.Generator().manual_seed(1)).double()
+    whole = draw(logits, rows, uniform, sampling)
+    monkeypatch.setattr("podsrl.generate.sampler._CPU_CHUNK_ELEMENTS", 3 * 11)
+    cut = draw(logits, rows, uniform, sampling)
+    assert cut.tokens.tolist() == whole.tokens.tolist()
+    torch.testing.assert_close(cut.logprobs, whole.logprobs, equal_nan=True)
+    torch.testing.assert_close(cut.raw_logprobs, whole.raw_logprobs, equal_nan=True)
+    assert (cut.raw_logprobs is cut.logprobs) == (sampling == Sampling())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from held_memory import HeldMemory
 from torch import Tensor
 
 from podsrl.generate import Engine, Request, Sampling, StepView
@@ -33,8 +34,8 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_QUICK, NUM_ALL, NUM_REAL = 15, 150, 2
-"""Schedules per scheduler and order: with every change, under `slow`, and of a real model."""
+NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 15, 150, 2, 12
+"""Schedules per scheduler and order: with every change, under `slow`, of a real model, and with all memory counted."""
 SEED = 3
 VOCABULARY, STATES = 12, 61
 WINDOW = 20
@@ -79,17 +80,14 @@ class Hashing:
         values = tokens.float() + 1
         return values * WEIGHTS[positions] + self._shift, values + self._shift
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Any:
-        def write(pool: KVPool, rows: Tensor, prompt_of_row: Tensor) -> None:
-            for row, i in zip(rows.tolist(), prompt_of_row.tolist(), strict=True):
-                length = len(prompts[i])
-                keys, values = self._entries(torch.tensor(prompts[i]), torch.arange(length))
-                pool.keys[0][row, :, :length] = keys[:, None]
-                pool.values[0][row, :, :length] = values[:, None]
-
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Any:
+        for row, prompt in zip(rows, prompts, strict=True):
+            length = len(prompt)
+            keys, values = self._entries(torch.tensor(prompt), torch.arange(length))
+            pool.keys[0][row, :, :length] = keys[:, None]
+            pool.values[0][row, :, :length] = values[:, None]
         states = torch.tensor([state_of(prompt) for prompt in prompts])
-        num_bytes = sum(map(len, prompts)) * self.layout.token_bytes
-        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float(), num_bytes=num_bytes, write=write)
+        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float())
 
     def __call__(self, tokens: Tensor, positions: Tensor, pool: KVPool, length: int, **options: Any) -> Any:
         rows, places = torch.arange(len(tokens)), torch.arange(length)
@@ -269,7 +267,9 @@ class Schedule:
         if core is not None:
             assert core.batch.num_rows <= max(1, len(core.batch)) or core._has_empty_rows
             assert self.engine.num_slots is None or len(core.batch) <= self.engine.num_slots
-            assert bound is None or core.batch.pool.num_bytes + core.shelf.num_bytes <= bound
+            account = self.engine._kv_memory.account
+            assert core.batch.pool.num_bytes + core.shelf.num_bytes == account.held
+            assert bound is None or account.held <= account.peak <= bound
 
     def watch(self, view: StepView) -> None:
         """A hook sees every live rollout with the distribution of its own next token; then it may interfere."""
@@ -404,6 +404,19 @@ def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothin
 @pytest.mark.parametrize("name", NAMES)
 def test_so_do_thousands_of_them(hashing: None, qwen2: Any, name: str) -> None:
     run_seeds(name, range(NUM_QUICK, NUM_ALL), qwen2, choose_by_hash)
+
+
+@pytest.mark.parametrize("name", [f"{name}+ljf" for name in SCHEDULERS])
+def test_in_random_schedules_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
+    hashing: None, qwen2: Any, name: str
+) -> None:
+    for seed in range(NUM_HELD):
+        rng = random.Random(seed)
+        engine = new_engine(rng, qwen2, name)
+        with HeldMemory(engine, head_dim=2) as held:
+            run(Schedule(rng, engine, choose_by_hash), has_anchor=False)
+        assert held.peak == engine.peak_kv_bytes, seed
+        assert engine.kv_cache_bytes is None or held.peak <= engine.kv_cache_bytes, seed
 
 
 @pytest.mark.parametrize("name", ["continuous", "dynamic+sjf", "probed+ljf"])

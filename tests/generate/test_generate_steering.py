@@ -180,7 +180,7 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
         for key, num_tokens, row in zip(view.keys, view.num_tokens, view.row_of.tolist(), strict=True):
             seen[key, num_tokens] = (view.hidden[row].clone(), view.logprobs[row].clone())
 
-    engine = Engine(qwen2, num_slots=2)
+    engine, model = Engine(qwen2, num_slots=2), copy.deepcopy(qwen2)  # asked for hidden states it keeps hooks
     engine.hooks.append(look)
     found = by_key(engine.generate([A, B]))
     assert set(seen) == {(key, t) for key in found for t in range(10)}
@@ -188,7 +188,7 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
         for index in range(request.num_rollouts):
             made = found[request.id, index].token_ids
             with torch.no_grad():
-                output = qwen2(torch.tensor([[*request.prompt_ids, *made]]), output_hidden_states=True)
+                output = model(torch.tensor([[*request.prompt_ids, *made]]), output_hidden_states=True)
             for t in range(10):
                 hidden, logprobs = seen[(request.id, index), t]
                 place = len(request.prompt_ids) - 1 + t
@@ -387,6 +387,20 @@ def test_a_model_that_trains_is_in_its_mode_again_after_every_step(make_model: A
     engine.submit([B])
     drain(engine)
     assert model.training
+
+
+@pytest.mark.parametrize("verb", ["step", "generate"])
+def test_a_module_that_somebody_froze_in_eval_mode_stays_there(make_model: Any, verb: str) -> None:
+    model = make_model("qwen2").train()
+    model.model.layers[1].eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    engine = Engine(model)
+    if verb == "step":
+        engine.submit([A])
+        drain(engine)
+    else:
+        list(engine.generate([A]))
+    assert {name: module.training for name, module in model.named_modules()} == before
 
 
 def test_counts_and_traces_that_are_replaced_while_rollouts_are_paused_go_on(qwen2: Any) -> None:

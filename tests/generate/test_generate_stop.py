@@ -87,8 +87,7 @@ def check_up_to_the_first_hit(tokenizer: Any, strings: list[str], ids: list[int]
     for t in range(1, len(ids) + 1):
         text = tokenizer.decode(ids[:t], skip_special_tokens=False)
         is_hit = any(string in text for string in strings)
-        tail = ids[max(0, t - stop.num_tokens) : t]
-        assert stop.hits([tail]) == stop.hits([ids[:t]]) == [is_hit], (strings, text, tail)
+        assert stop.hits([ids[:t]]) == [is_hit], (strings, text, ids[:t])
         if is_hit:
             return True
     return False
@@ -110,6 +109,23 @@ def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) ->
     tokenizer = byte_level()
     ids = [rng.randrange(len(tokenizer)) for _ in range(60)]
     check_up_to_the_first_hit(tokenizer, rng.choices(["a", "é", "e ", " ", "</", "th"], k=2), ids)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_hits_equal_the_twin_on_random_bytes_that_are_broken_as_a_run(seed: int) -> None:
+    rng = random.Random(seed)
+    tokenizer = byte_fallback()
+    ids = rng.choices(tokenizer.convert_tokens_to_ids(["<0x7C>", "<0x94>", "<0xC3>", "<0xA9>", "<0x26>", "a"]), k=60)
+    check_up_to_the_first_hit(tokenizer, rng.choices(["|", "é", "||", "a|", "|a", "&"], k=2), ids)
+
+
+def test_a_byte_that_is_a_character_by_itself_is_none_in_a_broken_run() -> None:
+    """The bytes 26 94 7C 7C … are no text as a whole; the tail 7C 7C … would be."""
+    tokenizer = byte_fallback()
+    ids = tokenizer.convert_tokens_to_ids(["<0x26>", "<0x94>", *["<0x7C>"] * 9])
+    assert "|" not in tokenizer.decode(ids)
+    assert StopStrings(tokenizer, ["|"]).hits([ids[:t] for t in range(1, len(ids) + 1)]) == [False] * len(ids)
+    assert StopStrings(tokenizer, ["|"]).hits([[*ids[:2], tokenizer.convert_tokens_to_ids("a"), ids[2]]]) == [True]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -145,7 +145,8 @@ class RolloutConfig(Section):
     num_slots: Annotated[int, Field(ge=0)] = 0
     """Most rollouts generated at once, in training and evaluation; 0 for as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)] = 0
-    """Bound of the key-value memory of generation, in bytes or as text ("512MiB", "2GiB"); 0 for none."""
+    """Bound of the key-value memory of generation, in bytes or as text ("512MiB", "2GiB"); 0 for none on a CPU, and on
+    CUDA for 80 % of what is free at the start beside the optimizer's numbers."""
     scheduler: str = "continuous"
     """Which rollouts run when not all fit: "continuous", "dynamic", "micro" or "full", perhaps with a refill order
     ("continuous+ljf"); see docs/engine.md. No schedule changes a rollout's tokens, but orders that learn lengths may

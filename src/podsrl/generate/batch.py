@@ -104,12 +104,10 @@ class Batch:
         self.lengths, self.newest = self.lengths[:0], self.newest[:0]
         self.samplings = []
 
-    def tails(self, indices: Ints, length: int) -> list[list[int]]:
-        """The newest `length` tokens of these rollouts, or all where there are fewer."""
-        ends = self.num_new[indices].tolist()
-        places = self._places[indices].tolist()
-        tokens = self._store.tokens
-        return [tokens[p, max(0, t - length) : t].tolist() for p, t in zip(places, ends, strict=True)]
+    def tokens_of(self, indices: Ints) -> list[npt.NDArray[np.int32]]:
+        """What these rollouts have made, to be looked at before the next token is recorded."""
+        pairs = zip(self._places[indices].tolist(), self.num_new[indices].tolist(), strict=True)
+        return [self._store.tokens[place, :end] for place, end in pairs]
 
     def mean_logprobs(self, indices: Ints) -> npt.NDArray[np.float32]:
         """Mean log-probability of the tokens so far of these rollouts, 0 where there are none."""
@@ -163,11 +161,11 @@ class Batch:
         self.row_of = places[members]
 
     def swap(self, first: Ints, second: Ints) -> None:
-        """Let rows first[i] and second[i] change places, [K] and [K], all different."""
-        if len(first) == 0:
+        """Let rows first[i] and second[i] change places, [K] and [K], all different; not where memory is full."""
+        if len(first) == 0 or not self.pool.can_swap():
             return
-        device, length = self.pool.layout.device, int(self.lengths[np.concatenate([first, second])].max())
-        self.pool.swap_rows(torch.from_numpy(first).to(device), torch.from_numpy(second).to(device), length)
+        length = int(self.lengths[np.concatenate([first, second])].max())
+        self.pool.swap_rows(torch.from_numpy(first), torch.from_numpy(second), length)
         place = np.arange(self.num_rows)
         place[first], place[second] = second, first
         self.lengths, self.newest, self.row_of = self.lengths[place], self.newest[place], place[self.row_of]
@@ -179,9 +177,8 @@ class Batch:
     # --- inside ---
 
     def _copy(self, sources: Ints, targets: Ints) -> None:
-        device = self.pool.layout.device
         length = int(self.lengths[sources].max())
-        self.pool.copy_rows(torch.from_numpy(sources).to(device), torch.from_numpy(targets).to(device), length)
+        self.pool.copy_rows(torch.from_numpy(sources), torch.from_numpy(targets), length)
 
     def _histories(self, indices: Ints) -> list[History]:
         """Copies, in one block for all: a copy a rollout would cost more than the draw that ended it."""

@@ -18,12 +18,13 @@ from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.decode.zones import Zones
 from podsrl.generate.random import uniforms_at
 from podsrl.generate.run import Run
-from podsrl.generate.sampler import Drawn, draw_mixed
+from podsrl.generate.sampler import draw_mixed
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.schedule.scheduler import Limits, Scheduler
 from podsrl.generate.shelf import Prefix, Shelf, put_back
 from podsrl.generate.stats import EngineStats, Span
 from podsrl.generate.stop import StopStrings
+from podsrl.generate.transfer import to_device, to_host
 from podsrl.generate.view import StepView
 from podsrl.generate.waiting import Waiting
 from podsrl.types import FinishReason
@@ -52,7 +53,6 @@ class Core:
         self.limits = limits
         self.stats = EngineStats()
         self.trace: list[Span] | None = None
-        self.peak_bytes = 0
         self.version = 0
         self.waiting = Waiting(scheduler, shelf)
         self.must_reread = False
@@ -176,16 +176,14 @@ class Core:
         if not groups:
             return
         rows = self._add_rows(groups, [len(prefix) for prefix in groups])
-        logits, hidden = self._prefill(list(groups), rows)
-        self._fresh.append((logits, hidden))
+        read = self._forward.read(list(groups), self._pool, rows)
+        self._fresh.append((read.logits, read.hidden))
         for i, (prefix, members) in enumerate(groups.items()):
             num_prompt = len(members[0].request.prompt_ids)
             self.stats.prompt_tokens += num_prompt
             self.stats.reread_tokens += len(prefix) - num_prompt
             if self.waiting.is_wanted(prefix):
-                kept = self.shelf.keep(
-                    self._pool, rows[i], len(prefix), logits[i], None if hidden is None else hidden[i]
-                )
+                kept = self.shelf.keep(self._pool, rows[i], len(prefix), read.logits[i], read.hidden[i])
                 if kept is not None:
                     self.shelf.prompts[prefix] = kept
 
@@ -194,13 +192,6 @@ class Core:
         for row, members in zip(rows, groups.values(), strict=True):
             self._enter(members, [row] * len(members))
         return rows
-
-    def _prefill(self, prefixes: Sequence[Prefix], rows: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        read = self._forward.prefill(prefixes)
-        places = torch.arange(len(prefixes), device=self._device)
-        read.write(self._pool, torch.tensor(rows, device=self._device), places)
-        self.peak_bytes = max(self.peak_bytes, self._pool.num_bytes + self.shelf.num_bytes + read.num_bytes)
-        return read.logits, read.hidden
 
     def _compute(self) -> tuple[Tensor, Tensor | None]:
         """Logits [R, V] after the newest token of every row, and the hidden states [R, D] where wanted."""
@@ -211,7 +202,6 @@ class Core:
             batch.lengths[:num_old] += 1
         parts += self._fresh
         self._fresh, self._num_fresh, self.must_reread = [], 0, False
-        self.peak_bytes = max(self.peak_bytes, self._pool.num_bytes + self.shelf.num_bytes)
         self.stats.rows_used = max(self.stats.rows_used, batch.num_rows)
         self.stats.slots_used = max(self.stats.slots_used, len(batch))
         if len(parts) == 1:
@@ -220,18 +210,17 @@ class Core:
         return torch.cat([part for part, _ in parts]), torch.cat(hidden) if len(hidden) == len(parts) else None
 
     def _decode(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        device = self._device
         if self._forward.name == "fast":
             self.batch.swap(*self._zones.plan(self.batch.lengths[:num_rows] + 1))
         lengths = self.batch.lengths[:num_rows]
         length = int(lengths.max()) + 1
         self._pool.reserve(self.batch.num_rows, length)
-        tokens, positions = torch.from_numpy(self.batch.newest[:num_rows]), torch.from_numpy(lengths.copy())
+        tokens, positions = to_device(self._device, self.batch.newest[:num_rows], lengths.copy())
         self.stats.forwarded += num_rows
         is_even = int(lengths.min()) + 1 == length
         output = self._forward(
-            tokens.to(device),
-            positions.to(device),
+            tokens,
+            positions,
             self._pool,
             length,
             is_even=is_even,
@@ -244,18 +233,21 @@ class Core:
         prefixes = [self.batch.prefix_of_row(row) for row in range(num_rows)]
         self._pool.reserve(self.batch.num_rows, max(map(len, prefixes)))
         self.stats.reread_tokens += sum(map(len, prefixes))
-        return self._prefill(prefixes, range(num_rows))
+        read = self._forward.read(prefixes, self._pool, range(num_rows))
+        return read.logits, read.hidden
 
     # --- the draw ---
 
     def _draw(self, logits: Tensor, hidden: Tensor | None) -> list[Ended]:
         batch = self.batch
-        numbers = torch.from_numpy(uniforms_at(batch.random_keys, batch.num_new)).to(logits.device)
-        rows = None if batch.has_own_rows else torch.from_numpy(batch.row_of).to(logits.device)
-        drawn = draw_mixed(logits, rows, numbers, batch.samplings, batch.sampling_of)
-        tokens = drawn.tokens.cpu().numpy()
-        self._record(drawn, tokens)
-        reasons = self._reasons(tokens, drawn)
+        uniforms = uniforms_at(batch.random_keys, batch.num_new)
+        given = to_device(logits.device, uniforms, *(() if batch.has_own_rows else (batch.row_of,)))
+        drawn = draw_mixed(logits, given[1] if len(given) > 1 else None, given[0], batch.samplings, batch.sampling_of)
+        tokens, (logprobs, raw_logprobs) = to_host(*drawn)
+        batch.record(tokens, logprobs, raw_logprobs)
+        self.stats.steps += 1
+        self.stats.tokens += len(tokens)
+        reasons = self._reasons(tokens, logprobs)
         done = reasons > 0
         self._clear_broken(logits, np.unique(batch.row_of[reasons == _INVALID]))
         ended = self._end(done, reasons) if done.any() else []
@@ -267,14 +259,7 @@ class Core:
             batch.clear_rows()
         return ended
 
-    def _record(self, drawn: Drawn, tokens: Ints) -> None:
-        logprobs = drawn.logprobs.cpu().numpy()
-        raw = logprobs if drawn.raw_logprobs is drawn.logprobs else drawn.raw_logprobs.cpu().numpy()
-        self.batch.record(tokens, logprobs, raw)
-        self.stats.steps += 1
-        self.stats.tokens += len(tokens)
-
-    def _reasons(self, tokens: Ints, drawn: Drawn) -> npt.NDArray[np.int8]:
+    def _reasons(self, tokens: Ints, logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
         batch = self.batch
         reasons = np.zeros(len(batch), np.int8)
         reasons[batch.num_new >= batch.limits] = _LENGTH
@@ -284,7 +269,7 @@ class Core:
                 reasons[is_stop & (batch.sampling_of == i)] = _STOP
             if sampling.stop_strings:
                 reasons[self._hits_stop_string(i)] = _STOP
-        reasons[np.isnan(drawn.logprobs.cpu().numpy())] = _INVALID
+        reasons[np.isnan(logprobs)] = _INVALID
         return reasons
 
     def _end(self, done: Bools, reasons: npt.NDArray[np.int8]) -> list[Ended]:
@@ -313,7 +298,7 @@ class Core:
         stop = self.stop_strings[self.batch.samplings[sampling_index].stop_strings]
         of_sampling = np.flatnonzero(self.batch.sampling_of == sampling_index)
         hits = np.zeros(len(self.batch), bool)
-        hits[of_sampling] = stop.hits(self.batch.tails(of_sampling, stop.num_tokens))
+        hits[of_sampling] = stop.hits(self.batch.tokens_of(of_sampling))
         return hits
 
     # --- what others see ---

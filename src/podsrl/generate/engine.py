@@ -26,7 +26,7 @@ from podsrl.generate.check import check_requests
 from podsrl.generate.core import Core, Ended, Hook
 from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.forward import Forward, choose_forward
-from podsrl.generate.decode.pool import KVPool
+from podsrl.generate.kv_memory import KVMemory
 from podsrl.generate.memory import MemoryPlan, plan_memory
 from podsrl.generate.request import Request
 from podsrl.generate.run import Ids, Key, Run, State, find_runs, new_runs
@@ -40,8 +40,6 @@ from podsrl.lib.torch_model import evaluating
 from podsrl.types import Completion
 
 _NO_BOUND = 1 << 31
-_SPARE_BYTES = 256 << 20
-"""A pool up to this size waits for the next call: clearing new memory can cost more than a small model's steps."""
 
 
 class Engine:
@@ -50,7 +48,8 @@ class Engine:
     Args:
         model: a Hugging Face causal language model; used in place, on its own device.
         num_slots: most rollouts alive at once; None: as many as `kv_cache_bytes` holds, or all.
-        kv_cache_bytes: bound of the key-value memory of rows, shared prompts and paused rollouts; None: no bound.
+        kv_cache_bytes: bound of all key-value memory held at any time: of rows, shared prompts, paused rollouts, and
+            what moving them takes; None: no bound.
         scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order
             ("continuous+ljf"), or an object of your own (see schedule/scheduler.py).
         predictor: of lengths, for the refill orders that use one; None: the scheduler's default.
@@ -90,7 +89,7 @@ class Engine:
         self.seed = seed
         self.version = 0
         self.peak_kv_bytes = 0
-        """Largest key-value memory held so far, in bytes; set it to 0 to measure anew."""
+        """Largest key-value memory held so far while rollouts ran, in bytes; set it to 0 to measure anew."""
         self.stats = EngineStats()
         self.trace: list[Span] | None = None
         """Set it to a list before a call, and every stay of a rollout in the batch is appended."""
@@ -107,7 +106,7 @@ class Engine:
             self._predictor = default_predictor(scheduler)  # one for all calls, since it learns
         self._scheduler: Scheduler | None = None
         self._scheduler_limits: Limits | None = None
-        self._spare_pool: KVPool | None = None
+        self._kv_memory = KVMemory(kv_cache_bytes)
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._runs: dict[str, list[Run]] = {}  # unfinished ones by request id
         self._core: Core | None = None
@@ -216,12 +215,14 @@ class Engine:
         sources = find_runs(self._runs, [(request_id, index)])
         if not sources:
             raise UsageError(f"fork of {request_id!r}, rollout {index}: it is not alive; fork before it ends")
-        source, core = sources[0], self._core
+        source = sources[0]
         request = Request(into, source.request.prompt_ids, num_rollouts, source.request.sampling)
         self._check([request])
+        runs = self._runs[into] = self._new_runs(request)
+        self._divide_memory()
+        core = self._core
         is_live = source.state == "live" and core is not None
         history = core.batch.history_of(source) if is_live and core is not None else source.history
-        runs = self._runs[into] = self._new_runs(request)
         for run in runs:
             run.history, run.version = history, source.version
             run.job.num_tokens = len(history)
@@ -288,8 +289,7 @@ class Engine:
             if not runs:
                 del self._runs[run.request.id]
         if self._core is not None:
-            self.peak_kv_bytes = max(self.peak_kv_bytes, self._core.peak_bytes)
-            self._core.peak_bytes = 0
+            self.peak_kv_bytes = max(self.peak_kv_bytes, self._kv_memory.take_peak())
             if not self._runs:
                 self._close()
         return [run.completion(reason, self.version) for run, reason in ended]
@@ -302,35 +302,28 @@ class Engine:
                 self.forward = choose_forward(self.model, self._forward_option)
             self.forward.refresh()
             limits = self._limits(self.memory)
-            shelf = Shelf(self.memory.shelf_bytes)
-            core = Core(self.forward, self._new_pool(self.memory, limits), shelf, self._new_scheduler(limits), limits)
+            shelf = Shelf(self.memory.shelf_bytes, self._kv_memory.account)
+            pool = self._kv_memory.open(self.forward.layout, self.memory, limits.num_slots, self._num_rollouts)
+            core = Core(self.forward, pool, shelf, self._new_scheduler(limits), limits)
             core.version, core.stop_strings = self.version, self._stop_strings
             core.stats, core.trace = self.stats, self.trace
             self._core = core
         return self._core
 
-    def _new_pool(self, memory: MemoryPlan, limits: Limits) -> KVPool:
-        """Under a bound with fixed slots all that these rollouts can use: growing holds old and new for a moment."""
-        bounds = (None if limits.num_slots == _NO_BOUND else limits.num_slots, memory.row_tokens, memory.num_tokens)
-        pool, self._spare_pool = self._spare_pool, None
-        if pool is None or (pool.max_rows, pool.max_capacity, pool.max_tokens) != bounds:
-            pool = KVPool(self.forward.layout, max_rows=bounds[0], max_capacity=bounds[1], max_tokens=bounds[2])
-        if bounds[0] is not None and bounds[0] * bounds[1] == bounds[2]:
-            pool.reserve(min(bounds[0], sum(map(len, self._runs.values()))), bounds[1])
-        return pool
+    @property
+    def _num_rollouts(self) -> int:
+        return sum(map(len, self._runs.values()))
 
     def _close(self) -> None:
-        """Give the memory back, unless it is small."""
-        if self._core is not None:
-            pool = self._core.batch.pool
-            self._spare_pool = pool if pool.num_bytes <= _SPARE_BYTES else None
-            self._core = None
+        self._core = None
+        self._kv_memory.close()
 
     def _abandon(self) -> None:
         """Forget all rollouts, paused ones too, and memory that may hold broken numbers."""
         if self._core is not None:
             self._core.waiting.withdraw_all()
-        self._runs, self._ended, self._core, self._scheduler, self._spare_pool = {}, [], None, None, None
+        self._runs, self._ended, self._core, self._scheduler = {}, [], None, None
+        self._kv_memory = KVMemory(self.kv_cache_bytes)
 
     def _drop_unpaused(self, request_ids: set[str]) -> None:
         """What is left of these requests when a consumer stops early is forgotten."""
@@ -348,18 +341,24 @@ class Engine:
         run.kept = None
 
     def _divide_memory(self) -> None:
-        """Plan the memory for all unfinished requests; where bounded rows must be longer than they are, start over."""
+        """Plan the memory for all unfinished requests; where its rows must be longer than they are, start over."""
         before = self.memory
         self.memory = self.plan(runs[0].request for runs in self._runs.values())
-        core = self._core
-        if core is None or before is None or before.num_tokens is None:
+        if self._core is None or before is None or before.num_tokens is None:
             return
-        if self.memory.row_tokens <= before.row_tokens:
-            self.memory = before
+        if self.memory.row_tokens > before.row_tokens:
+            self._start_over(self._core)
             return
+        self.memory = before
+        if not self._kv_memory.has_grown(before, self._num_rollouts):
+            self._start_over(self._core)
+
+    def _start_over(self, core: Core) -> None:
+        """Let all live rollouts wait, and give all memory back."""
         known = [run for runs in self._runs.values() for run in runs if run.state == "live" or run in core.waiting]
         self._withdraw(known)
         self._forget_kept_memory(core)
+        self._kv_memory.release()
         self._core = self._scheduler = None
         self._open().waiting.add(known)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from podsrl.errors import UsageError
@@ -76,7 +77,7 @@ class Request:
     """One prompt and the completions wanted for it.
 
     Raises:
-        UsageError: no prompt tokens, or fewer than one rollout.
+        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), or fewer than one rollout.
     """
 
     id: str
@@ -86,10 +87,12 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompt_ids", tuple(self.prompt_ids))
-        _require(len(self.prompt_ids) > 0, f"prompt_ids of request {self.id!r}", "no tokens", "at least one token")
-        are_ids = all(isinstance(token, int) for token in self.prompt_ids)
-        _require(are_ids, f"prompt_ids of request {self.id!r}", self.prompt_ids[:8], "integers (token ids)")
+        ids, option = tuple(self.prompt_ids), f"prompt_ids of request {self.id!r}"
+        _require(len(ids) > 0, option, "no tokens", "at least one token")
+        for kind in set(map(type, ids)):
+            is_integer = issubclass(kind, (int, np.integer)) and kind is not bool
+            _require(is_integer, option, f"{ids[:8]} (with a {kind.__name__})", "integers (token ids)")
+        object.__setattr__(self, "prompt_ids", tuple(map(int, ids)))
         _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,15 +61,16 @@ def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampl
     size = max(1, elements // vocabulary)
     if num_rows <= size:
         return _draw(logits, row_of, uniform, sampling)
-    if row_of is None:
-        row_of = torch.arange(num_rows, device=logits.device)
-    tokens, logprobs = torch.empty_like(row_of), uniform.new_empty(len(row_of), dtype=torch.float32)
-    raw_logprobs = torch.empty_like(logprobs)
-    for start in range(0, num_rows, size):
-        members = ((row_of >= start) & (row_of < start + size)).nonzero()[:, 0]
-        drawn = _draw(logits[start : start + size], row_of[members] - start, uniform[members], sampling)
-        tokens[members], logprobs[members], raw_logprobs[members] = drawn
-    return Drawn(tokens, logprobs, logprobs if _is_raw(sampling) else raw_logprobs)
+    members = _by_chunk(row_of, num_rows, size)
+    parts = []
+    for start, own in zip(range(0, num_rows, size), members, strict=True):
+        rows = None if row_of is None else row_of[own] - start
+        parts.append(_draw(logits[start : start + size], rows, uniform[own], sampling))
+    tokens, logprobs, raw = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    if row_of is not None:
+        back = torch.cat(members).argsort()
+        tokens, logprobs, raw = tokens[back], logprobs[back], raw[back]
+    return Drawn(tokens, logprobs, logprobs if _is_raw(sampling) else raw)
 
 
 def draw_mixed(
@@ -136,6 +138,20 @@ def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Samp
         return Drawn(tokens, chosen, chosen)
     raw = torch.log_softmax(logits.float(), dim=-1)
     return Drawn(tokens, chosen, _gather(raw, row_of, tokens))
+
+
+def _by_chunk(row_of: Tensor | None, num_rows: int, size: int) -> list[Any]:
+    """Which rollouts draw from each chunk of `size` rows: an index, or a slice where each has its own row.
+
+    The host has to know how many they are, so it looks at the rows once and not once per chunk.
+    """
+    starts = range(0, num_rows, size)
+    if row_of is None:
+        return [slice(start, start + size) for start in starts]
+    ordered, order = row_of.cpu().sort(stable=True)
+    ends = torch.searchsorted(ordered, torch.tensor([*starts, num_rows])).tolist()
+    order = order.to(row_of.device)
+    return [order[first:end] for first, end in pairwise(ends)]
 
 
 def _is_raw(sampling: Sampling) -> bool:

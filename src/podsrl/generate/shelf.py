@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from podsrl.generate.decode.account import Account
 from podsrl.generate.decode.pool import KVPool
 
 Prefix = tuple[int, ...]
@@ -29,38 +30,40 @@ class Kept:
 
     @property
     def num_bytes(self) -> int:
-        return sum(t.nbytes for t in (*self.keys, *self.values)) + (0 if self.logits is None else self.logits.nbytes)
+        return sum(t.nbytes for t in (*self.keys, *self.values, self.logits, self.hidden) if t is not None)
 
 
 class Shelf:
     """What is kept now. `prompts` are found by their tokens; a pause's keys and values belong to their run."""
 
-    def __init__(self, max_bytes: int | None) -> None:
+    def __init__(self, max_bytes: int | None, account: Account) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
+        self._account = account
         self.prompts: dict[Prefix, Kept] = {}
 
     def keep(
         self, pool: KVPool, row: int, length: int, logits: Tensor | None = None, hidden: Tensor | None = None
     ) -> Kept | None:
         """A copy of the first `length` tokens of a row; None where the bound leaves no room."""
-        size = pool.row_bytes(length) + (0 if logits is None else logits.nbytes)
+        size = pool.row_bytes(length) + sum(t.nbytes for t in (logits, hidden) if t is not None)
         if self.max_bytes is not None and self.num_bytes + size > self.max_bytes:
             return None
-        kept = Kept(
+        self._account.take(size)
+        self.num_bytes += size
+        return Kept(
             [keys[row, :, :length].clone() for keys in pool.keys],
             [values[row, :, :length].clone() for values in pool.values],
             length,
             None if logits is None else logits.clone(),
             None if hidden is None else hidden.clone(),
         )
-        self.num_bytes += kept.num_bytes
-        return kept
 
     def discard(self, kept: Kept | None) -> None:
         """Give its memory back."""
         if kept is not None:
             self.num_bytes -= kept.num_bytes
+            self._account.give(kept.num_bytes)
 
     def forget_prompt(self, prompt: Prefix) -> None:
         self.discard(self.prompts.pop(prompt, None))

@@ -10,6 +10,8 @@ off before the tail can change the text of the first token left (a leading space
 whose remaining bytes are at most three tokens; some tokenizers then show the bytes beside them as broken too, until the
 cut is at the start of a character again. Hence four tokens more, and up to three tried without. (Tokens without any
 text, such as ids beyond the tokenizer's vocabulary, come on top: a string with many of them inside can be missed.)
+The other way round a cut can make text that is none: some tokenizers show a run of bytes as broken as a whole, and what
+is left of it may be sound. So what a cut tail is found to hold counts where the whole text holds it too.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from podsrl.errors import UsageError
+
+Tokens = Sequence[int] | npt.NDArray[np.int32]
 
 _CUT_TOKENS = 3
 """A UTF-8 character has at most four bytes."""
@@ -51,27 +58,33 @@ class StopStrings:
             _check(tokenizer, string)
         self.strings = tuple(strings)
         self.num_tokens = max(len(string.encode()) for string in strings) + 1 + _CUT_TOKENS
-        """How many of a rollout's newest tokens `hits` looks at."""
+        """How many of a rollout's newest tokens `hits` looks at first."""
         self._tokenizer = tokenizer
         self._can_end: dict[int, bool] = {}
 
-    def hits(self, tails: Sequence[Sequence[int]]) -> list[bool]:
+    def hits(self, tokens: Sequence[Tokens]) -> list[bool]:
         """Whether each rollout's text has just come to contain a stop string.
 
         Args:
-            tails: B lists with a rollout's new tokens, or at least its `num_tokens` newest.
+            tokens: B sequences of a rollout's new tokens, all of them.
 
         Returns:
             B answers. To be asked after every token: a string completed by an earlier token may count too.
         """
-        found = [False] * len(tails)
-        places = [i for i, tail in enumerate(tails) if len(tail) > 0 and self._may_end(int(tail[-1]))]
-        cut = [list(tails[i][-self.num_tokens :]) for i in places]
-        for i, tail, text in zip(places, cut, self._decode(cut), strict=True):
-            found[i] = self._has(text)
-            if not found[i] and _BROKEN in text and len(tail) == self.num_tokens:
-                found[i] = any(map(self._has, self._decode([tail[k:] for k in range(1, _CUT_TOKENS + 1)])))
+        found = [False] * len(tokens)
+        places = [i for i, own in enumerate(tokens) if len(own) > 0 and self._may_end(int(own[-1]))]
+        tails = [[int(token) for token in tokens[i][-self.num_tokens :]] for i in places]
+        for i, tail, text in zip(places, tails, self._decode(tails), strict=True):
+            is_whole = len(tail) == len(tokens[i])
+            found[i] = self._has(text) if is_whole else self._has_cut(tokens[i], tail, text)
         return found
+
+    def _has_cut(self, tokens: Tokens, tail: list[int], text: str) -> bool:
+        """Whether the tail holds a string, or what is left behind a character that it may start within; and all do."""
+        shorter = [tail[k:] for k in range(1, _CUT_TOKENS + 1)] if _BROKEN in text else []
+        if not (self._has(text) or any(map(self._has, self._decode(shorter)))):
+            return False
+        return self._has(self._decode([[int(token) for token in tokens]])[0])
 
     def _has(self, text: str) -> bool:
         return any(string in text for string in self.strings)

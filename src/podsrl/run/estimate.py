@@ -17,7 +17,7 @@ key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary;
                     4 bytes for the input and r of each adapted layer
     logits          chunk·V·(b + 12): the head's output, its float32 form, its log-softmax and one gradient
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
-                    bounds it, since memory that grows is held twice for a moment
+                    bounds it, since memory that grows is held old and new for a moment
     decode          R·V·(b + 8): a decode step's logits and what the sampler makes of them
 
 Generation and update do not overlap, so the peak is what is always there and the larger of the two. Against what small
@@ -220,9 +220,10 @@ def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[
     row = todo.row_tokens * kv_bytes_per_token(config, shape)
     bound = rollouts.kv_cache_bytes or None
     rows = max(todo.num_rows, todo.num_eval_rows)
-    rows = min(rows, rollouts.num_slots or rows, bound // row if bound else rows)
-    growth = 1.0 if bound else 1.5
+    rows = min(rows, rollouts.num_slots or rows)
+    held = min(rows * row, bound) if bound else rows * row * 1.5
+    rows = min(rows, bound // row if bound else rows)
     return [
-        ("key-values", "generate", rows * row * growth),
+        ("key-values", "generate", held),
         ("decode", "generate", rows * shape.vocabulary * (BYTES[config.model.dtype] + 8)),
     ]

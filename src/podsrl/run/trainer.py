@@ -32,6 +32,7 @@ from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_config, check_data, check_processes, check_same_choice, check_window
 from podsrl.run.data_digest import Side, describe_data
+from podsrl.run.kv_bound import update_bytes
 from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import NO_UPDATE, Progress
@@ -103,7 +104,8 @@ class Trainer:
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
         self._is_sharded = is_sharded(config.scale.strategy, self.processes)
-        engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer)
+        later = update_bytes(config, self.policy.model, self.processes.num_processes)
+        engine = new_engine(config, generator_model(self.policy, self._is_sharded), self.tokenizer, later)
         self.generation = describe_generation(
             engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )

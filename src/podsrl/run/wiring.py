@@ -8,6 +8,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import Policy
+from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.run.streams import derive
 from podsrl.scale.processes import Processes
@@ -15,12 +16,12 @@ from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.update import TokenLogprobs, Updater
 
 
-def new_engine(config: RunConfig, model: Any, tokenizer: Any) -> Engine:
-    """The generator that ships."""
+def new_engine(config: RunConfig, model: Any, tokenizer: Any, later_bytes: int = 0) -> Engine:
+    """The generator that ships; `later_bytes` of the device are for others (see `kv_bound`)."""
     return Engine(
         model,
         num_slots=config.rollouts.num_slots or None,
-        kv_cache_bytes=config.rollouts.kv_cache_bytes or None,
+        kv_cache_bytes=kv_bound(config, model.device, later_bytes),
         scheduler=config.rollouts.scheduler,
         seed=derive(config.seed, "sampling"),
         tokenizer=tokenizer,
@@ -66,7 +67,8 @@ def describe_generation(
     longest, num_prompts = (0,) * longest_prompt, -(-config.rollouts.num_prompts // num_processes)
     memory = engine.plan(Request(str(i), longest, config.rollouts.num_rollouts, sampling) for i in range(num_prompts))
     step = "hand-written decode step" if engine.forward.name == "fast" else "the model's own forward"
-    return f"{step}; {memory}"
+    is_default = engine.kv_cache_bytes is not None and not config.rollouts.kv_cache_bytes
+    return f"{step}; {memory}" + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")
 
 
 def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Updater:

@@ -14,11 +14,11 @@ from torch import Tensor
 from podsrl.errors import UsageError
 from podsrl.generate.decode import linear
 from podsrl.generate.decode.families import why_not_fast
-from podsrl.generate.decode.fast import FastForward
+from podsrl.generate.decode.fast import FastForward, rms_norm
 from podsrl.generate.decode.forward import Forward, ModelForward, choose_forward
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
-from podsrl.generate.decode.prefill import prefill
+from podsrl.generate.decode.prefill import prefill, read_prompts
 from podsrl.lib.matmul import FIXED, Rule, is_available, use
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
@@ -279,14 +279,14 @@ def test_prefill_writes_the_keys_and_values_that_the_prompt_alone_gives(qwen2: A
 
 
 def test_prefill_reads_no_more_tokens_at_once_than_allowed(qwen2: Any) -> None:
-    sizes: list[tuple[int, ...]] = []
+    pool, sizes = KVPool(ModelForward(qwen2).layout), list[tuple[int, ...]]()
+    pool.reserve(len(ROWS), 12)
     handle = qwen2.register_forward_pre_hook(
         lambda _, args, kwargs: sizes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    read = prefill(qwen2, ROWS, batch_tokens=18)
+    read_prompts(qwen2, ROWS, pool, range(len(ROWS)), batch_tokens=18)
     handle.remove()
     assert sizes == [(1, 12), (2, 9), (2, 8)]
-    assert read.num_bytes == (12 + 18 + 16) * ModelForward(qwen2).layout.token_bytes
 
 
 @pytest.mark.parametrize(
@@ -351,3 +351,16 @@ def test_the_usual_families_run_fast_and_an_unknown_name_is_refused(tiny_model: 
     assert isinstance(choose_forward(tiny_model), FastForward)
     with pytest.raises(UsageError, match="forward = 'quick'"):
         choose_forward(tiny_model, "quick")  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float16, 2**-9), (torch.bfloat16, 2**-6), (torch.float32, 1e-5)]
+)
+def test_the_norm_of_large_numbers_does_not_overflow(dtype: torch.dtype, tolerance: float) -> None:
+    """Numbers around 1,000: in float16 the sum of their squares, and even their mean square, is infinite."""
+    x = (torch.randn(5, 64, generator=torch.Generator().manual_seed(0)) * 1000).to(dtype)
+    weight = torch.linspace(0.5, 2, 64).to(dtype)
+    exact = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    found = rms_norm(x, weight, torch.tensor(1e-6))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance / 100)

@@ -22,7 +22,7 @@ from podsrl.errors import UsageError
 from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
-from podsrl.generate.decode.prefill import Prefilled, prefill, read_layout
+from podsrl.generate.decode.prefill import Prefilled, Read, prefill, read_layout, read_prompts
 from podsrl.generate.decode.step import StepOutput
 from podsrl.generate.decode.zones import Zone
 
@@ -68,7 +68,7 @@ class FastForward:
         attention = model.model.layers[0].self_attn
         self._num_queries, self._num_keys = model.config.num_attention_heads, model.config.num_key_value_heads
         self._head_dim, self._scaling = attention.head_dim, attention.scaling
-        self._eps = torch.tensor(model.config.rms_norm_eps, dtype=self.layout.dtype, device=self.layout.device)
+        self._eps = torch.tensor(model.config.rms_norm_eps, dtype=torch.float32)
         self._angles = torch.empty(0)
         self.refresh()
 
@@ -82,6 +82,9 @@ class FastForward:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
         return prefill(self._model, prompts)
+
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
+        return read_prompts(self._model, prompts, pool, rows)
 
     @torch.inference_mode()
     def __call__(
@@ -100,13 +103,13 @@ class FastForward:
         lines = pool.line_index(positions)
         x = F.embedding(tokens, self._embedding)
         for i, layer in enumerate(self._layers):
-            queries, keys_values = self._project(self._rms_norm(x, layer.norm), layer, cos, sin)
+            queries, keys_values = self._project(rms_norm(x, layer.norm, self._eps), layer, cos, sin)
             pool.lines[i].index_copy_(0, lines, keys_values)
             attended = [self._attend(queries, pool.keys[i], pool.values[i], part) for part in parts]
             x += layer.out((attended[0] if len(parts) == 1 else torch.cat(attended)).view(len(tokens), -1))
-            y = self._rms_norm(x, layer.mlp_norm)
+            y = rms_norm(x, layer.mlp_norm, self._eps)
             x += layer.down(F.silu(layer.gate(y)).mul_(layer.up(y)))
-        x = self._rms_norm(x, self._norm)
+        x = rms_norm(x, self._norm, self._eps)
         return StepOutput(self._head(x), x if want_hidden else None)
 
     def _project(self, x: Tensor, layer: _Layer, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,7 +119,8 @@ class FastForward:
         turned = torch.cat([layer.queries(x), layer.keys(x)], dim=1).view(shape)
         if layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = turned[:, : self._num_queries], turned[:, self._num_queries :]
-            turned = torch.cat([self._rms_norm(queries, layer.query_norm), self._rms_norm(keys, layer.key_norm)], dim=1)
+            queries = rms_norm(queries, layer.query_norm, self._eps)
+            turned = torch.cat([queries, rms_norm(keys, layer.key_norm, self._eps)], dim=1)
         turned = (turned * cos).addcmul_(turned.roll(self._head_dim // 2, -1), sin)
         queries = turned[:, : self._num_queries].reshape(len(x) * self._num_keys, -1, self._head_dim)
         return queries, torch.cat([turned[:, self._num_queries :], values], dim=1).view(-1, self._head_dim)
@@ -156,10 +160,22 @@ class FastForward:
         cos, sin = self._angles.index_select(0, positions)[:, None].chunk(2, dim=-1)
         return cos, sin
 
-    def _rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """As `F.rms_norm`, in fewer operations than that takes on a CPU."""
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return (x * torch.addcmul(self._eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).mul_(weight)
+
+def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    """As `F.rms_norm`; for float32 on a CPU in fewer operations than that takes there.
+
+    Elsewhere it is that one, which is one kernel on a GPU, and whose sum of squares is float32: in float16 the sum
+    overflows from a mean square of 65,504 on.
+
+    Args:
+        x: [..., D].
+        weight: [D], of the same type.
+        eps: [] float32 in host memory.
+    """
+    if not x.is_cpu or x.dtype != torch.float32:
+        return F.rms_norm(x, weight.shape, weight, float(eps))
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).mul_(weight)
 
 
 def _require_covered(model: Any) -> None:

@@ -1,7 +1,7 @@
 """One decode step: the newest token of every row in, logits out, keys and values written into the pool.
 
 `ModelForward` runs any Hugging Face decoder by its own forward; `FastForward` (fast.py) is the same step written by
-hand for the common families. `choose_forward` picks. Both read prompts by `prefill`.
+hand for the common families. `choose_forward` picks. Both read prompts by `read_prompts`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from podsrl.errors import UsageError
 from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.fast import FastForward
 from podsrl.generate.decode.pool import KVPool, Layout
-from podsrl.generate.decode.prefill import Prefilled, head_input, maskable_attention, prefill, read_layout
+from podsrl.generate.decode.prefill import (
+    Prefilled,
+    Read,
+    head_input,
+    maskable_attention,
+    prefill,
+    read_layout,
+    read_prompts,
+)
 from podsrl.generate.decode.probe import probed
 from podsrl.generate.decode.step import StepOutput
 from podsrl.generate.decode.zones import Zone
@@ -42,7 +50,10 @@ class Forward(Protocol):
         """
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
-        """Read P prompts (or prompts and the tokens made so far)."""
+        """Read P prompts into memory of their own."""
+
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
+        """Read P prompts (or prompts and the tokens made so far) into rows of the pool, which has room for them."""
 
     def __call__(
         self,
@@ -106,6 +117,9 @@ class ModelForward:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
         return prefill(self._model, prompts)
+
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
+        return read_prompts(self._model, prompts, pool, rows)
 
     @torch.inference_mode()
     def __call__(

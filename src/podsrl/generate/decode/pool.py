@@ -1,8 +1,9 @@
 """The key-value memory of the rows being generated: row r's token at position p lies at [r, :, p] of every layer.
 
 Rows are left-aligned and need not have the same length: each writes at its own position, and what lies behind it is
-never attended to. All tensors of one shape lie in one block, so that a row is copied for all layers at once. What is
-left out on purpose: which row belongs to whom; the engine knows.
+never attended to. All tensors of one shape lie in one block, so that a row is copied for all layers at once. A block
+that has room for other rows of another length is divided anew where it lies (relay.py). What is left out on purpose:
+which row belongs to whom; the engine knows.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
+from podsrl.generate.decode.account import Account
+from podsrl.generate.decode.copy_rows import copy_rows, swap_rows
+from podsrl.generate.decode.relay import relay
 
 _CAPACITY_STEP = 16
-_MANY_ROWS, _SMALL_ROW_BYTES = 16, 1 << 16
-"""A copy of one row costs 5 µs beside its bytes; an index over rows moves every byte twice."""
 """Capacities are multiples of this, so that rows that grow token by token seldom need new memory."""
 
 Shape = tuple[int, int]
@@ -78,6 +80,7 @@ class KVPool:
         max_rows: rows that will ever be needed; None: not known.
         max_capacity: tokens a row that will ever be needed; None: not known.
         max_tokens: rows times capacity never exceed it; None: no bound.
+        account: of the memory; None: one of its own, without a bound.
 
     Example:
         >>> layout = Layout(keys=((2, 8),), values=((2, 8),), dtype=torch.float32, device=torch.device("cpu"))
@@ -94,13 +97,15 @@ class KVPool:
         max_rows: int | None = None,
         max_capacity: int | None = None,
         max_tokens: int | None = None,
+        account: Account | None = None,
     ) -> None:
         self.layout = layout
         self.max_rows, self.max_capacity, self.max_tokens = max_rows, max_capacity, max_tokens
-        self.rows = 0
-        self.capacity = 0
+        self.account = account or Account()
+        self.num_tokens = 0
+        """Tokens that the memory holds: at least rows times capacity."""
         self._places = layout.places
-        self._set_blocks([self._zeros(shape, 0, 0) for shape in self._places])
+        self.release()
 
     @property
     def device(self) -> torch.device:
@@ -109,7 +114,7 @@ class KVPool:
     @property
     def num_bytes(self) -> int:
         """Bytes now held."""
-        return self.rows * self.row_bytes(self.capacity)
+        return self.row_bytes(self.num_tokens)
 
     def row_bytes(self, length: int) -> int:
         """Bytes that one row of `length` tokens takes."""
@@ -118,8 +123,10 @@ class KVPool:
     def reserve(self, rows: int, capacity: int) -> None:
         """Make room for `rows` rows of `capacity` tokens, keeping what lies there.
 
-        What must grow grows by half where the bounds allow it, so that growing one by one costs little. Under
-        `max_tokens` longer rows may have to be fewer: those behind the first `rows` are given up.
+        What must grow grows by half where the bounds allow it, so that growing one by one costs little. Without
+        `max_tokens` old and new memory, held at once, are at most half more than what will ever be needed. Under it
+        longer rows may have to be fewer: those behind the first `rows` are given up. What lies where
+        nothing was kept are numbers of any kind.
 
         Raises:
             UsageError: `rows` times `capacity` exceeds `max_tokens`.
@@ -127,42 +134,60 @@ class KVPool:
         if rows <= self.rows and capacity <= self.capacity:
             return
         rows, capacity = self._shape(rows, capacity)
-        kept, length = min(rows, self.rows), min(capacity, self.capacity)
-        blocks = [self._zeros(shape, rows, capacity) for shape in self._places]
-        for block, old in zip(blocks, self.blocks, strict=True):
-            block[:, :kept, :, :length] = old[:, :kept, :, :length]
-        self.rows, self.capacity = rows, capacity
-        self._set_blocks(blocks)
+        if rows * capacity > self.num_tokens:
+            self._move(rows * capacity, rows, capacity)
+            return
+        kept = min(rows, self.rows)
+        self._clean(rows * capacity)
+        for (heads, dim), store in zip(self._places, self._stores, strict=True):
+            relay(store, kept * heads, self.capacity * dim, capacity * dim, self.account)
+        self._divide(rows, capacity)
+
+    def hold(self, num_tokens: int) -> None:
+        """Take memory for so many tokens (rows times capacity) at once, so that it need not grow later.
+
+        Growing holds old and new for a moment: what is bounded is held from the start.
+        """
+        if num_tokens > self.num_tokens:
+            self._move(num_tokens, self.rows, self.capacity)
+
+    def release(self) -> None:
+        """Give all memory back; what lay there is lost."""
+        self.account.give(self.num_bytes)
+        self.num_tokens = 0
+        self._num_clean = 0  # of these tokens the first so many have been used, and are numbers
+        self._stores = [self._empty(shape, 0) for shape in self._places]
+        self._divide(0, 0)
 
     def copy_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
         """Copy the first `length` tokens of rows over other rows.
 
         Args:
-            sources: [K] int64; may repeat.
-            targets: [K] int64, none of them a source.
+            sources: [K] int64 in host memory; may repeat.
+            targets: [K] int64 in host memory, none of them a source.
             length: tokens.
         """
-        for block in self.blocks:
-            _copy_rows(block, sources, block, targets, length)
+        copy_rows(self.blocks, self.blocks, sources, targets, length, self.account)
+
+    def can_swap(self) -> bool:
+        """Whether the bound leaves room for what `swap_rows` sets aside: one token, at least."""
+        room = self.account.room
+        return room is None or room >= self.layout.token_bytes
 
     def swap_rows(self, first: Tensor, second: Tensor, length: int) -> None:
-        """Let rows `first` [K] and `second` [K] (int64, no row twice) change places, up to `length` tokens."""
-        for block in self.blocks:
-            saved = block[:, first, :, :length]
-            _copy_rows(block, second, block, first, length)
-            _copy_rows(saved, torch.arange(len(first), device=first.device), block, second, length)
+        """Let rows `first` and `second`, [K] int64 in host memory and no row twice, change places up to `length`."""
+        swap_rows(self.blocks, first, second, length, self.account)
 
     def fill_rows(self, blocks: Sequence[Tensor], sources: Tensor, targets: Tensor, length: int) -> None:
         """Copy the first `length` tokens of rows that were made elsewhere.
 
         Args:
-            blocks: of `Layout.pack`, S rows.
-            sources: [K] int64, which of the S goes to each row; may repeat.
-            targets: [K] int64, rows of this pool.
+            blocks: as `Layout.pack` makes them, S rows.
+            sources: [K] int64 in host memory, which of the S goes to each row; may repeat.
+            targets: [K] int64 in host memory, rows of this pool.
             length: tokens.
         """
-        for block, other in zip(self.blocks, blocks, strict=True):
-            _copy_rows(other, sources, block, targets, length)
+        copy_rows(blocks, self.blocks, sources, targets, length, self.account)
 
     def clear_rows(self, rows: Tensor) -> None:
         """Zero rows [K] (int64) that hold NaN or infinity, before they are used again.
@@ -187,52 +212,64 @@ class KVPool:
                 f"{rows} rows of {capacity} tokens do not fit in key-value memory of {self.max_tokens} tokens: raise "
                 "kv_cache_bytes, or use fewer num_slots or a shorter max_new_tokens"
             )
-        wide = self.rows if rows <= self.rows else _bounded(rows, self.rows * 3 // 2, self.max_rows)
+        wide = self.rows if rows <= self.rows else self._bounded(rows, self.rows * 3 // 2, self.max_rows)
         long = self.capacity
         if capacity > self.capacity:
             steps = -(-max(capacity, self.capacity * 3 // 2) // _CAPACITY_STEP)
-            long = _bounded(capacity, steps * _CAPACITY_STEP, self.max_capacity)
+            long = self._bounded(capacity, steps * _CAPACITY_STEP, self.max_capacity)
         if self.max_tokens is None or wide * long <= self.max_tokens:
             return wide, long
         long = max(capacity, min(long, self.max_tokens // rows))
         return max(rows, min(wide, self.max_tokens // long)), long
 
-    def _zeros(self, shape: Shape, rows: int, capacity: int) -> Tensor:
-        """Not `empty`: what lies behind a row must be numbers, see `clear_rows`."""
-        heads, dim = shape
-        size = (len(self._places[shape]), rows, heads, capacity, dim)
-        with torch.inference_mode(False):  # memory made under inference mode could not be written outside of it
-            return torch.zeros(size, dtype=self.layout.dtype, device=self.layout.device)
+    def _bounded(self, needed: int, wish: int, most: int | None) -> int:
+        """The wish, or what will ever be needed; that at once from half of it on, where growing holds old and new."""
+        wish = max(needed, wish)
+        if most is None or (self.max_tokens is not None and wish <= most) or 2 * wish <= most:
+            return wish
+        return max(needed, most)
 
-    def _set_blocks(self, blocks: list[Tensor]) -> None:
-        self.blocks = blocks
+    def _move(self, num_tokens: int, rows: int, capacity: int) -> None:
+        """Into new memory; the old is held until all is copied."""
+        kept, length = min(rows, self.rows), min(capacity, self.capacity)
+        old, old_bytes = self.blocks, self.num_bytes
+        self.account.take(self.row_bytes(num_tokens))
+        self._stores = [self._empty(shape, num_tokens) for shape in self._places]
+        self.num_tokens, self._num_clean = num_tokens, 0
+        self._clean(rows * capacity)
+        self._divide(rows, capacity)
+        for block, other in zip(self.blocks, old, strict=True):
+            block[:, :kept, :, :length] = other[:, :kept, :, :length]
+        self.account.give(old_bytes)
+
+    def _empty(self, shape: Shape, num_tokens: int) -> Tensor:
+        heads, dim = shape
+        size = (len(self._places[shape]), num_tokens * heads * dim)
+        with torch.inference_mode(False):  # memory made under inference mode could not be written outside of it
+            return torch.empty(size, dtype=self.layout.dtype, device=self.layout.device)
+
+    def _clean(self, num_tokens: int) -> None:
+        """Zero memory that is used for the first time: what lies behind a row must be numbers, see `clear_rows`."""
+        for (heads, dim), store in zip(self._places, self._stores, strict=True):
+            store[:, self._num_clean * heads * dim : num_tokens * heads * dim].zero_()
+        self._num_clean = max(self._num_clean, num_tokens)
+
+    def _divide(self, rows: int, capacity: int) -> None:
+        """See the memory as rows of this capacity."""
+        self.rows, self.capacity = rows, capacity
+        self.blocks: list[Tensor] = []
         """For each shape [tensors, rows, kv_heads, capacity, head_dim], as `Layout.pack` orders them."""
-        pairs = zip(self._places.values(), blocks, strict=True)
+        for (heads, dim), store in zip(self._places, self._stores, strict=True):
+            size = rows * heads * capacity * dim
+            self.blocks.append(store[:, :size].view(len(store), rows, heads, capacity, dim))
+        pairs = zip(self._places.values(), self.blocks, strict=True)
         views = {place: view for places, block in pairs for place, view in zip(places, block, strict=True)}
         self.keys = [views[layer, False] for layer in range(len(self.layout.keys))]
         self.values = [views[layer, True] for layer in range(len(self.layout.values))]
         self.lines: list[Tensor] = []
-        """For each layer [2 * rows * kv_heads * capacity, head_dim], keys before values; none where shapes differ."""
-        if len(blocks) == 1:
-            (heads, dim), block = next(iter(self._places)), blocks[0]
-            self.lines = [block[2 * i : 2 * i + 2].view(-1, dim) for i in range(len(self.keys))]
-            starts = torch.arange(2 * self.rows * heads, device=self.device) * self.capacity
-            self._starts = starts.view(2, self.rows, heads).transpose(0, 1).reshape(self.rows, 2 * heads).contiguous()
-
-
-def _copy_rows(source: Tensor, sources: Tensor, target: Tensor, targets: Tensor, length: int) -> None:
-    """On a CPU one copy a row, whole runs of memory, or for many small rows one index a layer: whichever is faster."""
-    if not target.is_cpu:
-        target[:, targets, :, :length] = source[:, sources, :, :length]
-        return
-    row_bytes = target[:, 0, :, :length].nbytes
-    if len(sources) > _MANY_ROWS and row_bytes < _SMALL_ROW_BYTES:
-        for own, other in zip(target, source, strict=True):
-            own[:, :, :length].index_copy_(0, targets, other[:, :, :length].index_select(0, sources))
-        return
-    for i, j in zip(sources.tolist(), targets.tolist(), strict=True):
-        target[:, j, :, :length].copy_(source[:, i, :, :length])
-
-
-def _bounded(needed: int, wish: int, bound: int | None) -> int:
-    return max(needed, wish if bound is None else min(wish, bound))
+        """For each layer [2 * tokens * kv_heads, head_dim], keys before values; none where shapes differ."""
+        if len(self.blocks) == 1:
+            (heads, dim), store = next(iter(self._places)), self._stores[0]
+            self.lines = [store[2 * i : 2 * i + 2].view(-1, dim) for i in range(len(self.keys))]
+            starts = torch.arange(rows * heads, device=self.device).view(rows, heads) * capacity
+            self._starts = torch.cat([starts, starts + self.num_tokens * heads], dim=1)

@@ -1,7 +1,8 @@
 """Reading prompts: every distinct one once, in batches of about the same length, by the model's own forward.
 
 Prompts are padded on the right. Attention is causal, so no token of a prompt sees the padding: no mask is needed, and
-keys and values come out where the pool wants them. The head runs on each prompt's last token only.
+keys and values come out where the pool wants them. Each layer writes its own straight into the pool, so that a prompt
+is never held twice. The head runs on each prompt's last token only.
 """
 
 from __future__ import annotations
@@ -24,29 +25,26 @@ _BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    prompts: list[int]
-    """Which prompts, S of them."""
-    lengths: list[int]
-    """Their tokens."""
-    blocks: list[Tensor]
-    """Their keys and values, of `Layout.pack`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """P prompts that have been read."""
+class Read:
+    """What is seen after P prompts."""
 
     logits: Tensor
     """[P, V] after each prompt's last token."""
     hidden: Tensor
     """[P, D], the head's input at each prompt's last token."""
-    _batches: list[_Batch] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled(Read):
+    """P prompts that have been read into memory of their own."""
+
+    _pool: KVPool = field(repr=False)
+    """Prompt i is its row i."""
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the keys and values held until this record is let go."""
-        return sum(block.nbytes for batch in self._batches for block in batch.blocks)
+        return self._pool.num_bytes
 
     def write(self, pool: KVPool, rows: Tensor, prompt_of_row: Tensor) -> None:
         """Copy prompts' keys and values into a pool that has room for the longest of them.
@@ -56,22 +54,32 @@ class Prefilled:
             rows: [K] int64, its rows.
             prompt_of_row: [K] int64 in 0 .. P-1, the prompt that each row starts with.
         """
-        wanted = list(zip(prompt_of_row.tolist(), rows.tolist(), strict=True))
-        for batch in self._batches:
-            place = {prompt: i for i, prompt in enumerate(batch.prompts)}
-            mine = [(place[prompt], row) for prompt, row in wanted if prompt in place]
-            if mine:
-                sources, targets = torch.tensor(mine).unbind(1)
-                length = max(batch.lengths[i] for i, _ in mine)
-                pool.fill_rows(batch.blocks, sources.to(pool.device), targets.to(pool.device), length)
+        pool.fill_rows(self._pool.blocks, prompt_of_row.cpu(), rows.cpu(), self._pool.capacity)
 
 
 def prefill(model: Any, prompts: Sequence[Sequence[int]], *, batch_tokens: int = _BATCH_TOKENS) -> Prefilled:
-    """Read prompts, or prompts with the tokens that a resumed rollout has so far.
+    """Read prompts into memory of their own: see `read_prompts`."""
+    pool = KVPool(read_layout(model), max_rows=len(prompts), max_capacity=max(map(len, prompts)))
+    pool.reserve(len(prompts), max(map(len, prompts)))
+    read = read_prompts(model, prompts, pool, range(len(prompts)), batch_tokens=batch_tokens)
+    return Prefilled(read.logits, read.hidden, pool)
+
+
+def read_prompts(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    pool: KVPool,
+    rows: Sequence[int],
+    *,
+    batch_tokens: int = _BATCH_TOKENS,
+) -> Read:
+    """Read prompts, or prompts with the tokens that a resumed rollout has so far, into rows of a pool.
 
     Args:
         model: a Hugging Face causal language model.
         prompts: P token lists, none empty; best without repeats.
+        pool: of the model's layout, with room for the longest of them.
+        rows: P rows of the pool, one per prompt.
         batch_tokens: padded tokens read at once, at least; a longer prompt is read alone.
 
     Raises:
@@ -80,20 +88,49 @@ def prefill(model: Any, prompts: Sequence[Sequence[int]], *, batch_tokens: int =
     longest = max(map(len, prompts))
     logits: list[Tensor] = []
     hidden: list[Tensor] = []
-    batches: list[_Batch] = []
+    order: list[int] = []
     with torch.inference_mode(), maskable_attention(model):
         for members in _batches(list(map(len, prompts)), batch_tokens):
-            cache = new_prompt_cache(model, longest)
+            cache = _writing(new_prompt_cache(model, longest), pool, [rows[i] for i in members])
             last = torch.tensor([len(prompts[i]) - 1 for i in members], device=model.device)
             with head_input(model, last) as seen:
                 output = model(input_ids=_padded(prompts, members, model.device), past_key_values=cache)
             logits.append(output.logits[:, -1])
             hidden.append(seen[0])
-            keys, values = _contents(cache)
-            lengths = [len(prompts[i]) for i in members]
-            batches.append(_Batch(members, lengths, Layout.of(keys, values).pack(keys, values)))
-        order = torch.tensor([i for batch in batches for i in batch.prompts], device=model.device).argsort()
-        return Prefilled(torch.cat(logits)[order], torch.cat(hidden)[order], batches)
+            order += members
+        places = torch.tensor(order, device=model.device).argsort()
+        return Read(torch.cat(logits)[places], torch.cat(hidden)[places])
+
+
+class _WritingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
+    """One layer of an empty cache: what the model gives it goes into the pool, and none of it stays here."""
+
+    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, is_sliding: bool) -> None:
+        super().__init__()
+        self.is_sliding = is_sliding
+        self._keys, self._values, self._rows, self._length = keys, values, rows, 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Attention gets contiguous copies, as from the layer this stands for: the same sums."""
+        key_states, value_states = key_states.contiguous(), value_states.contiguous()
+        self._length = key_states.shape[2]
+        for own, states in ((self._keys, key_states), (self._values, value_states)):
+            own[:, :, : self._length].index_copy_(0, self._rows, states)
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._length
+
+
+def _writing(cache: DynamicCache, pool: KVPool, rows: Sequence[int]) -> DynamicCache:
+    """The same cache, with layers that write into these rows."""
+    places = torch.tensor(rows, device=pool.device)
+    layers = zip(cache.layers, pool.keys, pool.values, strict=True)
+    cache.layers = [_WritingLayer(keys, values, places, layer.is_sliding) for layer, keys, values in layers]
+    return cache
 
 
 def new_prompt_cache(model: Any, total_length: int) -> DynamicCache:
@@ -126,7 +163,7 @@ def read_layout(model: Any) -> Layout:
     with torch.inference_mode(), maskable_attention(model):
         cache = new_prompt_cache(model, 1)
         model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=model.device), past_key_values=cache)
-    return Layout.of(*_contents(cache))
+    return Layout.of([layer.keys for layer in cache.layers], [layer.values for layer in cache.layers])
 
 
 @contextmanager
@@ -172,10 +209,6 @@ def maskable_attention(model: Any) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = chosen
-
-
-def _contents(cache: DynamicCache) -> tuple[list[Tensor], list[Tensor]]:
-    return [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

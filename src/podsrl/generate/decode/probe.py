@@ -121,11 +121,10 @@ def _plain_states(model: Any) -> Tensor:
 
 def _decoded_states(forward: Forward, rows: Sequence[Sequence[int]]) -> Tensor:
     """[_STEPS, rows, D]: all but the last tokens are read, and these decoded one by one."""
-    device, states = forward.layout.device, list[Tensor]()
-    order, longest = torch.arange(len(rows), device=device), max(map(len, rows))
+    device, states, longest = forward.layout.device, list[Tensor](), max(map(len, rows))
     pool = KVPool(forward.layout)
     pool.reserve(len(rows), longest)
-    forward.prefill([row[:-_STEPS] for row in rows]).write(pool, order, order)
+    forward.read([row[:-_STEPS] for row in rows], pool, range(len(rows)))
     for left in range(_STEPS, 0, -1):
         tokens = torch.tensor([row[-left] for row in rows], device=device)
         positions = torch.tensor([len(row) - left for row in rows], device=device)

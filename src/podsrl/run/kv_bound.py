@@ -1,0 +1,48 @@
+"""The bound of the generator's key-value memory, where a config gives none.
+
+On a CPU there is none. On CUDA it is a share of what the device has free when the engine is made, less what the update
+will hold from its first step on: the optimizer's numbers and a reference model. What the update needs while it runs
+does not count, since it does not generate at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from podsrl.config.schema import RunConfig
+
+FREE_SHARE = 0.8
+"""The rest is for logits, activations of prompts and what the allocator cannot use."""
+
+
+def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> int | None:
+    """Bytes of keys and values that the engine may hold; None: no bound.
+
+    Args:
+        config: its `rollouts.kv_cache_bytes`, where given, is the answer.
+        device: of the engine's model.
+        later_bytes: of `update_bytes`, where the same device will train.
+    """
+    if config.rollouts.kv_cache_bytes or device.type != "cuda":
+        return config.rollouts.kv_cache_bytes or None
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, int(FREE_SHARE * (free - later_bytes)))
+
+
+def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:
+    """What the update will hold from its first step on, beside the weights and adapters that are there.
+
+    Args:
+        config: of a run.
+        model: the policy's, with its adapters; its trained weights are those that ask for gradients.
+        num_processes: that share the optimizer's numbers under zero2 and fsdp2.
+    """
+    trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    weights: int = sum(p.nbytes for p in model.parameters())
+    has_masters: bool = config.lora is None and model.dtype.itemsize < 4
+    moments = 2 if config.optim.name == "adamw_8bit" else 8
+    shares = num_processes if config.scale.strategy != "ddp" else 1
+    has_reference = config.loss.kl_beta > 0 and config.lora is None
+    return trained * (moments + 4 * has_masters) // shares + weights * has_reference
