@@ -10,6 +10,7 @@ Torch finds its devices once, so a process runs the tests of one kind (PODS_TEST
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -61,6 +62,9 @@ _users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make
 _own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
 os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background jobs, whose children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 VOCABULARY = 99

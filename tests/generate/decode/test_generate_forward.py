@@ -18,7 +18,7 @@ from podsrl.generate.decode.fast import FastForward, rms_norm
 from podsrl.generate.decode.forward import Forward, ModelForward, choose_forward
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
-from podsrl.generate.decode.prefill import prefill, read_prompts
+from podsrl.generate.decode.prefill import read_layout, read_prompts
 from podsrl.lib.matmul import FIXED, Rule, is_available, use
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
@@ -46,10 +46,9 @@ def reference(model: Any, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 def decode(forward: Forward, model: Any, rows: Sequence[Sequence[int]]) -> None:
     """Read all but the last tokens, decode these, and compare every step."""
-    read = forward.prefill([row[:-STEPS] for row in rows])
     pool = KVPool(forward.layout)
     pool.reserve(len(rows), max(map(len, rows)))
-    read.write(pool, torch.arange(len(rows)), torch.arange(len(rows)))
+    forward.read([row[:-STEPS] for row in rows], pool, range(len(rows)))
     for step in range(STEPS):
         places = [len(row) - STEPS + step for row in rows]
         tokens = torch.tensor([row[place] for row, place in zip(rows, places, strict=True)])
@@ -90,7 +89,7 @@ def test_an_attention_that_takes_no_such_mask_runs_as_sdpa_and_is_set_again(make
     forward = choose_forward(model, "model")
     pool = KVPool(forward.layout)
     pool.reserve(2, 16)
-    forward.prefill([(4,), (5,)]).write(pool, torch.tensor([0, 1]), torch.tensor([0, 1]))
+    forward.read([(4,), (5,)], pool, range(2))
     logits = forward(torch.tensor([7, 8]), torch.tensor([1, 1]), pool, 2).logits
     assert seen == {"sdpa"} and model.config._attn_implementation == "flex_attention"
     torch.testing.assert_close(logits[1], reference(make_model("qwen2"), (5, 8))[0], atol=1e-5, rtol=1e-5)
@@ -216,7 +215,7 @@ def test_a_shorter_row_is_unmoved_by_what_another_left_behind_it(
     pool.reserve(2, 16)
     for tensor in (*pool.keys, *pool.values):
         tensor.fill_(1e4)
-    forward.prefill([(5, 6), (7,)]).write(pool, torch.tensor([0, 1]), torch.tensor([0, 1]))
+    forward.read([(5, 6), (7,)], pool, range(2))
     logits = forward(torch.tensor([9, 8]), torch.tensor([2, 1]), pool, 3).logits
     torch.testing.assert_close(logits[1], reference(qwen2, (7, 8))[0], atol=1e-5, rtol=1e-5)
 
@@ -235,8 +234,7 @@ def test_zones_change_no_result(forward_of: Callable[[Any], Forward], tiny_model
     forward = forward_of(tiny_model)
     pool = KVPool(forward.layout)
     pool.reserve(len(rows), 16)
-    places = torch.arange(len(rows))
-    forward.prefill([row[:-1] for row in rows]).write(pool, places, places)
+    forward.read([row[:-1] for row in rows], pool, range(len(rows)))
     tokens = torch.tensor([row[-1] for row in rows])
     positions = torch.tensor([len(row) - 1 for row in rows])
     for zones in [((1, 12), (4, 9)), ((3, 12), (1, 8), (1, 4))]:
@@ -254,7 +252,9 @@ def test_hidden_states_come_only_on_request(forward_of: Callable[[Any], Forward]
 
 @pytest.mark.parametrize("batch_tokens", [1, 20, 8192])
 def test_prefill_gives_each_prompts_own_logits_in_its_order(tiny_model: Any, batch_tokens: int) -> None:
-    read = prefill(tiny_model, ROWS, batch_tokens=batch_tokens)
+    pool = KVPool(read_layout(tiny_model))
+    pool.reserve(len(ROWS), 12)
+    read = read_prompts(tiny_model, ROWS, pool, range(len(ROWS)), batch_tokens=batch_tokens)
     for i, row in enumerate(ROWS):
         logits, hidden = reference(tiny_model, row)
         torch.testing.assert_close(read.logits[i], logits, atol=1e-5, rtol=1e-5)
@@ -264,12 +264,11 @@ def test_prefill_gives_each_prompts_own_logits_in_its_order(tiny_model: Any, bat
 @pytest.mark.parametrize("batch_tokens", [1, 20, 8192])
 def test_prefill_writes_the_keys_and_values_that_the_prompt_alone_gives(qwen2: Any, batch_tokens: int) -> None:
     forward = ModelForward(qwen2)
-    read = prefill(qwen2, ROWS, batch_tokens=batch_tokens)
     pool = KVPool(forward.layout)
     pool.reserve(6, 12)
-    prompt_of_row = [4, 1, 1, 2, 0, 3]
-    read.write(pool, torch.tensor([5, 0, 1, 2, 3, 4]), torch.tensor(prompt_of_row))
-    for row, prompt in zip([5, 0, 1, 2, 3, 4], prompt_of_row, strict=True):
+    places = [5, 0, 1, 3, 4]
+    read_prompts(qwen2, ROWS, pool, places, batch_tokens=batch_tokens)
+    for prompt, row in enumerate(places):
         with torch.no_grad():
             layers = qwen2(torch.tensor([ROWS[prompt]])).past_key_values.layers
         for layer, keys, values in zip(layers, pool.keys, pool.values, strict=True):

@@ -22,7 +22,7 @@ from podsrl.errors import UsageError
 from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.linear import Linear
 from podsrl.generate.decode.pool import KVPool
-from podsrl.generate.decode.prefill import Prefilled, Read, prefill, read_layout, read_prompts
+from podsrl.generate.decode.prefill import Read, read_layout, read_prompts
 from podsrl.generate.decode.step import StepOutput
 from podsrl.generate.decode.zones import Zone
 
@@ -79,9 +79,6 @@ class FastForward:
         self._embedding = self._model.model.embed_tokens.weight
         self._norm = self._model.model.norm.weight
         self._head = Linear(self._model.lm_head)
-
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
-        return prefill(self._model, prompts)
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         return read_prompts(self._model, prompts, pool, rows)

@@ -20,11 +20,9 @@ from podsrl.generate.decode.families import why_not_fast
 from podsrl.generate.decode.fast import FastForward
 from podsrl.generate.decode.pool import KVPool, Layout
 from podsrl.generate.decode.prefill import (
-    Prefilled,
     Read,
     head_input,
     maskable_attention,
-    prefill,
     read_layout,
     read_prompts,
 )
@@ -48,9 +46,6 @@ class Forward(Protocol):
         Raises:
             UsageError: the model has been altered into one that the step does not compute.
         """
-
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
-        """Read P prompts into memory of their own."""
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         """Read P prompts (or prompts and the tokens made so far) into rows of the pool, which has room for them."""
@@ -114,9 +109,6 @@ class ModelForward:
 
     def refresh(self) -> None:
         """Nothing to do: the model's weights are used in place."""
-
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Prefilled:
-        return prefill(self._model, prompts)
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         return read_prompts(self._model, prompts, pool, rows)

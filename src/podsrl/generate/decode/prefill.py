@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,37 +32,6 @@ class Read:
     """[P, V] after each prompt's last token."""
     hidden: Tensor
     """[P, D], the head's input at each prompt's last token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled(Read):
-    """P prompts that have been read into memory of their own."""
-
-    _pool: KVPool = field(repr=False)
-    """Prompt i is its row i."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the keys and values held until this record is let go."""
-        return self._pool.num_bytes
-
-    def write(self, pool: KVPool, rows: Tensor, prompt_of_row: Tensor) -> None:
-        """Copy prompts' keys and values into a pool that has room for the longest of them.
-
-        Args:
-            pool: to be written.
-            rows: [K] int64, its rows.
-            prompt_of_row: [K] int64 in 0 .. P-1, the prompt that each row starts with.
-        """
-        pool.fill_rows(self._pool.blocks, prompt_of_row.cpu(), rows.cpu(), self._pool.capacity)
-
-
-def prefill(model: Any, prompts: Sequence[Sequence[int]], *, batch_tokens: int = _BATCH_TOKENS) -> Prefilled:
-    """Read prompts into memory of their own: see `read_prompts`."""
-    pool = KVPool(read_layout(model), max_rows=len(prompts), max_capacity=max(map(len, prompts)))
-    pool.reserve(len(prompts), max(map(len, prompts)))
-    read = read_prompts(model, prompts, pool, range(len(prompts)), batch_tokens=batch_tokens)
-    return Prefilled(read.logits, read.hidden, pool)
 
 
 def read_prompts(
