@@ -106,7 +106,7 @@ def test_kept_memory_beyond_the_bound_is_read_again_instead(qwen2: Any) -> None:
     engine.pause([("a", 0), ("a", 1)])
     engine.resume(["a"])
     assert tokens(drain(engine)) == whole(qwen2, A)
-    assert engine.peak_kv_bytes <= 3 * 11 * 256 + 8 * 256  # and what was just read again
+    assert engine.peak_kv_bytes <= 3 * 11 * 256
     assert engine.stats.reread_tokens > 0
 
 
@@ -322,7 +322,7 @@ def test_forks_beyond_what_the_memory_holds_wait(qwen2: Any, scheduler: str) -> 
     found = by_key(engine.generate([A]))
     assert tokens({k: c for k, c in found.items() if k[0] == "a"}) == whole(qwen2, A)
     assert len(found) == 3 + 30 and all(len(c.token_ids) == 10 for c in found.values())
-    assert engine.peak_kv_bytes < 2 * 60 * 256
+    assert engine.peak_kv_bytes <= 60 * 256
 
 
 def fork_once(engine: Engine) -> None:

@@ -136,7 +136,7 @@ def test_rows_made_elsewhere_go_to_the_layer_they_belong_to(layout: Layout) -> N
     for tensor, source in zip(expected, contents(other), strict=True):
         tensor[3, :, :5] = source[1, :, :5]
         tensor[0, :, :5] = source[1, :, :5]
-    pool.fill_rows(layout.pack(other.keys, other.values), torch.tensor([1, 1]), torch.tensor([3, 0]), 5)
+    pool.fill_rows(other.blocks, torch.tensor([1, 1]), torch.tensor([3, 0]), 5)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(contents(pool), expected, strict=True))
 
 

@@ -57,19 +57,12 @@ class Layout:
 
     @property
     def places(self) -> dict[Shape, list[Place]]:
-        """The tensors of each shape, in the order of their block; a layer's values follow its keys."""
+        """The tensors of each shape, in the order of its block; a layer's values follow its keys."""
         places: dict[Shape, list[Place]] = {}
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
             places.setdefault(keys, []).append((layer, False))
             places.setdefault(values, []).append((layer, True))
         return places
-
-    def pack(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
-        """Lay tensors [S, kv_heads, length, head_dim], one a layer, into a block a shape, [tensors, S, ...]."""
-        return [
-            torch.stack([(values if is_values else keys)[layer] for layer, is_values in places])
-            for places in self.places.values()
-        ]
 
 
 class KVPool:
@@ -182,7 +175,7 @@ class KVPool:
         """Copy the first `length` tokens of rows that were made elsewhere.
 
         Args:
-            blocks: as `Layout.pack` makes them, S rows.
+            blocks: of another pool of this layout, S rows.
             sources: [K] int64 in host memory, which of the S goes to each row; may repeat.
             targets: [K] int64 in host memory, rows of this pool.
             length: tokens.
@@ -258,7 +251,7 @@ class KVPool:
         """See the memory as rows of this capacity."""
         self.rows, self.capacity = rows, capacity
         self.blocks: list[Tensor] = []
-        """For each shape [tensors, rows, kv_heads, capacity, head_dim], as `Layout.pack` orders them."""
+        """For each shape [tensors, rows, kv_heads, capacity, head_dim], in the order of `Layout.places`."""
         for (heads, dim), store in zip(self._places, self._stores, strict=True):
             size = rows * heads * capacity * dim
             self.blocks.append(store[:, :size].view(len(store), rows, heads, capacity, dim))
