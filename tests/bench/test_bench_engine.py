@@ -58,6 +58,7 @@ def test_a_completion_counts_up_to_and_including_its_first_stop_token() -> None:
     assert _lengths([[9, 8, 2, 0, 0], [1], [9, 9, 9], [3, 1, 2]], work) == [3, 1, 3, 1]
 
 
+@pytest.mark.slow
 def test_a_workload_without_stop_tokens_runs_to_the_limit_in_every_engine(model: Any) -> None:
     work = fixed_workload(2, num_prompts=2, prompt_tokens=4, new_tokens=3)
     arms = (hf_generate(model, work, 3), continuous_batching(model, work, 8), podsrl_engine(model, work, 2))

@@ -94,6 +94,7 @@ def test_a_sound_reward_is_measured_and_compared_with_the_labels(pods: Run) -> N
     assert form["agreement"] is None
 
 
+@pytest.mark.slow
 def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -> None:
     code, printed, _ = pods("rows.jsonl", "--reward", "math_correct=1")
     assert code == 0
@@ -151,6 +152,7 @@ def test_columns_reach_functions_of_the_batch_form(folder: Path) -> None:
     assert check.mean == pytest.approx(sum(2 * len(row["completion"]) for row in ROWS) / len(ROWS))
 
 
+@pytest.mark.slow
 def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> None:
     stored = read_completions(write(folder / "many.jsonl", [{**ROWS[1], "label": True}] * 9))
     [check] = check_rewards({"boxed_correct": 1.0}, "boxed_correct", stored, num_workers=1)
@@ -179,6 +181,7 @@ def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder
     assert check.mean == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path) -> None:
     (folder / "own.toml").write_text('[task]\ncorrect = "correct"\nrewards = { format = 0.5 }\n')
     _, found, _ = pods("rows.jsonl", "--config", "own.toml", "--json")

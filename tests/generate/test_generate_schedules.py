@@ -34,7 +34,7 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 15, 150, 2, 12
+NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 10, 150, 2, 8
 """Schedules per scheduler and order: with every change, under `slow`, of a real model, and with all memory counted."""
 SEED = 3
 VOCABULARY, STATES = 12, 61

@@ -101,6 +101,7 @@ def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, make_run: Make, lo
         read_run(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path, make_run: Make) -> None:
     plain = read_run(make_run(tmp_path / "plain"))
     note = {"step": 2, "seconds/train_elapsed": 3.0, "note": "the data changed: <b>"}

@@ -78,6 +78,7 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
     assert capfd.readouterr().out == ""  # standard output belongs to the command
 
 
+@pytest.mark.slow
 def test_a_tower_of_powers_ends_with_the_time_limit() -> None:
     with Workers(["boxed_correct"], num_workers=1, timeout_seconds=0.5) as workers:
         values = workers.judge("boxed_correct", rows([r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac12}"]))
@@ -138,18 +139,18 @@ def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: p
         assert [text for _, _, text in workers._jobs] == ["c", "d", "e"]
 
 
-def test_answers_come_while_the_caller_does_something_else() -> None:
-    with Workers(["boxed_correct"], num_workers=1) as workers:
-        workers.submit([TASK], [r"\boxed{0.5}"])
+def test_answers_come_while_the_caller_does_something_else(user_folder: Path) -> None:
+    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+        workers.submit([TASK], ["a"])
         [job] = workers._jobs.values()
         assert wait_until(lambda: job.outcome is not None)
         assert job.outcome == 1.0
 
 
-def test_the_caller_may_be_any_thread() -> None:
+def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
     found: list[Values] = []
-    with Workers(["boxed_correct"], num_workers=1) as workers:
-        judge = threading.Thread(target=lambda: found.append(workers.judge("boxed_correct", rows([r"\boxed{1/2}"]))))
+    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+        judge = threading.Thread(target=lambda: found.append(workers.judge("worker_rewards:length", rows(["a"]))))
         judge.start()
         judge.join()
     assert found == [Values(values=[1.0], faults={})]

@@ -26,6 +26,7 @@ def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]
     return scorer.score([task for task, _ in groups], completions_PG, [texts for _, texts in groups])
 
 
+@pytest.mark.slow
 def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
     with Scorer(SINGLE_GPU, "math_correct", format="think_format") as scorer:
         [halves, sums] = score(scorer, (HALF, TEXTS), (SUM, TEXTS))
@@ -52,6 +53,7 @@ def test_the_form_s_function_need_not_be_among_the_rewards() -> None:
         Scorer({"correct": 1.0}, "correct", format="fromat")
 
 
+@pytest.mark.slow
 def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path) -> None:
     rewards = {**SINGLE_GPU, "worker_rewards:draw": 0.5}
     found = []
@@ -74,6 +76,7 @@ def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: 
     assert dead.invalid_reason == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
 
 
+@pytest.mark.slow
 def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None:
     with Scorer({"boxed_correct": 1.0}, "boxed_correct") as scorer:
         [[bad], [good]] = score(scorer, (Task(id="x", prompt="x", answer=" "), ["3"]), (SUM, ["3"]))
@@ -112,6 +115,7 @@ def test_a_function_that_workers_cannot_find_runs_here_with_a_warning(monkeypatc
     assert rollout.reward == os.getpid()
 
 
+@pytest.mark.slow
 def test_the_probe_tries_a_user_s_function_in_a_worker(user_folder: Path) -> None:
     (user_folder / "probed_rewards.py").write_text(
         "def hangs(task, text):\n    import time\n    time.sleep(100 if 'know' in text else 0)\n    return 1.0\n"
