@@ -129,17 +129,6 @@ def test_swapped_rows_change_places_up_to_the_length_and_nothing_else_changes(la
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(contents(pool), expected, strict=True))
 
 
-@pytest.mark.parametrize("layout", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-def test_rows_made_elsewhere_go_to_the_layer_they_belong_to(layout: Layout) -> None:
-    pool, other = filled(layout, 4, 16), filled(layout, 2, 16)
-    expected = contents(pool)
-    for tensor, source in zip(expected, contents(other), strict=True):
-        tensor[3, :, :5] = source[1, :, :5]
-        tensor[0, :, :5] = source[1, :, :5]
-    pool.fill_rows(other.blocks, torch.tensor([1, 1]), torch.tensor([3, 0]), 5)
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(contents(pool), expected, strict=True))
-
-
 def test_a_cleared_row_holds_zeros_and_its_neighbours_stay() -> None:
     pool = filled(EQUAL, 3, 16)
     before = contents(pool)

@@ -171,17 +171,6 @@ class KVPool:
         """Let rows `first` and `second`, [K] int64 in host memory and no row twice, change places up to `length`."""
         swap_rows(self.blocks, first, second, length, self.account)
 
-    def fill_rows(self, blocks: Sequence[Tensor], sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of rows that were made elsewhere.
-
-        Args:
-            blocks: of another pool of this layout, S rows.
-            sources: [K] int64 in host memory, which of the S goes to each row; may repeat.
-            targets: [K] int64 in host memory, rows of this pool.
-            length: tokens.
-        """
-        copy_rows(blocks, self.blocks, sources, targets, length, self.account)
-
     def clear_rows(self, rows: Tensor) -> None:
         """Zero rows [K] (int64) that hold NaN or infinity, before they are used again.
 
