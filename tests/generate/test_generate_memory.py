@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from held_memory import HeldMemory
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.decode.account import Account
+from podsrl.generate.decode.pool import KVPool
 from podsrl.generate.memory import plan_memory
 from podsrl.generate.schedule.scheduler import SCHEDULERS
 
@@ -122,3 +124,50 @@ def test_an_account_tells_what_is_held_the_most_that_was_and_what_is_left() -> N
     account.give(20)
     assert (account.held, account.peak, account.room) == (40, 90, 60)
     assert Account().room is None
+
+
+def arrivals_one_by_one(engine: Engine, count: int, num_new: int) -> int:
+    """A rollout arrives before every step; all come to their end."""
+    ended = 0
+    for i in range(count):
+        engine.submit([Request(f"late-{i}", (3, 4 + i % 5, 7), 1, Sampling(max_new_tokens=num_new))])
+        ended += len(engine.step())
+    while engine.num_unfinished:
+        ended += len(engine.step())
+    return ended
+
+
+def test_arrivals_one_by_one_under_a_bound_start_over_once_at_most(qwen2: Any) -> None:
+    row_bytes = (3 + 20 - 1) * Engine(qwen2).forward.layout.token_bytes
+    engine = Engine(qwen2, num_slots=24, kv_cache_bytes=25 * row_bytes)
+    assert arrivals_one_by_one(engine, 24, 20) == 24
+    assert engine.peak_kv_bytes <= 25 * row_bytes
+    # to start over reads every live rollout once: at most 24 of at most 22 tokens
+    assert engine.stats.reread_tokens <= 24 * 22
+
+
+def test_arrivals_one_by_one_without_a_bound_seldom_move_the_memory(
+    qwen2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves: list[int] = []
+    move = KVPool._move
+    monkeypatch.setattr(KVPool, "_move", lambda pool, *sizes: (moves.append(1), move(pool, *sizes))[1])
+    assert arrivals_one_by_one(Engine(qwen2), 30, 20) == 30
+    # by half each time: 1, 2, 3, 4, 6, 9, 13, 19, 28 rows, and 16, 32 tokens
+    assert len(moves) <= 14
+
+
+def test_memory_that_runs_out_leaves_the_account_right(qwen2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = KVPool(Engine(qwen2).forward.layout)
+    pool.reserve(2, 16)
+
+    def fails(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KVPool, "_empty", fails)
+        with pytest.raises(torch.OutOfMemoryError):
+            pool.reserve(4, 16)
+    assert pool.account.held == pool.num_bytes == 2 * 16 * pool.layout.token_bytes
+    pool.reserve(4, 16)
+    assert pool.account.held == pool.num_bytes

@@ -183,10 +183,10 @@ def test_an_arm_that_no_seed_brings_to_the_target_is_at_most_as_quick_as_its_las
     assert found.text == "not reached"
 
 
-def test_one_seed_gives_a_point_and_no_interval() -> None:
+def test_one_seed_leaves_both_ends_open() -> None:
     found = bootstrap_speedup([([10, 20], [0.4, 0.8])], [([10, 20], [0.8, 0.9])])
     assert (found.point, found.low, found.high) == (2.0, 0.0, math.inf)
-    assert found.text == "2.00×"
+    assert found.text == "2.00× (0–∞)"
 
 
 def test_a_baseline_that_is_never_right_sets_no_target_and_no_bound() -> None:
@@ -222,7 +222,7 @@ def test_the_command_prints_open_ends_and_the_share_of_draws_that_never_arrive()
     entry = {"point": 2.1, "low": 0.0, "high": None, "share_unreached": 0.125}
     assert speedup_text({**entry, "low": 0.9}) == "2.10× (0.90–∞), not reached in 12% of resamples"
     assert speedup_text({**entry, "high": 40.0, "share_unreached": 0.0}) == "2.10× (0–40.00)"
-    assert speedup_text({**entry, "share_unreached": 0.0}) == "2.10×"
+    assert speedup_text({**entry, "share_unreached": 0.0}) == "2.10× (0–∞)"
     assert speedup_text({**entry, "point": None}) == "not reached"
 
 

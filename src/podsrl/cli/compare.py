@@ -146,14 +146,14 @@ def _print_result(result: Json) -> None:
     output.print(table)
     output.print(
         f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
-        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds; one seed has none.\n"
+        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds.\n"
         f"Measured on {result['hardware']}.",
         soft_wrap=True,
     )
 
 
 def speedup_text(speedup: Json) -> str:
-    """ "1.83× (1.60–2.05)"; without an interval for one seed."""
+    """ "1.83× (1.60–2.05)"; "(0–∞)" for one seed."""
     from podsrl.run.interval import SpeedupInterval
 
     found = SpeedupInterval.from_json(speedup)

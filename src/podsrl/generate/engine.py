@@ -144,7 +144,7 @@ class Engine:
             self._enqueue([run for request in wanted for run in self._runs[request.id]])
         except BaseException:
             for request in wanted:
-                del self._runs[request.id]
+                self._runs.pop(request.id, None)
             raise
 
     def step(self) -> list[Completion]:
@@ -356,11 +356,15 @@ class Engine:
     def _start_over(self, core: Core) -> None:
         """Let all live rollouts wait, and give all memory back."""
         known = [run for runs in self._runs.values() for run in runs if run.state == "live" or run in core.waiting]
-        self._withdraw(known)
-        self._forget_kept_memory(core)
-        self._kv_memory.release()
-        self._core = self._scheduler = None
-        self._open().waiting.add(known)
+        try:
+            self._withdraw(known)
+            self._forget_kept_memory(core)
+            self._kv_memory.release()
+            self._core = self._scheduler = None
+            self._open().waiting.add(known)
+        except BaseException:  # as where the device has no more memory: half-way there are rollouts without a place
+            self._abandon()
+            raise
 
     def _limits(self, memory: MemoryPlan) -> Limits:
         is_dynamic = isinstance(self._scheduler_option, str) and self._scheduler_option.startswith("dynamic")

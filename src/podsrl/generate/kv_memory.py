@@ -24,6 +24,8 @@ class KVMemory:
     def __init__(self, max_bytes: int | None) -> None:
         self.account = Account(max_bytes)
         self._pool: KVPool | None = None
+        self._takes_all = False
+        """Arrivals found no room to grow: until the busy period ends, the whole bound is held."""
 
     def open(self, layout: Layout, plan: MemoryPlan, max_rows: int, num_rollouts: int) -> KVPool:
         """The last busy period's pool where it fits, or a new one.
@@ -34,7 +36,7 @@ class KVMemory:
             max_rows: most rows at once.
             num_rollouts: that are at hand.
         """
-        num_tokens = _tokens_at_hand(plan, num_rollouts)
+        num_tokens = plan.num_tokens if self._takes_all else _tokens_at_hand(plan, num_rollouts)
         if num_tokens is None:
             max_rows = min(max_rows, num_rollouts)
         if self._pool is None or not _fits(self._pool, plan, max_rows, num_tokens):
@@ -53,18 +55,21 @@ class KVMemory:
         if pool is None or wanted is None or pool.max_tokens is None or wanted <= pool.max_tokens:
             return True
         assert plan.num_tokens is not None and self.account.room is not None
-        wanted = min(plan.num_tokens, max(wanted, pool.max_tokens * 3 // 2))  # arrivals one by one cost little
-        if pool.row_bytes(wanted) > self.account.room:
-            return False
-        pool.max_tokens = wanted
-        pool.hold(wanted)
-        return True
+        generous = min(plan.num_tokens, max(wanted, pool.max_tokens * 3 // 2))  # arrivals one by one cost little
+        for num_tokens in (generous, wanted):
+            if pool.row_bytes(num_tokens) <= self.account.room:
+                pool.hold(num_tokens)
+                pool.max_tokens = num_tokens
+                return True
+        self._takes_all = True
+        return False
 
     def close(self) -> None:
         """Give the pool back, unless it is small; what it takes then is no peak before it is used again."""
         if self._pool is not None and self._pool.num_bytes > _SPARE_BYTES:
             self.release()
         self.account.peak = 0
+        self._takes_all = False
 
     def release(self) -> None:
         """Give the pool back."""

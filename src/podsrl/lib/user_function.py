@@ -44,6 +44,8 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         public = [known for known in dir(module) if not known.startswith("_")]
         hint = nearest(attribute, public) if public else ""
         raise UsageError(f"{where} cannot be imported: no {attribute!r} in {module_name!r}.{hint}") from error
+    except FAILURES as error:  # a module may load its parts when they are asked for
+        raise UsageError(f"{where} cannot be imported: {reason_of(error)}") from error
     if not callable(function):
         raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
     return function  # type: ignore[no-any-return]  # `callable` says that it is one

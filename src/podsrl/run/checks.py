@@ -75,7 +75,10 @@ def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
             "undo the change, or start a new run in another folder"
         )
     added = changed_keys(stored, filled)
-    return [f"{checkpoint.path.name} is older than these options: {', '.join(added)}"] if added else []
+    if not added:
+        return []
+    name = checkpoint.path.name
+    return [f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
 
 
 def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
@@ -92,6 +95,14 @@ def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: 
         f"{checkpoint.path}: the data changed since then: {change}. Held-out questions may have been trained on. "
         f"Restore the data, start a new run, or go on knowingly: --resume {run} --allow-data-change"
     )
+
+
+def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
+    """A warning where the checkpoint was made on another kind of device, whose kernels add in another order."""
+    before = checkpoint.state.get("device", device)
+    if before == device:
+        return []
+    return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
 
 
 def check_same_choice(selections: Sequence[Selection], rule: str, processes: Processes) -> None:

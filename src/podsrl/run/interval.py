@@ -28,11 +28,8 @@ class SpeedupInterval:
 
     @property
     def text(self) -> str:
-        """Point and interval, as in "1.83× (1.60–2.05)"; the point alone where nothing is known about the interval."""
-        if self.point is None:
-            return "not reached"
-        is_known = self.low > 0 or self.high < math.inf
-        return f"{self.point:.2f}×" + (f" ({self.range_text})" if is_known else "")
+        """Point and interval, as in "1.83× (1.60–2.05)"; "(0–∞)" where nothing is known, as for one seed."""
+        return "not reached" if self.point is None else f"{self.point:.2f}× ({self.range_text})"
 
     def to_json(self) -> dict[str, float | None]:
         """Return the fields as JSON knows them; an infinite end is None."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
 
 FREE_SHARE = 0.8
 """The rest is for logits, activations of prompts and what the allocator cannot use."""
@@ -24,11 +25,20 @@ def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> i
         config: its `rollouts.kv_cache_bytes`, where given, is the answer.
         device: of the engine's model.
         later_bytes: of `update_bytes`, where the same device will train.
+
+    Raises:
+        UsageError: the update will leave nothing.
     """
     if config.rollouts.kv_cache_bytes or device.type != "cuda":
         return config.rollouts.kv_cache_bytes or None
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, int(FREE_SHARE * (free - later_bytes)))
+    bound = int(FREE_SHARE * (free - later_bytes))
+    if bound <= 0:
+        raise UsageError(
+            f"{device} has {free:,} bytes free, and the optimizer and the reference model will take {later_bytes:,}: "
+            "nothing is left for keys and values; use lora.rank, optim.name = 'adamw_8bit' or a smaller model"
+        )
+    return bound
 
 
 def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:

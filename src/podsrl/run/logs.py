@@ -32,7 +32,7 @@ def broken_line(path: Path, number: int, line: bytes) -> UsageError:
     start = line[:_SHOWN].decode(errors="replace")
     return UsageError(
         f"{path}, line {number}: wanted a JSON object, got '{start}{'…' if len(line) > _SHOWN else ''}'; the log is "
-        "damaged: remove that line, or restore the file"
+        "damaged: restore the file, or remove that line (a resume then wants --allow-lost-lines)"
     )
 
 
@@ -54,8 +54,12 @@ def find_loss(path: Path, size: int, step: int) -> str | None:
 
 
 def whole_lines(path: Path, size: int, step: int) -> str:
-    """What is still to be used of a log: the whole lines up to a checkpoint's size and step."""
-    return b"".join(line for line in _lines(path, size) if _is_whole(line, step)).decode()
+    """What is still to be used of a log: the whole lines up to a checkpoint's size and step.
+
+    A note on an earlier loss is left out, since it was written after the checkpoint and the resume writes its own.
+    """
+    kept = (line for line in _lines(path, size) if _is_whole(line, step))
+    return b"".join(line for line in kept if "note" not in (parse_line(line) or {})).decode()
 
 
 def _lines(path: Path, size: int) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_config, check_data, check_processes, check_same_choice, check_window
+from podsrl.run.checks import check_config, check_data, check_device, check_processes, check_same_choice, check_window
 from podsrl.run.data_digest import Side, describe_data
 from podsrl.run.kv_bound import update_bytes
 from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
@@ -240,6 +240,7 @@ class Trainer:
                 "matmul": self._matmul and self._matmul.to_json(),
                 "config": self.config.model_dump(mode="json"),
                 "data": self.data,
+                "device": self.policy.device.type,
                 **extra,
             },
             keep=self.config.checkpoint.keep,
@@ -263,7 +264,7 @@ class Trainer:
         self.updater.load_state_dict(moments, checkpoint.state["optimizer"])
         self.progress = Progress(**{name: checkpoint.state[name] for name in Progress.__dataclass_fields__})
         self._matmul, self.warnings = restore_matmul(self._matmul, checkpoint.state.get("matmul"))
-        self.warnings += new_options
+        self.warnings += new_options + check_device(checkpoint, self.policy.device.type)
         self.sync()
 
     def close(self) -> None:

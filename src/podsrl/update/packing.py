@@ -90,7 +90,7 @@ def _agree(states: Tensor, plain: Tensor) -> bool:
 
 def _made_up_rows(model: Any) -> Batch:
     """Two groups of three and two rows, with prompts of 5 tokens and 1, and completions of 1 to 9."""
-    words = model.get_input_embeddings().num_embeddings
+    words = len(model.get_input_embeddings().weight)
     prompts, targets = torch.tensor([5, 5, 5, 1, 1])[:, None], torch.tensor([2, 9, 1, 4, 6])[:, None]
     column = torch.arange(14)
     words_of_group = column + torch.tensor([0, 0, 0, 3, 3])[:, None]

@@ -176,3 +176,6 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is unty
 
     def get_max_length(self) -> int:
         return int(self.keys.shape[2])
+
+    get_max_cache_shape = get_max_length
+    """Its name in the first releases of transformers 5."""

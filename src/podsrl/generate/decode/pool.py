@@ -205,9 +205,12 @@ class KVPool:
         return max(rows, min(wide, self.max_tokens // long)), long
 
     def _bounded(self, needed: int, wish: int, most: int | None) -> int:
-        """The wish, or what will ever be needed; that at once from half of it on, where growing holds old and new."""
+        """The wish, or what will ever be needed; that at once from half of it on, where growing holds old and new.
+
+        Arrivals may need more than was known to be needed: then the wish.
+        """
         wish = max(needed, wish)
-        if most is None or (self.max_tokens is not None and wish <= most) or 2 * wish <= most:
+        if most is None or needed > most or (self.max_tokens is not None and wish <= most) or 2 * wish <= most:
             return wish
         return max(needed, most)
 
@@ -216,7 +219,11 @@ class KVPool:
         kept, length = min(rows, self.rows), min(capacity, self.capacity)
         old, old_bytes = self.blocks, self.num_bytes
         self.account.take(self.row_bytes(num_tokens))
-        self._stores = [self._empty(shape, num_tokens) for shape in self._places]
+        try:
+            self._stores = [self._empty(shape, num_tokens) for shape in self._places]
+        except BaseException:  # the device has no more
+            self.account.give(self.row_bytes(num_tokens))
+            raise
         self.num_tokens, self._num_clean = num_tokens, 0
         self._clean(rows * capacity)
         self._divide(rows, capacity)

@@ -87,8 +87,9 @@ class _WritingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is unty
             own[:, :, : self._length].index_copy_(0, self._rows, states)
         return key_states, value_states
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._length + query_length, 0
+    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
+        """The first releases of transformers 5 give the query's positions [T] instead of their number."""
+        return self._length + (query_length if isinstance(query_length, int) else len(query_length)), 0
 
     def get_seq_length(self) -> int:
         return self._length
