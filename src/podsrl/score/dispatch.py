@@ -1,6 +1,9 @@
 """The thread that hands jobs to the reward workers, keeps their time limits, and replaces those that hang or die.
 
 Goes in: a queue of `Pending`. Comes out: each with its outcome.
+
+Callers share no lock with the thread: Ctrl-C may strike a caller between any two of its steps, and must neither be lost
+nor leave a lock behind. A deque passes jobs on, a byte in a pipe wakes the thread, and each job's own lock its caller.
 """
 
 from __future__ import annotations
@@ -8,9 +11,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
-from multiprocessing.connection import Pipe, wait
+from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import Any
 
 from podsrl.errors import RewardError
@@ -26,7 +31,7 @@ _TICK_SECONDS = 0.5
 
 
 class Dispatcher:
-    """Owner of the worker processes. Its thread alone talks to them; others talk to it under its lock.
+    """Owner of the worker processes. Its thread alone talks to them.
 
     Args:
         setup: what each worker is told first.
@@ -38,24 +43,25 @@ class Dispatcher:
         self._setup, self._num_workers, self._timeout_seconds = setup, num_workers, timeout_seconds
         self._members: list[Member] = []
         self._queue: deque[Pending] = deque()
-        self._changed = threading.Condition()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed, self._error = False, ""
-        self._bell, self._rope = Pipe(duplex=False)
-        self._has_rung = False
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._rope, False)
+        weakref.finalize(self, _close_pipe, self._bell, self._rope)
         self._owner = os.getpid()
         self._watch, self._now = time.monotonic(), 0.0
 
     def add(self, jobs: Sequence[Pending]) -> None:
         """Queue jobs; the first call starts the thread, and it the processes."""
-        with self._changed:
-            if self._is_closed:
-                raise ValueError("the reward workers are closed")
-            self._queue.extend(jobs)
+        if self._is_closed:
+            raise ValueError("the reward workers are closed")
+        self._queue.extend(jobs)
+        with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="reward workers", daemon=True)
                 self._thread.start()
-            self._ring()
+        self._ring()
 
     def outcome(self, job: Pending) -> float | Fault:
         """Wait for a job.
@@ -63,9 +69,9 @@ class Dispatcher:
         Raises:
             RewardError: the workers cannot be started, or a task cannot be sent to them.
         """
-        if job.outcome is None:
-            with self._changed:
-                self._changed.wait_for(lambda: job.outcome is not None or self._error or self._is_closed)
+        while job.outcome is None and not self._error and not self._is_closed:
+            if job.done.acquire(timeout=_TICK_SECONDS):
+                job.done.release()  # another thread may wait for it too
         if job.outcome is None:
             raise RewardError(self._error or "the reward workers are closed")
         return job.outcome
@@ -74,18 +80,15 @@ class Dispatcher:
         """End thread and processes. A fork of the owner does nothing: they are not its own."""
         if os.getpid() != self._owner:
             return
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-            self._ring()
+        self._is_closed = True
+        self._ring()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)
 
     def _ring(self) -> None:
-        """Wake the thread. Under the lock."""
-        if not self._has_rung:
-            self._has_rung = True
-            self._rope.send_bytes(b"!")
+        """Wake the thread."""
+        with suppress(BlockingIOError):  # a full pipe wakes it too
+            os.write(self._rope, b"!")
 
     def _run(self) -> None:
         try:
@@ -98,18 +101,18 @@ class Dispatcher:
         except Exception as error:  # else whoever waits for an outcome would wait for ever
             self._error = str(error) if isinstance(error, RewardError) else f"reward workers: {error!r}"
         finally:
+            self._is_closed = self._is_closed or not self._error
             for member in self._members:
                 member.kill()
-            with self._changed:
-                self._changed.notify_all()
+            for job in (*self._queue, *(job for member in self._members for job in member.jobs)):
+                job.done.release()  # there will be no outcome: who waits sees the error
 
     def _hand_out(self) -> None:
         for member in list(self._members):
             if not member.is_ready or member.jobs:
                 continue
-            with self._changed:
-                size = max(1, min(MAX_CHUNK, len(self._queue) // (2 * self._num_workers)))
-                jobs = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+            size = max(1, min(MAX_CHUNK, len(self._queue) // (2 * self._num_workers)))
+            jobs = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
             if jobs:
                 self._send(member, jobs)
 
@@ -134,9 +137,7 @@ class Dispatcher:
         if is_busy:  # time in which the whole process stood still (Ctrl-Z, a sleeping machine) is nobody's fault
             self._now += min(self._watch - before, 2 * _TICK_SECONDS)
         if self._bell in ready:
-            with self._changed:
-                self._bell.recv_bytes()
-                self._has_rung = False
+            os.read(self._bell, 1 << 16)
         for member in [member for member in self._members if member.connection in ready]:
             try:
                 for message in member.messages():
@@ -153,9 +154,8 @@ class Dispatcher:
         member.is_ready = True
 
     def _settle(self, job: Pending, outcome: float | Fault, seconds: float) -> None:
-        with self._changed:
-            job.outcome, job.seconds = outcome, seconds
-            self._changed.notify_all()
+        job.seconds, job.outcome = seconds, outcome
+        job.done.release()
 
     def _bury(self, member: Member) -> None:
         """A worker has ended by itself: its current job is to blame, the others go to another."""
@@ -185,5 +185,9 @@ class Dispatcher:
         member.kill()
 
     def _put_back(self, jobs: Sequence[Pending]) -> None:
-        with self._changed:
-            self._queue.extendleft(reversed(jobs))
+        self._queue.extendleft(reversed(jobs))
+
+
+def _close_pipe(*ends: int) -> None:
+    for end in ends:
+        os.close(end)

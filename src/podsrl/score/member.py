@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
@@ -30,12 +31,15 @@ _SURROUNDINGS = {
 class Pending:
     """One text to be judged by one function."""
 
-    __slots__ = ("name", "outcome", "seconds", "task", "text")
+    __slots__ = ("done", "name", "outcome", "seconds", "task", "text")
 
     def __init__(self, name: str, task: Task, text: str) -> None:
         self.name, self.task, self.text = name, task, text
         self.outcome: float | Fault | None = None
         self.seconds = 0.0
+        self.done = threading.Lock()
+        """Held until there is an outcome, or never will be one."""
+        self.done.acquire()
 
 
 class Member:
