@@ -48,7 +48,7 @@ other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 two-threads: $(SETUP)
-	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/run tests/select tests/update
+	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/select tests/update
 
 check: $(SETUP)
 	$(BIN)/ruff check .
