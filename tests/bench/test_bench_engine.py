@@ -82,6 +82,7 @@ def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(mod
     assert model.config._attn_implementation == "sdpa"  # the peer puts back what it changes
 
 
+@pytest.mark.slow
 def test_another_round_draws_other_completions(model: Any) -> None:
     work = skewed_workload(4, 4)
     assert not {one.id for one in requests(work, 0)} & {one.id for one in requests(work, 1)}

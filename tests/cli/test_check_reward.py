@@ -77,6 +77,7 @@ def pods(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return run
 
 
+@pytest.mark.slow
 def test_a_sound_reward_is_measured_and_compared_with_the_labels(pods: Run) -> None:
     code, found, _ = pods("rows.jsonl", "--reward", "math_correct", "--reward", "think_format=0.1", "--json")
     assert (code, found["problems"]) == (0, [])
@@ -120,6 +121,7 @@ def test_what_would_end_a_run_ends_with_1_and_says_why(pods: Run, name: str, pro
     assert "a run would fail:" in said and problem.split(";")[0] in " ".join(said.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "warning"),
     [
@@ -136,6 +138,7 @@ def test_what_should_be_looked_at_is_a_warning(pods: Run, name: str, warning: st
     assert any(warning in text for text in found["rewards"][0]["warnings"])
 
 
+@pytest.mark.slow
 def test_a_reward_that_hangs_is_counted_and_its_row_judged_wrong(pods: Run) -> None:
     _, found, _ = pods("rows.jsonl", "--reward", "checked_rewards:slow", "--timeout", "0.3", "--json")
     [slow] = found["rewards"]

@@ -99,6 +99,7 @@ def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder
     assert of_adapters == of_merged != of_base
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lora", [(), ("lora.rank=2",), ("lora.rank=2", "model.load_in_4bit=true")], ids=["full", "lora", "lora in 4 bits"]
 )

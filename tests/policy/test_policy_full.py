@@ -158,6 +158,7 @@ def num_kept(policy: Policy) -> int:
     return sum(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], lora: dict[str, Any] | None

@@ -247,6 +247,7 @@ def test_the_kl_penalty_is_measured_from_the_base(
 # --- checkpoints ---
 
 
+@pytest.mark.slow
 def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
     policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
 ) -> None:

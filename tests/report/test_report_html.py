@@ -182,6 +182,7 @@ def test_ids_are_unique_and_every_reference_has_its_target(both_page: str) -> No
     assert set(references) <= set(ids)
 
 
+@pytest.mark.slow
 def test_a_comparison_brings_its_table_and_runs(both_page: str) -> None:
     words = _words(both_page)
     assert "grpo (baseline) 2 1.00× 1.00–1.00 0.0 % of resamples" in words
@@ -191,6 +192,7 @@ def test_a_comparison_brings_its_table_and_runs(both_page: str) -> None:
     assert "pods reaches 99 % of grpo's best accuracy 2.00× as fast" in words
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_page_and_replace_the_old_one(run_folder: Path, run_page: str) -> None:
     out = run_folder.parent / "deep" / "er" / "report.html"
     out.parent.mkdir(parents=True)

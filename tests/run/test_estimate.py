@@ -95,6 +95,7 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
     assert found["optimizer"] == sum(value.nbytes for name, value in state.items() if not name.startswith("step/"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 @pytest.mark.parametrize("has_adapters", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
