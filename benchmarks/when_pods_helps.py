@@ -247,7 +247,9 @@ def table(part: dict[str, Any]) -> list[str]:
     """One comparison as a Markdown table."""
     from podsrl.run.interval import SpeedupInterval
 
-    head = f"| arm | n → m | rate | steps | seconds a step | final accuracy | speed-up over {part['baseline']} (95 %) |"
+    head = (
+        f"| arm | n → m | rate | steps | seconds per step | final accuracy | speed-up over {part['baseline']} (95 %) |"
+    )
     lines = [head, "|---|---|---|---|---|---|---|"]
     for name, facts in part["arms"].items():
         shown, steps = SpeedupInterval.from_json(part["speedup"][name]).text, part["steps"][name]

@@ -10,6 +10,7 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
+from podsrl.lib.user_function import import_function
 from podsrl.run.prepare import prepare
 from podsrl.score.find import find_reward
 from podsrl.select import resolve_rule
@@ -82,3 +83,12 @@ def test_a_rule_is_tried_as_it_will_be_called_chunks_or_not_before_the_tokenizer
     config = load_config("pods", (*sizes, f"select.rule={__name__}:refuses_chunks", "model.path=/nowhere"))
     with pytest.raises(UsageError, match="eight are too few" if is_refused else "/nowhere"):
         prepare(config)
+
+
+def test_a_module_that_loads_its_parts_when_asked_and_fails_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lazy_parts.py").write_text("def __getattr__(name):\n    raise ImportError('needs another package')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"an option cannot be imported: ImportError: needs another package"):
+        import_function("lazy_parts:reward", where="an option")

@@ -12,6 +12,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.run.folder import LogTail, RunFolder, read_lines, write_atomically
+from podsrl.run.logs import whole_lines
 
 
 def new_folder(path: Path) -> RunFolder:
@@ -158,7 +159,7 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path: Path, line: str) ->
             read()
 
 
-STEPS = "".join(f'{{"step": {step}}}\n' for step in range(1, 6))  # twelve bytes a step
+STEPS = "".join(f'{{"step": {step}}}\n' for step in range(1, 6))  # each step takes twelve bytes
 LOST = {
     "shorter": (STEPS[:30], 60, 5, "metrics.jsonl has 30 bytes, and had 60", STEPS[:24]),
     "gone": (None, 60, 5, "metrics.jsonl has 0 bytes, and had 60", ""),
@@ -187,3 +188,9 @@ def test_a_log_that_is_as_remembered_or_longer_is_sound(tmp_path: Path, size: in
     folder = new_folder(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(STEPS + '{"step": 6, "torn')
     assert folder.lost_logs({"metrics.jsonl": size}, 5) == {}
+
+
+def test_a_note_on_an_earlier_loss_is_no_line_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('{"step": 1}\n{"step": 1, "note": "lines are missing"}\n{"st')
+    assert whole_lines(log, 100, 1) == '{"step": 1}\n'

@@ -41,7 +41,7 @@ def documented(section: str) -> set[str]:
 
 def test_a_step_writes_the_documented_metrics_and_no_others() -> None:
     line = training_step(small_trainer("rollouts.max_new_tokens=8"))
-    assert set(line) == documented("`metrics.jsonl`: one line a step") - OF_SEVERAL_PROCESSES
+    assert set(line) == documented("`metrics.jsonl`: one line per step") - OF_SEVERAL_PROCESSES
 
 
 def test_an_evaluation_writes_the_documented_metrics_and_no_others() -> None:

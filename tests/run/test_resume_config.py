@@ -10,7 +10,7 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_config
+from podsrl.run.checks import check_config, check_device
 
 
 def stored(*overrides: str) -> dict[str, Any]:
@@ -36,3 +36,11 @@ def test_a_checkpoint_older_than_an_option_has_its_default() -> None:
     assert "model.matmul (None -> auto), select.num_chunks (None -> 1)" in warning
     with pytest.raises(UsageError, match=r"another config: model\.matmul \(auto -> mkl\)"):
         check(old, "model.matmul=mkl")
+
+
+def test_another_kind_of_device_is_a_warning_that_names_both() -> None:
+    made_on = Checkpoint(path=Path("run/step-1"), state={"device": "cuda"})
+    assert check_device(made_on, "cuda") == []
+    [warning] = check_device(made_on, "cpu")
+    assert "'cuda'" in warning and "'cpu'" in warning
+    assert check_device(Checkpoint(path=Path("run/step-1"), state={}), "cpu") == []  # an older one does not say

@@ -230,3 +230,9 @@ def test_students_t_is_that_of_printed_tables() -> None:
     for degrees, two_sided, one_sided in ((1, 12.706, 6.314), (2, 4.303, 2.920), (9, 2.262, 1.833), (30, 2.042, 1.697)):
         assert student_t(degrees) == pytest.approx(two_sided, abs=6e-4)
         assert student_t(degrees, 0.95) == pytest.approx(one_sided, abs=6e-4)
+
+
+def test_several_seeds_that_settle_nothing_are_shown_with_both_ends_open() -> None:
+    zero, good = ([10, 20], [0.0, 0.0]), ([10, 20], [0.4, 0.8])
+    found = bootstrap_speedup([zero, zero, good], [good] * 3)
+    assert (found.low, found.high) == (0.0, math.inf) and found.text.endswith("× (0–∞)")

@@ -101,7 +101,7 @@ class Dispatcher:
         except Exception as error:  # else whoever waits for an outcome would wait for ever
             self._error = str(error) if isinstance(error, RewardError) else f"reward workers: {error!r}"
         finally:
-            self._is_closed = self._is_closed or not self._error
+            self._is_closed = self._is_closed or not self._error  # nobody may wait for a thread that ended
             for member in self._members:
                 member.kill()
             for job in (*self._queue, *(job for member in self._members for job in member.jobs)):

@@ -143,3 +143,13 @@ def test_training_mode_and_gradient_checkpointing_do_not_keep_an_engine_from_bei
     engine.submit([Request("b", (5, 7), 1, Sampling(max_new_tokens=1))])
     assert len(engine.step()) == 1
     assert [module.training for module in model.modules()] == before
+
+
+def test_a_precision_that_torch_cannot_name_counts_as_rounded(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> str:
+        raise RuntimeError("a mix of the legacy and the new settings")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", fails)
+    assert choose_forward(make_model("qwen2")).name == "fast"

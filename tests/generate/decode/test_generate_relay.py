@@ -12,7 +12,7 @@ from podsrl.generate.decode.pool import KVPool, Layout
 from podsrl.generate.decode.relay import relay
 
 LAYOUT = Layout(keys=((2, 4),), values=((2, 4),), dtype=torch.float32, device=torch.device("cpu"))
-"""16 numbers or 64 bytes a token."""
+"""A token takes 16 numbers, or 64 bytes."""
 
 
 @pytest.mark.parametrize("room", [0, 2 * 4 * 4, 10_000])
