@@ -57,7 +57,7 @@ class TrainDisplay:
         self._groups = config.rollouts.num_prompts * config.select.num_chunks
         self._accuracy = "–"
         self._last_line = 0.0
-        self._num_invalid = self._num_silent = 0
+        self._num_invalid = self._num_stopped = self._num_silent = 0
 
     def __enter__(self) -> TrainDisplay:
         if self._progress:
@@ -99,6 +99,15 @@ class TrainDisplay:
                 f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
+        stopped = record["rollouts/reward_timeouts"]
+        if stopped and not self._num_stopped:
+            reasons = "; ".join(record["reward_timeout_reasons"])
+            self.say(
+                f"warning: {stopped} of {self._rollouts} answers of step {record['step']} could not be judged within "
+                f"the limits and count as wrong ({reasons}); later ones are counted in metrics.jsonl "
+                "(rollouts/reward_timeouts)"
+            )
+        self._num_stopped += stopped
         self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == self._groups else 0
         if self._num_silent == SILENT_STEPS:
             self.say(

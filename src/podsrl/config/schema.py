@@ -105,9 +105,13 @@ class TaskConfig(Section):
     """Which reward function says whether the answer has the wanted form (value >= 1), for the accuracy that asks for
     both; default: the task set's own."""
     reward_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that run slow rewards (math, and functions of your own in the row form); 0: one a core, 16 at most."""
+    """Processes that run slow rewards (math, and your own functions in the row form); 0: one per core, 16 at most."""
     reward_timeout_seconds: Positive = 10.0
-    """A reward that takes longer for one completion is stopped, and its rollout is invalid."""
+    """A reward that takes longer for one completion is stopped. For mathematics the answer is then wrong; for your own
+    functions the rollout is invalid."""
+    batch_timeout_seconds: Positive = 300.0
+    """A reward of TRL's form that takes longer for one call, with all completions of a step, is stopped, and those
+    rollouts are invalid. Loading its module may take as long."""
     num_eval: Annotated[int, Field(ge=0)] = 256
     """Held-out questions for evaluation, never trained on; 0: all of the set's own test split."""
 

@@ -103,7 +103,7 @@ def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
     """Give rewards and judge of a config's task section; what it leaves open is read from its task set."""
     if task.rewards is not None and task.correct is not None:
         return task.rewards, task.correct
-    ours = {"name", "rewards", "correct", "format", "reward_workers", "reward_timeout_seconds"}
+    ours = {"name", "rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
     tasks = load_tasks(task.name, **task.model_dump(exclude=ours))
     return task.rewards or tasks.rewards, task.correct or tasks.correct
 

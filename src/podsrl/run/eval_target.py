@@ -25,7 +25,7 @@ OWN_TEST_SPLIT = ("gsm8k", "math", "math500", "svamp")
 """Task sets of which all held-out questions are asked unless somebody says otherwise."""
 NUM_SLOTS = 256
 """Rollouts at once where the config bounds neither them nor their memory: a test set's would be thousands."""
-_OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds")
+_OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds")
 """Options of the task section that stay when another task set is asked for."""
 _READ_ROLLOUTS = (
     "max_new_tokens",

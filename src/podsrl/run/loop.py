@@ -16,6 +16,7 @@ from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import gather_load, group_record, seconds_metrics, step_metrics
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
+from podsrl.score import ScoreStats
 
 Json = dict[str, Any]
 MAX_EMPTY_STEPS = 3
@@ -42,6 +43,7 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
     clock = StageClock(trainer.model.device)
     seed_globals(trainer.config.seed, trainer.progress.step, rank=trainer.processes.rank)
     trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()  # evaluation's own do not count
+    trainer.scorer.stats = ScoreStats()
     with clock.stage("generate"):
         tasks = trainer.next_tasks()
     groups = trainer.sample(tasks, stage=clock.stage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,41 @@ from podsrl.types import Group, Selection
 from podsrl.update import UpdateStats
 
 Json = dict[str, Any]
+MAX_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a step asked of the machine: tokens of all processes, memory of the one that needed most."""
+    """What a step asked of the machine: counts of all processes, memory of the one that needed most."""
 
     num_forwarded: int
     num_reread: int
     peak_generate_bytes: int
     peak_update_bytes: int | None
+    num_stopped: int
+    """Rollouts counted as wrong because a known reward ran into a limit."""
+    num_hurried: int
+    stopped_reasons: tuple[str, ...]
 
 
 def gather_load(trainer: Trainer) -> Load:
     """Of all processes since the step's start; all call it."""
-    stats, engine = trainer.engine.stats, trainer.engine
-    own = (stats.forwarded, stats.reread_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes())
-    forwarded, reread, generate_bytes, update_bytes = zip(*trainer.processes.gather(own), strict=True)
+    stats, engine, scored = trainer.engine.stats, trainer.engine, trainer.scorer.stats
+    own = (
+        *(stats.forwarded, stats.reread_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes()),
+        *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
+    )
+    forwarded, reread, generate_bytes, update_bytes, stopped, hurried, reasons = zip(
+        *trainer.processes.gather(own), strict=True
+    )
     return Load(
         num_forwarded=sum(forwarded),
         num_reread=sum(reread),
         peak_generate_bytes=max(generate_bytes),
         peak_update_bytes=None if update_bytes[0] is None else max(update_bytes),
+        num_stopped=sum(stopped),
+        num_hurried=sum(hurried),
+        stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
     )
 
 
@@ -84,6 +98,9 @@ def step_metrics(
         "groups/invalid": sum(1 for selection in selections if not selection.kept),
         "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
         "invalid_reasons": _reasons(groups),
+        "rollouts/reward_timeouts": load.num_stopped,
+        "rollouts/reward_hurried": load.num_hurried,
+        "reward_timeout_reasons": list(load.stopped_reasons[:MAX_REASONS]),
         "rollouts/truncated": sum(1 for g in groups for r in g.rollouts if r.completion.finish_reason == "length"),
         "length/all": _mean(length_all),
         "length/kept": _mean(length_kept),
@@ -155,7 +172,7 @@ def group_record(step: int, group: Group, selection: Selection, advantages: Tens
 def _reasons(groups: Sequence[Group]) -> list[str]:
     """Why rollouts were invalid: each reason once, three at most."""
     reasons = {r.invalid_reason: None for group in groups for r in group.rollouts if r.invalid_reason is not None}
-    return list(reasons)[:3]
+    return list(reasons)[:MAX_REASONS]
 
 
 def _as_json(value: Any) -> Any:

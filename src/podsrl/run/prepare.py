@@ -130,6 +130,7 @@ def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, forma
         format=format,
         workers=config.task.reward_workers,
         timeout_seconds=config.task.reward_timeout_seconds,
+        batch_timeout_seconds=config.task.batch_timeout_seconds,
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from podsrl.score.answer import correct, format, stated_answer
 from podsrl.score.base import BatchReward, Reward, RowReward
 from podsrl.score.correctness import boxed_answer, boxed_correct, math_answer, math_correct
-from podsrl.score.scorer import Scorer
+from podsrl.score.scorer import Scorer, ScoreStats
 from podsrl.score.tags import strict_format, tag_count, tag_share, think_format
 
-__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "Scorer"]
+__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "ScoreStats", "Scorer"]
 
 REWARDS: dict[str, Reward] = {
     "correct": correct,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Literal
 
@@ -43,13 +43,19 @@ class Rows:
         return Rows(tasks=self.tasks[one], texts=self.texts[one], token_ids=self.token_ids[one])
 
 
+FaultKind = Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died", "exhausted"]
+"""exhausted: memory, or the depth of recursion. died: the worker process that judged it ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Why one row has no usable value."""
 
-    kind: Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died"]
+    kind: FaultKind
     reason: str
     """One sentence that names the reward function."""
+    is_hurried: bool = False
+    """Whether the time limit that it broke had been lowered, because other time-outs had used up the step's seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +66,12 @@ class Values:
     """One a row; NaN where there is a fault."""
     faults: dict[int, Fault]
     """Row -> why it has no value."""
+    stopped: dict[int, Fault] = field(default_factory=dict)
+    """Row -> why it was not judged to the end, where that counts as a wrong answer: its value is 0."""
 
 
-_MAX_MESSAGE = 500
-"""Characters of an exception's message that are kept."""
+_MAX_MESSAGE, _MAX_SHOWN = 500, 60
+"""Characters of an exception's message, and of a value or a type's name, that are kept."""
 
 Judge = Callable[[Rows], Values]
 """A reward function of either form, bound to its name."""
@@ -82,14 +90,15 @@ def collect(outcomes: Sequence[float | Fault]) -> Values:
     )
 
 
-def fault_of(name: str, error: Exception) -> Fault:
+def fault_of(name: str, error: BaseException) -> Fault:
     """Describe an exception that the reward function `name` raised.
 
     Example:
         >>> fault_of("mine", ZeroDivisionError("division by zero")).reason
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
-    return Fault(kind="raised", reason=f"reward '{name}' raised {type(error).__name__}: {_message(error)}")
+    kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
+    return Fault(kind=kind, reason=f"reward '{name}' raised {_type_name(error)}: {_message(error)}")
 
 
 def read_value(name: str, value: object) -> float | Fault:
@@ -100,19 +109,27 @@ def read_value(name: str, value: object) -> float | Fault:
         value: float, int, bool, or a numpy or torch scalar.
 
     Returns:
-        The finite number, or the fault: None, not finite, or not a number.
+        The finite number, or the fault: None, not finite, not a number, or an object that raises when it is read.
 
     Example:
-        >>> read_value("mine", True), read_value("mine", None)
-        (1.0, Fault(kind='none', reason="reward 'mine' returned None"))
+        >>> read_value("mine", True), read_value("mine", None).reason
+        (1.0, "reward 'mine' returned None")
     """
     if type(value) is float and math.isfinite(value):  # the usual case first: this runs for every rollout
         return value
     if value is None:
         return Fault(kind="none", reason=f"reward '{name}' returned None")
+    try:
+        return _read_number(name, value)
+    except BaseException as error:  # an object of the user's may raise anything from anywhere
+        fault = fault_of(name, error)
+        return Fault(kind=fault.kind, reason=f"{fault.reason} (when its value was read)")
+
+
+def _read_number(name: str, value: object) -> float | Fault:
     number = _unwrap_scalar(value)
     if not isinstance(number, Real):
-        reason = f"reward '{name}' returned {_shown(value)} ({type(value).__name__}), not a number"
+        reason = f"reward '{name}' returned {_cut(repr(value))} ({_type_name(value)}), not a number"
         return Fault(kind="not_a_number", reason=reason)
     try:
         number = float(number)
@@ -123,13 +140,12 @@ def read_value(name: str, value: object) -> float | Fault:
     return number
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     """A bounded part: some hold the whole completion, and the reason goes into every step's metrics."""
     try:
-        text = str(error)
-    except Exception:  # what a user's own class does there
+        return _cut(str(error), _MAX_MESSAGE)
+    except BaseException:  # what a user's own class does there
         return "its message cannot be read"
-    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
 
 
 def _unwrap_scalar(value: object) -> object:
@@ -138,6 +154,10 @@ def _unwrap_scalar(value: object) -> object:
     return item() if callable(item) and getattr(value, "shape", None) == () else value
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _type_name(value: object) -> str:
+    return _cut(type.__dict__["__name__"].__get__(type(value)))  # a user's metaclass may answer anything
+
+
+def _cut(text: str, length: int = _MAX_SHOWN) -> str:
+    text = str.__str__(text)  # a subclass of a user's is left behind
+    return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,6 +1,6 @@
-"""Reward functions of TRL's form, `f(prompts, completions, **columns) -> list[float]`, called once a batch, by keyword.
+"""Reward functions of TRL's form, `f(prompts, completions, **columns) -> list[float]`: called by keyword, once per batch.
 
-Such a function is given, where its signature names them or has `**kwargs`, these lists with one item a row:
+Such a function is given, where its signature names them or has `**kwargs`, these lists with one item per row:
 
     prompts          text, or a list of chat messages
     completions      text for a text prompt, [{"role": "assistant", "content": text}] for messages
@@ -18,6 +18,7 @@ from typing import Any
 
 from podsrl.errors import RewardError, UsageError, nearest
 from podsrl.score.base import BatchReward, Rows, Values, collect, fault_of, read_value
+from podsrl.score.guard import Guard
 from podsrl.types import Task
 
 BATCH_ARGUMENTS = frozenset({"prompts", "completions", "completion_ids"})
@@ -37,13 +38,15 @@ class BatchForm:
     Example: see `podsrl.score.forms.judge_of`.
     """
 
-    def __init__(self, name: str, function: BatchReward, signature: inspect.Signature) -> None:
+    def __init__(
+        self, name: str, function: BatchReward, signature: inspect.Signature, *, guard: type[Guard] = Guard
+    ) -> None:
         parameters = signature.parameters.values()
         if refused := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]:
             raise UsageError(
                 f"reward '{name}' takes {refused} by position only, but is called by keyword: remove the '/'"
             )
-        self._name, self._function = name, function
+        self._name, self._function, self._guard = name, function, guard
         # What a partial has bound is not overwritten by a column of the same name.
         self._bound = set(function.keywords) if isinstance(function, functools.partial) else set()
         named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -55,32 +58,55 @@ class BatchForm:
         if len(rows) == 0:
             return collect([])
         arguments = self._arguments(rows)
-        try:
-            returned = self._function(**arguments)
-        except Exception as error:  # not KeyboardInterrupt: Ctrl-C ends the run
-            if len(rows) == 1:
-                return collect([fault_of(self._name, error)])
-            return _joined([self(rows.row(index)) for index in range(len(rows))])
-        return collect([read_value(self._name, value) for value in self._listed(returned, len(rows))])
+        with self._guard() as guard:
+            try:
+                returned = _items(self._function(**arguments))
+            except BaseException as error:  # SystemExit too
+                guard.check()
+                failure = fault_of(self._name, error)
+            else:
+                return collect([read_value(self._name, value) for value in self._checked(returned, len(rows))])
+        if len(rows) == 1:
+            return collect([failure])
+        return _joined([self(rows.row(index)) for index in range(len(rows))])
 
-    def _arguments(self, rows: Rows) -> dict[str, list[Any]]:
-        distinct_tasks = {id(task): task for task in rows.tasks}.values()
-        known = BATCH_ARGUMENTS | {"id", "answer"} | {column for task in distinct_tasks for column in task.columns}
+    def check(self, rows: Rows) -> None:
+        """Look whether the function can be called with these rows.
+
+        Raises:
+            RewardError: it wants a column that no task has.
+        """
+        known = self._known(rows)
         if missing := sorted(self._required - known):
             hint = nearest(missing[0], known)
             raise RewardError(f"reward '{self._name}' needs {missing}, but task '{rows.tasks[0].id}' has none.{hint}")
-        given = known - self._bound if self._takes_all else known & self._named
-        return {name: _argument(name, rows) for name in given}
 
-    def _listed(self, returned: object, num_rows: int) -> Sequence[object]:
-        if hasattr(returned, "tolist"):  # a numpy array or a torch tensor
-            returned = returned.tolist()
+    def reads(self, name: str) -> bool:
+        """Say whether the function is given an argument of this name, where there is one."""
+        return name not in self._bound if self._takes_all else name in self._named
+
+    def _known(self, rows: Rows) -> set[str]:
+        distinct_tasks = {id(task): task for task in rows.tasks}.values()
+        return {*BATCH_ARGUMENTS, "id", "answer", *(column for task in distinct_tasks for column in task.columns)}
+
+    def _arguments(self, rows: Rows) -> dict[str, list[Any]]:
+        self.check(rows)
+        return {name: _argument(name, rows) for name in self._known(rows) if self.reads(name)}
+
+    def _checked(self, returned: list[Any] | str, num_rows: int) -> list[Any]:
         wanted = f"wanted a list of {num_rows} numbers, one for each completion"
-        if not isinstance(returned, (list, tuple)):
-            raise RewardError(f"reward '{self._name}' returned a {type(returned).__name__}; {wanted}")
+        if isinstance(returned, str):
+            raise RewardError(f"reward '{self._name}' returned a {returned}; {wanted}")
         if len(returned) != num_rows:
             raise RewardError(f"reward '{self._name}' returned a list of {len(returned)}; {wanted}")
         return returned
+
+
+def _items(returned: Any) -> list[Any] | str:
+    """The values in what a function returned, or the name of its type where it is no list; may raise anything."""
+    if hasattr(returned, "tolist"):  # a numpy array or a torch tensor
+        returned = returned.tolist()
+    return list(returned) if isinstance(returned, (list, tuple)) else type(returned).__name__
 
 
 def _argument(name: str, rows: Rows) -> list[Any]:

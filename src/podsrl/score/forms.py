@@ -1,7 +1,7 @@
 """Tells the two forms of reward functions apart and puts both behind one call: `Rows -> Values`.
 
 Goes in: a plain callable. Comes out: `RowForm` or `BatchForm`, by the callable's signature. Left out on purpose:
-asynchronous functions, and time limits (`podsrl.score.workers` keeps them for the row form).
+asynchronous functions, and time limits (`podsrl.score.workers` and `podsrl.score.batch_worker` keep them).
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import inspect
 from typing import cast
 
 from podsrl.errors import UsageError
-from podsrl.score.base import BatchReward, Fault, Judge, Reward, RowReward, Rows, Values, collect, fault_of, read_value
+from podsrl.score.base import BatchReward, Fault, Reward, RowReward, Rows, Values, collect, fault_of, read_value
 from podsrl.score.batch_form import BATCH_ARGUMENTS, BatchForm
+from podsrl.score.guard import Guard
 from podsrl.types import Task
 
 _WANTED = "wanted f(task, completion_text) -> float or f(prompts, completions, **columns) -> list[float]"
 
 
-def judge_of(name: str, function: Reward) -> Judge:
+def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowForm | BatchForm:
     """Bind a reward function to its form.
 
     A function with a parameter named `prompts`, `completions` or `completion_ids` has TRL's form, any other the row
@@ -26,6 +27,7 @@ def judge_of(name: str, function: Reward) -> Judge:
     Args:
         name: of the function, for messages.
         function: a function, lambda, partial, or object with `__call__`; not a class, not asynchronous.
+        guard: what surrounds its calls.
 
     Raises:
         UsageError: it is no such thing, or its signature fits neither form.
@@ -38,12 +40,12 @@ def judge_of(name: str, function: Reward) -> Judge:
     """
     signature = _signature_of(name, function)
     if BATCH_ARGUMENTS & signature.parameters.keys():
-        return BatchForm(name, cast(BatchReward, function), signature)
+        return BatchForm(name, cast(BatchReward, function), signature, guard=guard)
     try:
         signature.bind(None, "")
     except TypeError as error:
         raise UsageError(f"reward '{name}' takes {signature} ({error}); {_WANTED}") from error
-    return RowForm(name, cast(RowReward, function))
+    return RowForm(name, cast(RowReward, function), guard=guard)
 
 
 def _signature_of(name: str, function: Reward) -> inspect.Signature:
@@ -59,17 +61,19 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
 
 
 class RowForm:
-    """`f(task, completion_text) -> float`, called once a row."""
+    """`f(task, completion_text) -> float`, called once per row. Whatever a call raises makes its own row faulty."""
 
-    def __init__(self, name: str, function: RowReward) -> None:
-        self._name, self._function = name, function
+    def __init__(self, name: str, function: RowReward, *, guard: type[Guard] = Guard) -> None:
+        self._name, self._function, self._guard = name, function, guard
 
     def __call__(self, rows: Rows) -> Values:
-        return collect([self._outcome(task, text) for task, text in zip(rows.tasks, rows.texts, strict=True)])
+        with self._guard() as guard:
+            return collect([self._outcome(guard, *row) for row in zip(rows.tasks, rows.texts, strict=True)])
 
-    def _outcome(self, task: Task, text: str) -> float | Fault:
+    def _outcome(self, guard: Guard, task: Task, text: str) -> float | Fault:
         try:
             value = self._function(task, text)
-        except Exception as error:  # not KeyboardInterrupt: Ctrl-C ends the run
+        except BaseException as error:  # SystemExit too
+            guard.check()
             return fault_of(self._name, error)
         return read_value(self._name, value)

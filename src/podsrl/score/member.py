@@ -5,45 +5,31 @@ A plain child process and not `multiprocessing`: that would run the user's main 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from podsrl.score.base import Fault
-from podsrl.score.worker import Job, Setup, packed
-from podsrl.types import Task
+from podsrl.score.job import Job
+from podsrl.score.process_tree import kill_below
+from podsrl.score.wire import Lines
+from podsrl.score.worker import Setup
 
-_SURROUNDINGS = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-"""One thread each; and sets have the same order in every worker, so that rewards do not depend on which one judged."""
-
-
-class Pending:
-    """One text to be judged by one function."""
-
-    __slots__ = ("done", "name", "outcome", "seconds", "task", "text")
-
-    def __init__(self, name: str, task: Task, text: str) -> None:
-        self.name, self.task, self.text = name, task, text
-        self.outcome: float | Fault | None = None
-        self.seconds = 0.0
-        self.done = threading.Lock()
-        """Held until there is an outcome, or never will be one."""
-        self.done.acquire()
+_SAME_HASHES = {"PYTHONHASHSEED": "0"}
+"""Sets have the same order in every worker, so that rewards do not depend on which one judged."""
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+_PATIENCE_SECONDS = 2.0
+"""For the keeper to say how a worker ended."""
 
 
 class Member:
-    """One worker process.
+    """One worker process, below a keeper (`keeper.py`) of its own.
 
     Args:
         setup: what it is told first.
@@ -51,54 +37,86 @@ class Member:
     """
 
     def __init__(self, setup: Setup, now: float) -> None:
-        ours, theirs = Pipe()
-        main = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; from podsrl.score.worker import main; main()"
+        self._control, theirs = socket.socketpair()
+        main = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; from podsrl.score.keeper import main; main()"
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", main, str(theirs.fileno()), str(os.getpid())],
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-P", "-c", main, str(theirs.fileno()), str(os.getpid()), json.dumps(asdict(setup))],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what native code in a reward prints, too, must not mix with a command's result
-                env=os.environ | _SURROUNDINGS,
+                env=os.environ | _SAME_HASHES | ({} if setup.memory_bytes is None else _ONE_THREAD),
                 start_new_session=True,  # Ctrl-C in the terminal is for the main process alone
             )
-        self.connection: Connection[Any, Any] = ours
-        self.connection.send(setup)
-        self.jobs: deque[Pending] = deque()
+        self.jobs: deque[Any] = deque()
         """Sent and not yet answered, in the order of judging."""
-        self.since = now
-        """When it began the first of them, or was started."""
+        self.first = 0
+        """Number of the first of them."""
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+        self.lines = Lines(ours)
+        self.jobs.clear()
+        self.since, self.limit_seconds = now, 0.0
+        """When it began the first job, or was started; and how long that one may take."""
         self.is_ready = False
         """Whether it has loaded its functions."""
 
-    def send(self, jobs: Sequence[Pending], now: float) -> None:
-        """Hand over jobs; only to an idle worker, so that neither end ever waits for the other to read."""
-        tasks = {id(job.task): job.task for job in jobs}
-        sent = {identity: packed(task) for identity, task in tasks.items()}  # equal objects are pickled once a message
-        self.connection.send([Job(job.name, sent[id(job.task)], job.text) for job in jobs])
-        self.jobs.extend(jobs)
-        self.since = now
-
-    def messages(self) -> Iterator[Any]:
-        """Give what has come in, without waiting.
+    def send(self, jobs: Sequence[Job]) -> None:
+        """Hand over jobs of one kind, to an idle worker.
 
         Raises:
-            EOFError, OSError: the process has ended.
+            OSError: the worker has ended.
         """
-        while self.connection.poll():
-            yield self.connection.recv()
+        self.lines.max_line_bytes = max(job.max_answer_bytes for job in jobs)
+        self.jobs.extend(jobs)
+        self.lines.write(jobs[0].line(jobs, self.first))
 
-    def end(self) -> str:
-        """Kill the process, if it has not ended by itself, and say how it ended."""
-        self.connection.close()
-        try:
-            code = self._process.wait(timeout=1.0 if self.jobs else 0.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+    def bury(self) -> str:
+        """Clear up after a worker that has closed its socket, and say how it ended."""
+        code = self._exit_code()
+        if code is None:
+            self.stop()
+            return "it closed its connection"
+        self.lines.close()
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
+    def stop(self) -> None:
+        """End the worker and all that it started, at once; the keeper stays."""
+        kill_below(self._keeper.pid)
+        self.lines.close()
+        self._exit_code()
+
+    def restart(self, now: float) -> bool:
+        """Start a new worker after the end of the old one. False: the keeper is gone too."""
+        try:
+            self._begin(now)
+        except OSError:
+            self.kill()
+            return False
+        return True
+
     def kill(self) -> None:
-        """End the process at once."""
-        self._process.kill()
-        self.end()
+        """End everything at once."""
+        kill_below(self._keeper.pid)
+        self._keeper.kill()
+        self._keeper.wait()
+        self.lines.close()
+        self._control.close()
+
+    def _exit_code(self) -> int | None:
+        """Of the worker; None where the keeper does not say."""
+        self._control.settimeout(_PATIENCE_SECONDS)
+        said = b""
+        try:
+            while not said.endswith(b"\n"):
+                byte = self._control.recv(1)
+                if not byte:
+                    return None
+                said += byte
+        except OSError:
+            return None
+        return int(said)

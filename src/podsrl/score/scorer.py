@@ -8,27 +8,51 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import RewardError, UsageError
-from podsrl.score.base import Judge, Rows, Values
+from podsrl.score.base import Fault, Judge, Rows, Values
+from podsrl.score.batch_form import BatchForm
+from podsrl.score.batch_worker import BatchWorker
 from podsrl.score.find import HIDDEN_FROM_WORKERS, IN_WORKERS, find_reward, is_found_by_workers, is_quick
 from podsrl.score.forms import RowForm, judge_of
+from podsrl.score.row_job import task_line
 from podsrl.score.workers import Workers
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
 
 
+@dataclass(slots=True)
+class ScoreStats:
+    """Rows whose judging did not come to its end."""
+
+    num_stopped: int = 0
+    """Counted as wrong, because a known reward ran out of time or memory, or its worker died."""
+    num_hurried: int = 0
+    """Stopped at a time limit that other time-outs of the same step had lowered."""
+    reasons: dict[str, None] = field(default_factory=dict)
+    """Why those counted as wrong were stopped, each reason once."""
+
+
 class Scorer:
     """The reward of a run: a weighted sum of reward functions.
 
-    Functions of the row form that may be slow (mathematics, and a user's own) run in worker processes, which start with
-    the first `prefetch`, `score` or `probe`; all others run in the caller's thread.
+    Functions that may be slow (mathematics, and a user's own) run in worker processes, which start with the first
+    `prefetch`, `score` or `probe`: those of the row form in several, those of TRL's form in one that gets whole
+    batches. All others, and those that no worker can import, run in the caller's thread.
+
+    A function that returns None for a row has nothing to say about it: the others are summed, and only where all of
+    `rewards` are None the rollout is invalid. A None of `correct` means not right, one of `format` not in the form.
+    Source: TRL (GRPOTrainer, 1.16), which sums by nansum, warns where all are None and takes such a row out of its
+    group's mean and gradient.
 
     Args:
         rewards: known name (`podsrl.score.REWARDS`) or "module:function" -> finite weight, not all zero.
@@ -36,7 +60,10 @@ class Scorer:
             not be among `rewards`; then it does not count in the sum.
         format: the function that says whether an answer has the wanted form (value at least 1); None: all have.
         workers: processes for slow functions; 0: one a core. The results do not depend on it.
-        timeout_seconds: limit in a worker for one function on one completion, whose rollout is invalid beyond it.
+        timeout_seconds: limit in a worker for one function on one completion. Beyond it, a known reward counts the
+            answer as wrong, and the rollout is invalid for any other function.
+        batch_timeout_seconds: limit for a function of TRL's form on a whole batch, all of whose rollouts are invalid
+            beyond it.
 
     Raises:
         UsageError: no rewards, weights that are all zero or not finite, an unknown name, a function of neither form.
@@ -60,24 +87,29 @@ class Scorer:
         format: str | None = None,
         workers: int = 0,
         timeout_seconds: float = 10.0,
+        batch_timeout_seconds: float = 300.0,
     ) -> None:
         _check_weights(rewards)
         self._weights, self._correct, self._format = dict(rewards), correct, format
         options = dict.fromkeys(rewards, "task.rewards")
         options = {correct: "task.correct"} | ({format: "task.format"} if format is not None else {}) | options
         judges = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
-        slow = [name for name, judge in judges.items() if isinstance(judge, RowForm) and not is_quick(name)]
-        self._unlimited = [name for name in slow if not is_found_by_workers(name)]
-        in_workers = [name for name in slow if name not in self._unlimited]
-        self._workers = (
-            Workers(in_workers, num_workers=workers, timeout_seconds=timeout_seconds) if in_workers else None
-        )
-        self._judges = judges | {name: self._judge_in_workers(name) for name in in_workers}
-
-    def _judge_in_workers(self, name: str) -> Judge:
-        workers = self._workers
-        assert workers is not None
-        return lambda rows: workers.judge(name, rows)
+        slow = {name: judge for name, judge in judges.items() if not is_quick(name)}
+        self._here = {name: HIDDEN_FROM_WORKERS for name in slow if not is_found_by_workers(name)}
+        """Slow functions that run in this process, without a time limit, and why."""
+        away = {name: judge for name, judge in slow.items() if name not in self._here}
+        self._judges: dict[str, Judge] = dict(judges)
+        self._workers: Workers | None = None
+        self._batches: BatchWorker | None = None
+        if rows := [name for name, judge in away.items() if isinstance(judge, RowForm)]:
+            self._workers = Workers(rows, num_workers=workers, timeout_seconds=timeout_seconds, is_capped=True)
+            self._judges |= {name: partial(self._workers.judge, name) for name in rows}
+        self._forms = {name: judge for name, judge in away.items() if isinstance(judge, BatchForm)}
+        if self._forms:
+            self._batches = BatchWorker(self._forms, timeout_seconds=batch_timeout_seconds)
+            self._judges |= {name: partial(self._batches.judge, name) for name in self._forms}
+        self.stats = ScoreStats()
+        """Counts since it was last replaced."""
 
     @property
     def has_workers(self) -> bool:
@@ -94,8 +126,9 @@ class Scorer:
 
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""
-        if self._workers is not None:
-            self._workers.close()
+        for workers in (self._workers, self._batches):
+            if workers is not None:
+                workers.close()
 
     def __enter__(self) -> Scorer:
         return self
@@ -118,7 +151,8 @@ class Scorer:
 
         Returns:
             Rollouts in the same nesting. Where any function failed, or a completion is "invalid" or "aborted", the
-            reward is NaN, `is_correct` is False and `invalid_reason` says why; `parts` has NaN for the failed function.
+            reward is NaN, `is_correct` is False and `invalid_reason` says why; `parts` has NaN for the failed function,
+            and for one that returned None.
 
         Raises:
             RewardError: a function breaks its contract for a whole batch.
@@ -139,15 +173,23 @@ class Scorer:
             judged = {name: judge(rows) for name, judge in self._judges.items()}
         if self._workers is not None:
             self._workers.forget(rows)
+        self._count(judged)
         rollouts = iter(self._rollouts(completions, rows.texts, judged))
         return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
+
+    def _count(self, judged: Mapping[str, Values]) -> None:
+        stopped = {row for values in judged.values() for row in values.stopped}
+        faults = [item for values in judged.values() for item in (*values.stopped.items(), *values.faults.items())]
+        self.stats.num_stopped += len(stopped)
+        self.stats.num_hurried += len({row for row, fault in faults if fault.is_hurried})
+        self.stats.reasons |= {fault.reason: None for row, fault in faults if row in stopped}
 
     def _rollouts(
         self, completions: Sequence[Completion], texts: Sequence[str], judged: Mapping[str, Values]
     ) -> list[Rollout]:
         names, parts = list(self._weights), [judged[name].values for name in self._weights]
         totals = _weighted_sums(self._weights, judged)
-        reasons = _unfinished(completions) | _reasons(judged, totals)
+        reasons = _unfinished(completions) | _reasons(self._failures(judged), totals)
         correct, formatted = judged[self._correct].values, self._formatted(judged, len(texts))
         answers = self._answers(texts)
         columns = zip(completions, texts, totals, correct, formatted, zip(*parts, strict=True), strict=True)
@@ -163,6 +205,21 @@ class Scorer:
                 invalid_reason=reasons.get(row),
             )
             for row, (completion, text, total, right, form, values) in enumerate(columns)
+        ]
+
+    def _failures(self, judged: Mapping[str, Values]) -> list[tuple[int, Fault]]:
+        """What makes rows invalid, in the functions' order: every fault, but None only where all rewards are None."""
+        num_values = Counter(
+            row
+            for name in self._weights
+            for row in range(len(judged[name].values))
+            if not _is_none(judged[name].faults.get(row))
+        )
+        return [
+            (row, fault)
+            for name, values in judged.items()
+            for row, fault in values.faults.items()
+            if not _is_none(fault) or (name in self._weights and not num_values[row])
         ]
 
     def _formatted(self, judged: Mapping[str, Values], num_rows: int) -> list[float]:
@@ -194,21 +251,32 @@ class Scorer:
             []
         """
         rows = Rows(tasks=[task, task], texts=_DUMMY_TEXTS, token_ids=((0,), (0,)))
-        warnings: dict[str, None] = {}
-        for name in self._unlimited:
-            warnings[f"reward '{name}' runs in the main process, without a time limit: {HIDDEN_FROM_WORKERS}"] = None
-        if self._workers is not None:
-            self._workers.start()
+        for workers in (self._workers, self._batches):
+            if workers is not None:
+                workers.start()
+        self._keep_here(task)
+        judged = {}
         for name, judge in self._judges.items():
-            if name in IN_WORKERS:
-                continue  # known to keep the contract, and its workers take a second to start
+            if name in IN_WORKERS:  # known to keep the contract, and its workers take a second to start
+                judged[name] = Values(values=[0.0] * len(rows), faults={})
+                continue
             with redirect_stdout(sys.stderr):
-                faults = judge(rows).faults
-            for fault in faults.values():
+                judged[name] = judge(rows)
+            for fault in judged[name].faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
-                warnings.setdefault(fault.reason, None)
-        return list(warnings)
+        limits = (
+            f"reward '{name}' runs in the main process, without a time limit: {why}" for name, why in self._here.items()
+        )
+        return list(dict.fromkeys((*limits, *(fault.reason for _, fault in self._failures(judged)))))
+
+    def _keep_here(self, task: Task) -> None:
+        """Functions of TRL's form that read a column which no worker can be sent stay in this process."""
+        for name, form in self._forms.items():
+            try:
+                task_line(task, reads=form.reads)
+            except RewardError as error:
+                self._judges[name], self._here[name] = form, str(error)
 
 
 def _check_weights(rewards: Mapping[str, float]) -> None:
@@ -222,14 +290,24 @@ def _check_weights(rewards: Mapping[str, float]) -> None:
 
 
 def _weighted_sums(weights: Mapping[str, float], judged: Mapping[str, Values]) -> list[float]:
-    """Add up in the functions' order, so that a row's sum does not depend on its batch; NaN where a part is NaN."""
+    """Add up in the functions' order, so that a row's sum does not depend on its batch; NaN where a part has failed.
+
+    A part that is None is left out.
+    """
     num_rows = len(next(iter(judged.values())).values)
     total = np.zeros(num_rows)
     with np.errstate(over="ignore", invalid="ignore"):  # a sum beyond the largest float makes its row invalid
         for name, weight in weights.items():
-            total = total + weight * np.array(judged[name].values)
+            values = np.array(judged[name].values)
+            values[[row for row, fault in judged[name].faults.items() if _is_none(fault)]] = 0.0
+            total = total + weight * values
     sums: list[float] = total.tolist()
     return sums
+
+
+def _is_none(fault: Fault | None) -> bool:
+    """Whether a function had nothing to say about the row."""
+    return fault is not None and fault.kind == "none"
 
 
 def _unfinished(completions: Sequence[Completion]) -> dict[int, str]:
@@ -239,12 +317,11 @@ def _unfinished(completions: Sequence[Completion]) -> dict[int, str]:
     return {row: cause for row, cause in found if cause is not None}
 
 
-def _reasons(judged: Mapping[str, Values], totals: Sequence[float]) -> dict[int, str]:
+def _reasons(failures: Sequence[tuple[int, Fault]], totals: Sequence[float]) -> dict[int, str]:
     """Say for each invalid row why it is, naming every function that failed."""
     reasons: dict[int, str] = {}
-    for values in judged.values():
-        for row, fault in values.faults.items():
-            reasons[row] = f"{reasons[row]}; {fault.reason}" if row in reasons else fault.reason
+    for row, fault in failures:
+        reasons[row] = f"{reasons[row]}; {fault.reason}" if row in reasons else fault.reason
     for row, total in enumerate(totals):
         if not math.isfinite(total) and row not in reasons:
             reasons[row] = f"the weighted sum of the rewards is {total}, not a finite number"

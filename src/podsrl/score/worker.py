@@ -1,36 +1,37 @@
 """The life of one reward worker: a process of its own that judges what the main process sends, one job after another.
 
-Goes in, over the pipe: what to load (`Setup`), then lists of jobs. Comes out: None once all is loaded, then an outcome
-and its seconds for each job, as soon as they are there. The process ends with its pipe. It loads no torch, unless a
-user's function does.
+Goes in, over a socket: jobs, a line at a time (`wire.py`). Comes out: "ready" once all functions are loaded, then
+`[number, seconds, answer]` for each job, as soon as it is judged. It loads no torch, unless a user's function does.
 """
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
+import fcntl
 import os
-import random
 import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
-from podsrl.score.base import Fault, Rows
+from podsrl.score.base import Judge
+from podsrl.score.batch_job import answer_batch
 from podsrl.score.find import IN_WORKERS, find_reward
-from podsrl.score.forms import RowForm
+from podsrl.score.forms import judge_of
+from podsrl.score.guard import Unguarded
+from podsrl.score.row_job import answer_rows, read_message
+from podsrl.score.wire import encode, to_bytes
 from podsrl.types import Task
 
 _FIRST_TEXTS = (r"\boxed{1+x}", r"\boxed{y \sqrt{2}}", r"\boxed{[1, 2)}")
 """An equal and two unequal answers go through most of the algebra, parts of which load when first used."""
-_DIE_WITH_PARENT = 1
-"""Linux's PR_SET_PDEATHSIG."""
+_HIGH_DESCRIPTOR = 500
+"""Out of the way of a function that closes, or writes to, all the low ones."""
+_KILLED_FIRST = "500"
+"""Where memory runs out, the system ends a worker without a limit of its own before it ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,88 +40,78 @@ class Setup:
 
     names: tuple[str, ...]
     """Of the functions, as `podsrl.score.find.find_reward` knows them."""
-    memory_bytes: int
-    """Data that the worker may hold; what wants more raises MemoryError."""
+    memory_bytes: int | None
+    """Data that the worker may hold; what wants more raises MemoryError. None: no limit of memory or threads, since its
+    functions may hold models."""
+    cuda_device: int = 0
+    """The main process's own GPU, where it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One completion for one function."""
-
-    name: str
-    task: tuple[str, Any, str, dict[str, Any]]
-    """See `packed`."""
-    text: str
-
-
-def packed(task: Task) -> tuple[str, Any, str, dict[str, Any]]:
-    """Give a task's fields as what can be pickled, which a read-only mapping cannot."""
-    prompt = task.prompt if isinstance(task.prompt, str) else tuple(dict(message) for message in task.prompt)
-    return task.id, prompt, task.answer, dict(task.columns)
-
-
-def main() -> None:
-    """Run a worker; its arguments are the pipe's file descriptor and the parent's process id."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    _end_with(parent)
-    sys.stdout = sys.stderr  # what a reward prints must not mix with what a command prints as its result
-    connection: Connection[Any, Any] = Connection(descriptor)
-    setup: Setup = connection.recv()
-    resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_bytes, setup.memory_bytes))
-    try:
-        functions = {name: _function(name) for name in setup.names}
-    except Exception as error:
-        connection.send(f"{type(error).__name__}: {error}")
-        return
-    connection.send(None)
-    try:
-        while True:
-            for job in connection.recv():
-                start = time.perf_counter()
-                outcome = _outcome(functions, job)
-                connection.send((outcome, time.perf_counter() - start))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
-
-
-def _function(name: str) -> RowForm:
-    function: Any = find_reward(name, option="task.rewards")
-    if name in IN_WORKERS:  # sympy and the grammar are loaded now, and not within the first completion's time limit
+def load_known(names: tuple[str, ...]) -> None:
+    """Load sympy and the grammar before the first completion's time limit begins to run."""
+    for name in IN_WORKERS.intersection(names):
+        function: Any = find_reward(name, option="task.rewards")
         for text in _FIRST_TEXTS:
             function(Task(id="", prompt="", answer="x+1"), text)
-    return RowForm(name, function)
 
 
-def _outcome(functions: Mapping[str, RowForm], job: Job) -> float | Fault:
-    identity, prompt, answer, columns = job.task
-    task = Task(id=identity, prompt=prompt, answer=answer, columns=columns)
-    rows, judge = Rows(tasks=[task], texts=[job.text], token_ids=[()]), functions[job.name]
-    had_torch = _seed(job)
-    values = judge(rows)
-    if not had_torch and _seed(job):  # the function has just loaded torch, whose numbers were not seeded
-        values = judge(rows)
-    return values.faults.get(0, values.values[0])
+def serve(descriptor: int, setup: Setup) -> None:
+    """Judge until the socket is closed.
 
-
-def _seed(job: Job) -> bool:
-    """A function that draws random numbers gives a row the same value in every run and in whichever worker.
-
-    Returns:
-        Whether torch is loaded.
+    Args:
+        descriptor: of the socket; closed, and moved out of a function's way.
+        setup: what to load.
     """
-    content = f"{job.name}\0{job.task[0]}\0{job.task[2]}\0{job.text}".encode("utf-8", "surrogatepass")
-    seed = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed)
-    return torch is not None
+    end, owner = _hide(descriptor), os.getpid()
+
+    def say(value: Any) -> None:
+        if os.getpid() != owner:  # a function forked, and its child has returned too
+            os._exit(0)
+        data = memoryview(to_bytes(encode(value)))
+        while data:
+            data = data[os.write(end, data) :]
+
+    _limit_memory(setup)
+    try:
+        judges = _load(setup)
+    except Exception as error:
+        say({"failed": f"{type(error).__name__}: {error}"[:2000]})
+        return
+    say("ready")
+    with suppress(BrokenPipeError, ConnectionResetError), open(end, "rb", closefd=False) as lines:
+        for line in lines:
+            start = time.perf_counter()
+            for number, body in _answers(judges, read_message(line)):
+                say([number, time.perf_counter() - start, body])
+                signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left behind must not hit the next
+                start = time.perf_counter()
 
 
-def _end_with(parent: int) -> None:
-    """Where the system can do it, even a worker that hangs in its work ends with its parent."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit()
+def _answers(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    return answer_rows(judges, message) if "rows" in message else iter([answer_batch(judges, message)])
+
+
+def _load(setup: Setup) -> dict[str, Judge]:
+    if setup.cuda_device:
+        import torch
+
+        torch.cuda.set_device(setup.cuda_device)
+    functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
+    return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
+
+
+def _hide(descriptor: int) -> int:
+    """Move the socket to a high number that what a function starts does not inherit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = min(_HIGH_DESCRIPTOR, soft // 2) if soft > 0 else _HIGH_DESCRIPTOR
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, least)
+    os.close(descriptor)
+    return moved
+
+
+def _limit_memory(setup: Setup) -> None:
+    if setup.memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_bytes, setup.memory_bytes))
+    elif sys.platform == "linux":
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_KILLED_FIRST)
