@@ -1,7 +1,11 @@
 import functools
 import math
+import os
 import re
+import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,17 +218,127 @@ def test_a_column_that_no_task_has_breaks_the_contract() -> None:
         judge_of("f", lambda completions, levle: [0.0])(ROWS)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stop_from_outside_passes_through(stop: type[BaseException]) -> None:
-    def row_form(task: Task, text: str) -> float:
-        raise stop
+class Final(BaseException):
+    """As libraries derive what should not be caught."""
 
-    def trl_form(completions: list[str]) -> list[float]:
-        raise stop
+
+class Unshowable(BaseException):
+    def __str__(self) -> str:
+        sys.exit("shown")
+
+
+RAISED = [SystemExit(0), SystemExit(3), SystemExit(), KeyboardInterrupt(), GeneratorExit(), Final("end"), Unshowable()]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_whatever_a_function_raises_is_its_own_failure(error: BaseException) -> None:
+    def row_form(task: Task, text: str) -> float:
+        if text == "three":
+            raise error
+        return 1.0
+
+    def trl_form(completions: list[Any]) -> list[float]:
+        if "three" in completions:
+            raise error
+        return [1.0] * len(completions)
 
     for function in (row_form, trl_form):
-        with pytest.raises(stop):
-            judge_of("f", function)(ROWS)
+        values = judge_of("f", function)(ROWS)
+        assert values.values[::2] == [1.0, 1.0] and list(values.faults) == [1]
+        assert values.faults[1].kind == "raised"
+        assert values.faults[1].reason.startswith(f"reward 'f' raised {type(error).__name__}: ")
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_signal_stops_whatever_the_function_makes_of_it(number: signal.Signals, swallows: bool) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt("pressed")
+
+    def pressed() -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            if not swallows:
+                raise
+
+    def row_form(task: Task, text: str) -> float:
+        rows.append(text)
+        pressed()
+        return 1.0
+
+    def trl_form(completions: list[str]) -> list[float]:
+        rows.extend(completions)
+        pressed()
+        return [1.0] * len(completions)
+
+    previous = signal.signal(number, stop)
+    try:
+        for function, most in ((row_form, 3 if swallows else 1), (trl_form, 3)):
+            rows: list[Any] = []
+            with pytest.raises(KeyboardInterrupt, match="pressed"):
+                judge_of("f", function)(ROWS)
+            assert len(rows) == most
+            assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, previous)
+
+
+def test_what_a_function_changes_in_the_main_process_is_put_back(tmp_path: Path) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    here = Path.cwd()
+
+    def vandal(task: Task, text: str) -> float:
+        os.chdir(tmp_path)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return 1.0
+
+    assert judge_of("f", vandal)(ROWS).values == [1.0] * 3
+    assert Path.cwd() == here and signal.getsignal(signal.SIGINT) is handler
+
+
+def hostile(name: str, error: BaseException) -> object:
+    """Raises where it is asked for one attribute, and where it is shown."""
+
+    class Hostile:
+        def __getattribute__(self, asked: str) -> Any:
+            if asked == name:
+                raise error
+            return super().__getattribute__(asked)
+
+        def __repr__(self) -> str:
+            raise error
+
+    return Hostile()
+
+
+class BadFloat(float):
+    def __float__(self) -> float:
+        sys.exit(0)
+
+
+class BadList(list):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        sys.exit(0)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(0), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("name", ["item", "shape", "__class__", "tolist", "nothing"])
+def test_a_value_that_raises_when_it_is_read_makes_its_row_faulty(name: str, error: BaseException) -> None:
+    value = hostile(name, error)
+    values = judge_of("f", lambda task, text: value if text == "three" else 1.0)(ROWS)
+    assert values.values[::2] == [1.0, 1.0] and values.faults[1].kind == "raised"
+    assert type(error).__name__ in values.faults[1].reason
+    values = judge_of("f", lambda completions: [1.0, value, 1.0])(ROWS)
+    assert values.values[::2] == [1.0, 1.0] and values.faults[1].kind == "raised"
+
+
+def test_numbers_and_lists_that_are_not_what_they_seem_are_faults() -> None:
+    assert [fault.kind for fault in judge_of("f", lambda task, text: BadFloat(1))(ROWS).faults.values()] == [
+        "raised"
+    ] * 3
+    values = judge_of("f", lambda completions: BadList([1.0] * len(completions)))(ROWS)
+    assert [fault.reason for fault in values.faults.values()] == ["reward 'f' raised SystemExit: 0"] * 3
 
 
 async def asynchronous(task: Task, text: str) -> float:

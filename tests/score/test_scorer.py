@@ -87,21 +87,62 @@ def test_a_failed_function_makes_only_its_rollout_invalid(own: ModuleType) -> No
 
 
 def test_every_function_that_failed_is_named(own: ModuleType) -> None:
-    own.none, own.nan = (lambda task, text: None), (lambda task, text: math.nan)
-    [[bad]] = score(Scorer({"own:none": 1.0, "own:nan": 1.0}, correct="correct"), (SUM, ["Answer: 132."]))
-    assert bad.invalid_reason == "reward 'own:none' returned None; reward 'own:nan' returned nan, not a finite number"
+    own.text, own.nan = (lambda task, text: "a"), (lambda task, text: math.nan)
+    [[bad]] = score(Scorer({"own:text": 1.0, "own:nan": 1.0}, correct="correct"), (SUM, ["Answer: 132."]))
+    assert bad.invalid_reason == (
+        "reward 'own:text' returned 'a' (str), not a number; reward 'own:nan' returned nan, not a finite number"
+    )
     assert not bad.is_correct
 
 
 def test_a_failed_function_with_weight_zero_or_outside_the_sum_still_makes_the_rollout_invalid(own: ModuleType) -> None:
-    own.none = lambda task, text: None
+    own.nan = lambda task, text: math.nan
     for scorer in (
-        Scorer({"own:none": 0.0, "format": 1.0}, correct="correct"),
-        Scorer({"format": 1.0}, correct="own:none"),
+        Scorer({"own:nan": 0.0, "format": 1.0}, correct="correct"),
+        Scorer({"format": 1.0}, correct="own:nan"),
     ):
         [[bad]] = score(scorer, (SUM, ["Answer: 132."]))
         assert math.isnan(bad.reward)
-        assert bad.invalid_reason == "reward 'own:none' returned None"
+        assert bad.invalid_reason == "reward 'own:nan' returned nan, not a finite number"
+
+
+def test_none_is_nothing_to_say_and_the_others_are_summed(own: ModuleType) -> None:
+    """As TRL does (nansum over functions); both forms alike."""
+    own.row = lambda task, text: None if "?" in text else 2.0
+    own.batch = lambda completions: [None if "!" in text else 3.0 for text in completions]
+    scorer = Scorer({"own:row": 1.0, "own:batch": 10.0}, correct="correct")
+    [[both, batch, row, neither]] = score(scorer, (SUM, ["Answer: 132.", "?", "!", "?!"]))
+    assert [both.reward, batch.reward, row.reward] == [32.0, 30.0, 2.0]
+    assert all(rollout.is_valid for rollout in (both, batch, row)) and both.is_correct
+    assert math.isnan(batch.parts["own:row"]) and batch.parts["own:batch"] == 3.0
+    assert math.isnan(neither.reward) and not neither.is_valid
+    assert neither.invalid_reason == "reward 'own:row' returned None; reward 'own:batch' returned None"
+
+
+def test_a_single_reward_that_is_none_leaves_its_rollout_invalid(own: ModuleType) -> None:
+    own.none = lambda task, text: None
+    [[bad]] = score(Scorer({"own:none": 1.0}, correct="correct"), (SUM, ["Answer: 132."]))
+    assert math.isnan(bad.reward) and bad.invalid_reason == "reward 'own:none' returned None" and not bad.is_correct
+
+
+def test_a_part_of_weight_zero_that_is_none_or_alone_is_no_failure(own: ModuleType) -> None:
+    own.none = lambda task, text: None
+    [[one]] = score(Scorer({"own:none": 0.0, "format": 1.0}, correct="correct"), (SUM, ["Answer: 132."]))
+    assert one.reward == 1.0 and one.is_valid
+    [[alone]] = score(Scorer({"own:none": 1.0, "format": 0.0}, correct="correct"), (SUM, ["Answer: 132."]))
+    assert alone.reward == 0.0 and alone.is_valid
+
+
+def test_none_beside_a_failure_leaves_the_failure(own: ModuleType) -> None:
+    own.none, own.nan = (lambda task, text: None), (lambda task, text: math.nan)
+    [[bad]] = score(Scorer({"own:none": 1.0, "own:nan": 1.0}, correct="correct"), (SUM, ["Answer: 132."]))
+    assert bad.invalid_reason == "reward 'own:nan' returned nan, not a finite number"
+
+
+def test_a_judge_that_says_none_says_not_right_and_not_in_the_form(own: ModuleType) -> None:
+    own.none = lambda task, text: None
+    [[rollout]] = score(Scorer({"correct": 1.0}, correct="own:none", format="own:none"), (SUM, ["Answer: 132."]))
+    assert (rollout.reward, rollout.is_valid, rollout.is_correct, rollout.is_formatted) == (1.0, True, False, False)
 
 
 def test_a_sum_beyond_the_largest_float_is_invalid(own: ModuleType) -> None:
@@ -238,5 +279,7 @@ def test_what_a_function_prints_is_no_part_of_a_commands_result(
 ) -> None:
     own.loud = lambda completions: print("heard") or [1.0] * len(completions)
     scorer = Scorer({"own:loud": 1.0}, correct="own:loud")
-    assert scorer.probe(SUM) == [] and score(scorer, (SUM, ["a"]))[0][0].reward == 1
+    [in_main] = scorer.probe(SUM)
+    assert in_main.startswith("reward 'own:loud' runs in the main process, without a time limit: ")
+    assert score(scorer, (SUM, ["a"]))[0][0].reward == 1
     assert capsys.readouterr() == ("", "heard\nheard\n")

@@ -84,16 +84,16 @@ def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None
     assert good.reward == 1.0
 
 
-def test_a_user_s_row_function_runs_in_a_worker_and_a_batch_function_here(
-    user_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_functions_of_both_forms_run_in_other_processes(user_folder: Path) -> None:
     (user_folder / "batch_rewards.py").write_text(
         "import os\ndef process(completions): return [os.getpid()] * len(completions)\n"
     )
     rewards = {"worker_rewards:process": 1.0, "batch_rewards:process": 1.0}
     with Scorer(rewards, "correct", workers=1) as scorer:
         [[rollout]] = score(scorer, (SUM, ["3"]))
-    assert rollout.parts["worker_rewards:process"] != os.getpid() == rollout.parts["batch_rewards:process"]
+        [[again]] = score(scorer, (SUM, ["4"]))
+    assert len({os.getpid(), rollout.parts["worker_rewards:process"], rollout.parts["batch_rewards:process"]}) == 3
+    assert rollout.parts["batch_rewards:process"] == again.parts["batch_rewards:process"]
 
 
 def test_known_rewards_that_take_microseconds_start_no_process() -> None:

@@ -1,8 +1,8 @@
 """Values of a data set's columns as JSON and back, for processes that exchange no pickles.
 
 JSON's own values stand for themselves. An object with the key "$" stands for another kind: tuple, set, frozenset,
-bytes, date and time, Decimal, Fraction, complex, numpy's numbers and arrays, a huge integer, a dictionary with other keys
-than texts.
+bytes, date and time, Decimal, Fraction, complex, numpy's numbers and arrays, a huge integer, a dictionary with other
+keys than texts.
 """
 
 from __future__ import annotations

@@ -268,7 +268,9 @@ class Scorer:
         limits = (
             f"reward '{name}' runs in the main process, without a time limit: {why}" for name, why in self._here.items()
         )
-        return list(dict.fromkeys((*limits, *(fault.reason for _, fault in self._failures(judged)))))
+        failures = [fault for _, fault in self._failures(judged)]
+        others = [fault for name in judged.keys() - self._weights.keys() for fault in judged[name].faults.values()]
+        return list(dict.fromkeys((*limits, *(fault.reason for fault in (*failures, *others)))))
 
     def _keep_here(self, task: Task) -> None:
         """Functions of TRL's form that read a column which no worker can be sent stay in this process."""

@@ -1,0 +1,93 @@
+"""About sixty kinds of hostile rewards in both forms: the step ends, good rows are right, and nothing is left running."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podsrl.score import Scorer
+from podsrl.types import Completion, Rollout, Task
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hostile_rewards import ODD, VALID
+from test_reward_workers import wait_until
+
+TASK = Task(id="a", prompt="x", answer="1")
+LASTING = {"end parent", "end parent's group"}
+"""What has no keeper any more cannot be found where it has a session of its own; these start nothing."""
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A word in the environment of all that a worker starts, unless that has an environment of its own."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    word = str(tmp_path / uuid.uuid4().hex)
+    monkeypatch.setenv("HOSTILE_MARK", word)
+    yield word
+    assert not Path(word).exists()  # a pickle that ran would have made it
+
+
+def left_running(mark: str) -> list[str]:
+    """Command lines of other processes that hold the mark, and of what the rewards start without an environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes()
+                is_ours = mark.encode() in (entry / "environ").read_bytes() or b"time.sleep(600)" in line
+            except OSError:
+                continue
+            if is_ours and line:
+                found.append(line.decode(errors="replace"))
+    return found
+
+
+def score(scorer: Scorer, texts: list[str]) -> list[Rollout]:
+    completions = [
+        Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
+        for i in range(len(texts))
+    ]
+    return scorer.score([TASK], [completions], [texts])[0]
+
+
+@pytest.mark.slow
+def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
+    here = Path.cwd()
+    texts = [text for i, name in enumerate(ODD) for text in (name, "g" * (i + 1))]
+    with Scorer({"hostile_rewards:row": 1.0}, "correct", workers=2, timeout_seconds=2.0) as scorer:
+        rollouts = score(scorer, texts)
+        again = score(scorer, ["good"])
+    for text, rollout in zip(texts, rollouts, strict=True):
+        if text in VALID:
+            assert (text, rollout.reward, rollout.invalid_reason) == (text, 2.0, None)
+        elif text in ODD:
+            assert math.isnan(rollout.reward) and rollout.invalid_reason, text
+        else:
+            assert (rollout.reward, rollout.invalid_reason) == (len(text), None)
+    assert again[0].reward == 4.0 and Path.cwd() == here
+    assert wait_until(lambda: not left_running(mark), 20), left_running(mark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD)
+def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) -> None:
+    if name == "end memory":
+        pytest.skip("there is no limit of memory for whole batches")
+    here = Path.cwd()
+    with Scorer({"hostile_rewards:batch": 1.0}, "correct", batch_timeout_seconds=2.0) as scorer:
+        first, odd, last = score(scorer, ["go", name, "good"])
+        after = score(scorer, ["go", "good"])
+    assert [rollout.reward for rollout in after] == [2.0, 4.0] and Path.cwd() == here
+    if name in VALID:
+        assert odd.reward == 2.0
+    else:
+        assert odd.invalid_reason
+    if not name.startswith("end "):
+        assert (first.reward, last.reward) == (2.0, 4.0)
+    assert wait_until(lambda: not left_running(mark), 20), left_running(mark)
