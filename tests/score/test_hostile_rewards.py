@@ -1,4 +1,4 @@
-"""About sixty kinds of hostile rewards in both forms: the step ends, good rows are right, and nothing is left running."""
+"""Some sixty hostile rewards in both forms: the step ends, good rows are right, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from hostile_rewards import ODD, VALID
 from test_reward_workers import wait_until
 
 TASK = Task(id="a", prompt="x", answer="1")
-LASTING = {"end parent", "end parent's group"}
-"""What has no keeper any more cannot be found where it has a session of its own; these start nothing."""
 
 
 @pytest.fixture

@@ -1,0 +1,241 @@
+"""Functions of TRL's form in a process of their own: the same values as in this one, within a limit."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from podsrl.errors import RewardError, UsageError
+from podsrl.score import Scorer
+from podsrl.score.base import Rows
+from podsrl.score.batch_form import BatchForm
+from podsrl.score.batch_worker import BatchWorker
+from podsrl.score.forms import judge_of
+from podsrl.types import Completion, Rollout, Task
+
+FUNCTIONS = """
+import os, random, sys, time
+import numpy as np
+
+seen = []
+
+def spy(prompts, completions, completion_ids, answer, id, **columns):
+    return [float(abs(hash(repr((p, c, i, a, n, sorted((k, v[j]) for k, v in columns.items()))))) % 10**9)
+            for j, (p, c, i, a, n) in enumerate(zip(prompts, completions, completion_ids, answer, id))]
+
+def third(completions):
+    return [len(str(text)) / 3 for text in completions]
+
+def counts(completions):
+    seen.extend(completions)
+    return [len(seen)] * len(completions)
+
+def process(completions):
+    return [os.getpid()] * len(completions)
+
+def draws(completions):
+    return [random.gauss(0, 1) + np.random.standard_normal() for _ in completions]
+
+def draws_torch(completions):
+    import torch
+    return torch.rand(len(completions), dtype=torch.float64)
+
+def threads(completions):
+    import torch
+    return [torch.get_num_threads()] * len(completions)
+
+def odd(completions):
+    for text in completions:
+        if text == "hang":
+            time.sleep(600)
+        if text == "die":
+            os._exit(7)
+        if text == "raise":
+            raise KeyError("no")
+        if text == "short":
+            return [1.0]
+        if text == "far":
+            os.chdir("/")
+    return [float(len(text)) for text in completions]
+
+def level(completions, level):
+    return level
+
+def much(completions):
+    return [float(len(np.empty(3 << 30, dtype=np.uint8)) > 0)] * len(completions)
+
+def killed_first(completions):
+    return [float(open("/proc/self/oom_score_adj").read())] * len(completions)
+
+def checks(completions, checker):
+    return [check(text) for check, text in zip(checker, completions)]
+"""
+TASK = Task(id="a", prompt="x", answer="1", columns={"level": 3, "span": (1, 2), "blob": b"\xff"})
+CHAT = Task(id="c", prompt=({"role": "user", "content": "x\ud800"},), answer="2", columns={"level": 4, "span": None})
+ROWS = Rows(tasks=[TASK, CHAT, TASK], texts=["a", "b\ud83d\ude00", "ccc"], token_ids=[(1, 2), (3,), ()])
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "trl_rewards.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "trl_rewards", raising=False)
+    return importlib.import_module("trl_rewards")
+
+
+def worker_of(functions: Any, *names: str, timeout_seconds: float = 100.0) -> BatchWorker:
+    forms: dict[str, BatchForm] = {}
+    for name in names:
+        form = judge_of(f"trl_rewards:{name}", getattr(functions, name))
+        assert isinstance(form, BatchForm)
+        forms[f"trl_rewards:{name}"] = form
+    return BatchWorker(forms, timeout_seconds=timeout_seconds)
+
+
+def texts(*texts: str) -> Rows:
+    return Rows(tasks=[TASK] * len(texts), texts=texts, token_ids=[()] * len(texts))
+
+
+def test_arguments_and_values_are_those_of_a_call_in_this_process(
+    functions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import trl_rewards as t; t.hash = lambda text: sum(map(ord, text)) * len(text)"
+    exec(source)  # a worker's hashes are its own
+    (Path(functions.__file__).parent / "trl_rewards.py").write_text(
+        f"{FUNCTIONS}\nhash = lambda t: sum(map(ord, t)) * len(t)\n"
+    )
+    worker = worker_of(functions, "spy", "third")
+    for name in ("spy", "third"):
+        here = judge_of(f"trl_rewards:{name}", getattr(functions, name))(ROWS)
+        assert worker.judge(f"trl_rewards:{name}", ROWS) == here and not here.faults
+    assert len(set(here.values)) > 1
+    worker.close()
+
+
+def test_the_process_and_its_module_live_on(functions: Any) -> None:
+    worker = worker_of(functions, "counts", "process")
+    assert worker.judge("trl_rewards:counts", texts("a", "b")).values == [2.0, 2.0]
+    assert worker.judge("trl_rewards:counts", texts("c")).values == [3.0]
+    [pid] = worker.judge("trl_rewards:process", texts("c")).values
+    assert pid != os.getpid()
+    assert worker.judge("trl_rewards:process", texts()).values == []
+    worker.close()
+    assert functions.seen == []
+
+
+@pytest.mark.parametrize("name", ["draws", pytest.param("draws_torch", marks=pytest.mark.slow)])
+def test_random_numbers_are_those_of_a_call_here_and_so_are_the_next(functions: Any, name: str) -> None:
+    import torch
+
+    judge = judge_of("f", getattr(functions, name))
+    found = []
+    worker = worker_of(functions, name)
+    for call in (judge, lambda rows: worker.judge(f"trl_rewards:{name}", rows)):
+        random.seed(7)
+        np.random.seed(7)
+        torch.manual_seed(7)
+        values = [call(ROWS).values, call(ROWS).values]
+        found.append((values, random.random(), np.random.rand(), torch.rand(2).tolist()))
+    worker.close()
+    assert found[0] == found[1] and len({*found[0][0][0], *found[0][0][1]}) == 6
+
+
+@pytest.mark.slow
+def test_torch_has_the_main_process_s_threads(functions: Any) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    worker = worker_of(functions, "threads")
+    try:
+        torch.set_num_threads(3)
+        assert worker.judge("trl_rewards:threads", texts("a")).values == [3.0]
+    finally:
+        torch.set_num_threads(before)
+        worker.close()
+
+
+def test_a_hang_a_death_and_an_exception(functions: Any) -> None:
+    worker = worker_of(functions, "odd", timeout_seconds=0.5)
+    name = "trl_rewards:odd"
+    hung = worker.judge(name, texts("a", "hang", "cc"))
+    assert [fault.kind for fault in hung.faults.values()] == ["timeout"] * 3 and all(map(math.isnan, hung.values))
+    assert hung.faults[0].reason == f"reward '{name}' took longer than 0.5 s and was stopped"
+    assert worker.judge(name, texts("a", "cc")).values == [1.0, 2.0]
+    dead = worker.judge(name, texts("a", "die"))
+    assert {fault.reason for fault in dead.faults.values()} == {
+        f"reward '{name}': the worker that judged it died (exit code 7)"
+    }
+    alone = worker.judge(name, texts("a", "raise", "cc"))
+    assert alone.values[::2] == [1.0, 2.0] and alone.faults[1].reason == f"reward '{name}' raised KeyError: 'no'"
+    here = Path.cwd()
+    assert worker.judge(name, texts("far")).values == [3.0] and Path.cwd() == here
+    worker.close()
+
+
+def test_a_broken_contract_is_an_error(functions: Any) -> None:
+    worker = worker_of(functions, "odd", "level")
+    with pytest.raises(RewardError, match=r"reward 'trl_rewards:odd' returned a list of 1; wanted a list of 2"):
+        worker.judge("trl_rewards:odd", texts("a", "short"))
+    other = Task(id="b", prompt="x", answer="1", columns={"levle": 2})
+    with pytest.raises(RewardError, match=r"needs \['level'\], but task 'b' has none. Did you mean 'levle'"):
+        worker.judge("trl_rewards:level", Rows(tasks=[other], texts=["a"], token_ids=[()]))
+    assert worker.judge("trl_rewards:level", texts("a")).values == [3.0]
+    worker.close()
+
+
+def test_memory_has_no_limit_but_goes_first_where_it_runs_out(functions: Any) -> None:
+    worker = worker_of(functions, "much", "killed_first")
+    assert worker.judge("trl_rewards:much", texts("a")).values == [1.0]
+    assert worker.judge("trl_rewards:killed_first", texts("a")).values == [500.0]
+    worker.close()
+
+
+def score(scorer: Scorer, task: Task, *texts: str) -> list[Rollout]:
+    completions = [
+        Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
+        for i in range(len(texts))
+    ]
+    return scorer.score([task], [completions], [list(texts)])[0]
+
+
+def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
+    rewards = {"trl_rewards:odd": 1.0, "format": 1.0}
+    with Scorer(rewards, "correct", batch_timeout_seconds=0.5) as scorer:
+        assert scorer.probe(TASK) == []
+        hung = score(scorer, TASK, "a", "hang")
+        assert [rollout.is_valid for rollout in hung] == [False, False]
+        assert [rollout.reward for rollout in score(scorer, TASK, "a", "bb")] == [1.0, 2.0]
+
+
+def test_the_trial_call_has_the_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_trl.py").write_text("import time\ndef slow(completions): time.sleep(600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Scorer({"slow_trl:slow": 1.0}, "correct", batch_timeout_seconds=0.3) as scorer:
+        assert scorer.probe(TASK) == ["reward 'slow_trl:slow' took longer than 0.3 s and was stopped"]
+
+
+def test_a_function_whose_column_cannot_be_sent_stays_here_with_a_warning(functions: Any) -> None:
+    task = Task(id="t", prompt="x", answer="1", columns={"checker": lambda text: float(len(text)), "level": 3})
+    with Scorer({"trl_rewards:checks": 1.0, "trl_rewards:level": 1.0}, "correct") as scorer:
+        [warning] = scorer.probe(task)
+        assert "'trl_rewards:checks' runs in the main process, without a time limit: column 'checker'" in warning
+        assert [rollout.reward for rollout in score(scorer, task, "a", "bb")] == [4.0, 5.0]
+    with Scorer({"trl_rewards:checks": 1.0}, "correct") as scorer, pytest.raises(UsageError, match="column 'checker'"):
+        score(scorer, task, "a")
+
+
+def test_a_worker_that_is_killed_between_two_batches_is_replaced(functions: Any) -> None:
+    worker = worker_of(functions, "process")
+    [pid] = worker.judge("trl_rewards:process", texts("a")).values
+    os.kill(int(pid), signal.SIGKILL)
+    values = [worker.judge("trl_rewards:process", texts("a")) for _ in range(2)]
+    assert values[1].values[0] not in (pid, math.nan) and not values[1].faults
+    worker.close()

@@ -1,0 +1,185 @@
+"""Whatever ends a reward worker, nothing that it started stays: children, orphans, sessions of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_reward_workers import is_alive, rows, wait_until
+
+from podsrl.score.process_tree import below, kill_below
+from podsrl.score.workers import Workers
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+
+def family(task, text):
+    folder, do = text.split("|")
+    found = [os.getpid(), subprocess.Popen(SLEEP).pid, subprocess.Popen(SLEEP, start_new_session=True, env={}).pid]
+    reader, writer = os.pipe()
+    if os.fork() == 0:  # a daemon: its parent ends, and its session is its own
+        os.setsid()
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(600)
+        os.write(writer, str(pid).encode())
+        os._exit(0)
+    found.append(int(os.read(reader, 100)))
+    if os.fork() == 0:  # holds what the worker has open
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    with open(folder, "w") as file:
+        file.write(" ".join(map(str, found)))
+    if do == "hang":
+        time.sleep(600)
+    if do == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if do == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return 1.0
+
+def families(completions):
+    return [family(None, text) for text in completions]
+"""
+
+MAIN = """
+import sys, time
+from podsrl.score.base import Rows
+from podsrl.score.workers import Workers
+from podsrl.types import Task
+
+task = Task(id="a", prompt="x", answer="1")
+with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
+    workers.judge("family_rewards:family", Rows(tasks=[task], texts=[sys.argv[1]], token_ids=[()]))
+    print("judged", flush=True)
+    if sys.argv[2] == "wait":
+        time.sleep(600)
+"""
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "family_rewards.py").write_text(FAMILY)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path / "pids"
+
+
+def pids(file: Path) -> list[int]:
+    assert wait_until(lambda: file.exists() and len(file.read_text().split()) == 4)
+    return [int(word) for word in file.read_text().split()]
+
+
+def all_gone(file: Path) -> bool:
+    found = pids(file)
+    return wait_until(lambda: not any(map(is_alive, found)))
+
+
+def test_a_time_out_leaves_nothing(family: Path) -> None:
+    with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
+        assert workers.judge("family_rewards:family", rows([f"{family}|hang"])).faults[0].kind == "timeout"
+        assert all_gone(family)
+
+
+def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(family: Path) -> None:
+    with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
+        values = workers.judge("family_rewards:family", rows([f"{family}|crash"]))
+        assert values.faults[0].reason.endswith("the worker that judged it died (killed by SIGSEGV)")
+        assert all_gone(family)
+
+
+@pytest.mark.parametrize("do", ["return", "hang", "stop"])
+def test_closing_leaves_nothing(family: Path, do: str) -> None:
+    workers = Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100)
+    workers.submit(rows(["a"]).tasks, [f"{family}|{do}"])
+    pids(family)
+    workers.close()
+    assert all_gone(family)
+
+
+def run_main(family: Path, do: str, then: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, f"{family}|{do}", then],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(family.parent), *sys.path])},
+        start_new_session=True,
+    )
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("number", "do"),
+    [
+        (signal.SIGKILL, "hang"),
+        pytest.param(signal.SIGKILL, "return", marks=SLOW),
+        pytest.param(signal.SIGKILL, "stop", marks=SLOW),
+        pytest.param(signal.SIGTERM, "return", marks=SLOW),
+        pytest.param(signal.SIGTERM, "hang", marks=SLOW),
+        pytest.param(signal.SIGTERM, "stop", marks=SLOW),
+    ],
+)
+def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: signal.Signals) -> None:
+    main = run_main(family, do, "wait")
+    pids(family)
+    os.kill(main.pid, number)
+    main.communicate(timeout=60)
+    assert all_gone(family)
+
+
+def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
+    main = run_main(family, "return", "end")
+    assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0
+    assert all_gone(family)
+
+
+def test_everything_below_is_found_and_nothing_else() -> None:
+    code = "import os, time; os.fork(); os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    root = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert root.stdout is not None
+    family = {int(root.stdout.readline()) for _ in range(4)}
+    assert below(root.pid) == family - {root.pid}
+    kill_below(root.pid)
+    assert wait_until(lambda: not below(root.pid))
+    assert root.poll() is None and other.poll() is None
+    for process in (root, other):
+        process.kill()
+        process.wait()
+
+
+def test_a_function_cannot_reach_the_main_process_as_its_parent(
+    family: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "parent_rewards.py").write_text(
+        "import os, signal\n"
+        "def parent(task, text): return os.getppid()\n"
+        "def group(task, text): os.killpg(0, signal.SIGTERM)\n"
+    )
+    with Workers(["parent_rewards:parent", "parent_rewards:group"], num_workers=1) as workers:
+        [parent] = workers.judge("parent_rewards:parent", rows(["a"])).values
+        assert parent not in (os.getpid(), os.getppid())
+        [fault] = workers.judge("parent_rewards:group", rows(["a"])).faults.values()
+        assert fault.reason.endswith("died (killed by SIGTERM)")
+
+
+def test_the_socket_is_neither_low_nor_inherited(family: Path, tmp_path: Path) -> None:
+    (tmp_path / "open_rewards.py").write_text(
+        "import os, subprocess, sys\n"
+        "CODE = 'import os; print(len([n for n in os.listdir(\"/proc/self/fd\") if int(n) > 2]))'\n"
+        "def low(task, text):\n"
+        "    return sum(os.path.exists(f'/proc/self/fd/{n}') and 'socket' in os.readlink(f'/proc/self/fd/{n}')\n"
+        "               for n in range(3, 200))\n"
+        "def inherited(task, text):\n"
+        "    return int(subprocess.run([sys.executable, '-c', CODE], close_fds=False, stdout=-1).stdout)\n"
+    )
+    with Workers(["open_rewards:low", "open_rewards:inherited"], num_workers=1) as workers:
+        assert workers.judge("open_rewards:low", rows(["a"])).values == [0.0]
+        assert workers.judge("open_rewards:inherited", rows(["a"])).values == [1.0]  # the listing's own
