@@ -46,3 +46,12 @@ def test_many_steps_without_a_difference_in_reward_are_told_once(
     assert len(warnings_of(silent, monkeypatch, flag)) == 1
     silent[5] = silent[15] = silent[25] = record(6, zero_signal=groups - 1)
     assert warnings_of(silent, monkeypatch, flag) == []
+
+
+def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_and_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = {"rollouts/reward_timeouts": 2, "reward_timeout_reasons": ["reward 'math_correct' took longer than 10 s"]}
+    said = warnings_of([record(1), record(2) | stopped, record(3) | stopped], monkeypatch)
+    assert len(said) == 1
+    assert "2 of 512 answers of step 2" in said[0] and "took longer than 10 s" in said[0]

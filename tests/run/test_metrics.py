@@ -87,7 +87,15 @@ def line_of(*groups: Group, num_chunks: int = 1, num_trained: int = 0) -> dict[s
         num_chunks=num_chunks,
         num_skipped_updates=1,
         weights_digest="0123",
-        load=Load(num_forwarded=41, num_reread=5, peak_generate_bytes=600, peak_update_bytes=None),
+        load=Load(
+            num_forwarded=41,
+            num_reread=5,
+            peak_generate_bytes=600,
+            peak_update_bytes=None,
+            num_stopped=3,
+            num_hurried=2,
+            stopped_reasons=("a", "b", "c", "d"),
+        ),
     )
 
 
@@ -122,6 +130,9 @@ def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
         "tokens/trained": 8,
         "tokens/skipped": 4,
         "tokens/discarded": 31,
+        "rollouts/reward_timeouts": 3,
+        "rollouts/reward_hurried": 2,
+        "reward_timeout_reasons": ["a", "b", "c"],
         "updates/skipped": 1,
         "grad_norm": 1.5,
     }

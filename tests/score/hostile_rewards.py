@@ -18,7 +18,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-SLEEP = "import time; time.sleep(600)"
+SLEEP = f"import time; time.sleep(600)  # {os.environ.get('HOSTILE_MARK')}"
 
 
 class Final(BaseException):

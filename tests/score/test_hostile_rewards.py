@@ -23,7 +23,7 @@ TASK = Task(id="a", prompt="x", answer="1")
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A word in the environment of all that a worker starts, unless that has an environment of its own."""
+    """A word in the environment, or in the command line, of all that a worker starts."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     word = str(tmp_path / uuid.uuid4().hex)
     monkeypatch.setenv("HOSTILE_MARK", word)
@@ -32,13 +32,13 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def left_running(mark: str) -> list[str]:
-    """Command lines of other processes that hold the mark, and of what the rewards start without an environment."""
+    """Command lines of other processes that hold the mark."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 line = (entry / "cmdline").read_bytes()
-                is_ours = mark.encode() in (entry / "environ").read_bytes() or b"time.sleep(600)" in line
+                is_ours = mark.encode() in (entry / "environ").read_bytes() + line
             except OSError:
                 continue
             if is_ours and line:

@@ -90,7 +90,7 @@ class TrainDisplay:
         self._print(record, text, is_important=False)
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Say once that rollouts are invalid, and once that nothing is being learned."""
+        """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
         invalid = record["rollouts/invalid"]
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
@@ -99,7 +99,7 @@ class TrainDisplay:
                 f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
-        stopped = record["rollouts/reward_timeouts"]
+        stopped = record.get("rollouts/reward_timeouts", 0)
         if stopped and not self._num_stopped:
             reasons = "; ".join(record["reward_timeout_reasons"])
             self.say(
