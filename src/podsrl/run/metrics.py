@@ -96,11 +96,7 @@ def step_metrics(
         "accuracy/all": _mean(np.array([r.is_correct for g in groups for r in g.rollouts], dtype=np.float64)),
         "groups/zero_signal": sum(1 for rewards in reward_kept if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for selection in selections if not selection.kept),
-        "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
-        "invalid_reasons": _reasons(groups),
-        "rollouts/reward_timeouts": load.num_stopped,
-        "rollouts/reward_hurried": load.num_hurried,
-        "reward_timeout_reasons": list(load.stopped_reasons[:MAX_REASONS]),
+        **_unjudged(groups, load),
         "rollouts/truncated": sum(1 for g in groups for r in g.rollouts if r.completion.finish_reason == "length"),
         "length/all": _mean(length_all),
         "length/kept": _mean(length_kept),
@@ -116,6 +112,17 @@ def step_metrics(
         "memory/peak_update_bytes": load.peak_update_bytes,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
+
+
+def _unjudged(groups: Sequence[Group], load: Load) -> Json:
+    """Rollouts that the rewards did not judge, or not to the end."""
+    return {
+        "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
+        "invalid_reasons": _reasons(groups),
+        "rollouts/reward_timeouts": load.num_stopped,
+        "rollouts/reward_hurried": load.num_hurried,
+        "reward_timeout_reasons": list(load.stopped_reasons[:MAX_REASONS]),
+    }
 
 
 def _token_counts(

@@ -1,4 +1,4 @@
-"""Reward functions of TRL's form, `f(prompts, completions, **columns) -> list[float]`, called once per batch by keyword.
+"""Reward functions of TRL's form, `f(prompts, completions, **columns) -> list[float]`, called by name once per batch.
 
 Such a function is given, where its signature names them or has `**kwargs`, these lists with one item per row:
 

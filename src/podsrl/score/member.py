@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -48,6 +49,7 @@ class Member:
                 env=os.environ | _SAME_HASHES | ({} if setup.memory_bytes is None else _ONE_THREAD),
                 start_new_session=True,  # Ctrl-C in the terminal is for the main process alone
             )
+        self._is_lost = False
         self.jobs: deque[Any] = deque()
         """Sent and not yet answered, in the order of judging."""
         self.first = 0
@@ -88,16 +90,16 @@ class Member:
         """End the worker and all that it started, at once; the keeper stays."""
         kill_below(self._keeper.pid)
         self.lines.close()
-        self._exit_code()
+        self._is_lost = self._exit_code() is None
 
     def restart(self, now: float) -> bool:
-        """Start a new worker after the end of the old one. False: the keeper is gone too."""
-        try:
-            self._begin(now)
-        except OSError:
-            self.kill()
-            return False
-        return True
+        """Start a new worker after the end of the old one. False: the keeper is gone too, or does not answer."""
+        if not self._is_lost:
+            with suppress(OSError):
+                self._begin(now)
+                return True
+        self.kill()
+        return False
 
     def kill(self) -> None:
         """End everything at once."""

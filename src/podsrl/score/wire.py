@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 _READ_BYTES = 1 << 18
@@ -89,8 +90,8 @@ class Lines:
         except BlockingIOError:
             pass
 
-    def read(self) -> list[Any]:
-        """Give the lines that have come in whole.
+    def read(self) -> Iterator[Any]:
+        """Give the lines that have come in whole, one by one: what is malformed does not spoil those before it.
 
         Raises:
             EOFError, OSError: the other end is closed.
@@ -99,15 +100,19 @@ class Lines:
         try:
             data = self._end.recv(_READ_BYTES)
         except BlockingIOError:
-            return []
+            return
         if not data:
             raise EOFError
         self._in += data
-        *lines, rest = self._in.split(b"\n")
-        self._in = rest
-        if len(rest) > self.max_line_bytes or any(len(line) > self.max_line_bytes for line in lines):
+        *lines, self._in = self._in.split(b"\n")
+        for line in lines:
+            self._check_length(line)
+            yield decode(bytes(line))
+        self._check_length(self._in)
+
+    def _check_length(self, line: bytearray) -> None:
+        if len(line) > self.max_line_bytes:
             raise Malformed(f"a line of over {self.max_line_bytes:,} bytes")
-        return [decode(bytes(line)) for line in lines]
 
     def close(self) -> None:
         self._end.close()
