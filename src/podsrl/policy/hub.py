@@ -17,6 +17,9 @@ from huggingface_hub.errors import (
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 
+_MAX_LINE = 600
+"""Characters of a library's words in a message; some quote whole files."""
+
 
 def unreadable(config: ModelConfig, what: str, error: Exception) -> UsageError:
     """The error to raise for one that transformers or the hub's client raised.
@@ -40,8 +43,19 @@ def first_line(error: Exception) -> str:
         >>> first_line(ValueError("layer types do not fit:\\n  3 layers, 2 types\\nsee the manual"))
         'ValueError: layer types do not fit: 3 layers, 2 types'
     """
-    lines = [line.strip() for line in f"{type(error).__name__}: {str(error).strip()}".splitlines()]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return one_line(f"{type(error).__name__}: {str(error).strip()}")
+
+
+def one_line(text: str) -> str:
+    """The first line of a text, with the second where the first ends in a colon; long ones are cut.
+
+    Example:
+        >>> one_line("one:\\ntwo\\nthree")
+        'one: two'
+    """
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} …"
 
 
 def _hub_reason(config: ModelConfig, error: Exception) -> str | None:
