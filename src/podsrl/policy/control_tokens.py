@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -46,7 +46,7 @@ class ControlTokens:
             for text, (number, _) in added.items()
             if text and (text in special or (text in template and not _is_plain(text)))
         }
-        self._added = _any_of(added)
+        self._text_of = {number: text for text, number in self._ids.items()}
         self._raw = _any_of(self._ids)
         self._normal = _any_of(map(self._normalised, (text for text in self._ids if added[text][1].normalized)))
         self._twin: Tokenizer | None = None
@@ -60,9 +60,7 @@ class ControlTokens:
 
     def find_token(self, text: str) -> str | None:
         """The first special token that the tokenizer would see in any text."""
-        found = self._raw.search(text)
-        if found is None and self._normal is not _NOTHING:
-            found = self._normal.search(self._normalised(text))
+        found = self._raw.search(text) or self._find_normal(text)
         return found[0] if found else None
 
     def stand_in(self, messages: Conversation) -> tuple[list[dict[str, str]], dict[str, str]]:
@@ -73,18 +71,15 @@ class ControlTokens:
         """
         used = {character for message in messages for text in message.values() for character in text}
         free = (chr(code) for code in range(_FIRST_STAND_IN, _LAST_STAND_IN) if chr(code) not in used)
-        character_of: dict[str, str] = {}
+        stands_for: dict[str, str] = {}
 
-        def replace(found: re.Match[str]) -> str:
-            if found[0] not in character_of:
-                character_of[found[0]] = next(free)
-            return character_of[found[0]]
+        def character_for(text: str) -> str:
+            character = next(free)
+            stands_for[character] = text
+            return character
 
-        changed = [
-            {key: text if isinstance(text, TokenMarkup) else self._raw.sub(replace, text) for key, text in one.items()}
-            for one in messages
-        ]
-        return changed, {character: text for text, character in character_of.items()}
+        changed = [{key: self._replaced(text, character_for) for key, text in message.items()} for message in messages]
+        return changed, stands_for
 
     def encode_text(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Token ids of plain prompts, with what the tokenizer puts around a text and no other special token."""
@@ -104,9 +99,44 @@ class ControlTokens:
         texts = [self._translated(text, stands_for) for text, stands_for in rendered]
         return [tuple(encoding.ids) for encoding in twin.encode_batch(texts, add_special_tokens=False)]
 
+    def _replaced(self, text: str, character_for: Callable[[str], str]) -> str:
+        if isinstance(text, TokenMarkup):
+            return text
+        text = self._raw.sub(lambda found: character_for(found[0]), text)
+        return self._changed(text, lambda _, found: character_for(found)) if self._find_normal(text) else text
+
     def _translated(self, text: str, stands_for: Mapping[str, str]) -> str:
-        text = self._added.sub(lambda found: self._aliases.get(found[0], found[0]), text)
+        """With other names for the special tokens that the tokenizer sees, and the data's own text again."""
+        text = self._changed(text, lambda name, _: self._aliases[name])
         return _any_of(stands_for).sub(lambda found: stands_for[found[0]], text)
+
+    def _changed(self, text: str, new: Callable[[str, str], str]) -> str:
+        """Put `new(name, what stands there)` wherever the tokenizer sees one of these tokens.
+
+        That is not everywhere that their text stands, since normalisers differ in what they do to it.
+        """
+        parts, done = [], 0
+        encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+        for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if (name := self._text_of.get(number)) and (place := self._place(name, text[start:end])):
+                first, last = start + place[0], start + place[1]
+                parts += [text[done:first], new(name, text[first:last])]
+                done = last
+        return "".join((*parts, text[done:]))
+
+    def _place(self, name: str, span: str) -> tuple[int, int] | None:
+        """Where a token's name stands in the text that it was found in, which may hold white space around it.
+
+        None: it does not stand there, as where an unknown character became the token for those.
+        """
+        if name in span:
+            return span.index(name), span.index(name) + len(name)
+        if self._normalised(name) in self._normalised(span):
+            return len(span) - len(span.lstrip()), len(span.rstrip())
+        return None
+
+    def _find_normal(self, text: str) -> re.Match[str] | None:
+        return None if self._normal is _NOTHING else self._normal.search(self._normalised(text))
 
     def _normalised(self, text: str) -> str:
         normalizer = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "normalizer", None)
