@@ -55,7 +55,9 @@ def edit(file: Path, change: Change) -> None:
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that is there once planted code has run."""
     monkeypatch.setenv("PLANTED", str(tmp_path / "ran"))
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))  # of processes that start here
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("sys.path", [*sys.path])
     return tmp_path / "ran"
 
 

@@ -45,8 +45,8 @@ def check_files(folder: Path, given: str) -> None:
 
     Raises:
         UsageError: a file that is a link out of the folder (but for the hub's cache, whose files are links to the blobs
-            beside them), an index that names one outside, a description that is no JSON object, is far larger than any,
-            or says impossible sizes.
+            beside them), an index that names one outside, what is no file, a description that is no JSON object, is far
+            larger than any, or says impossible sizes.
     """
     where = f"model.path = {given!r}"
     try:
@@ -87,6 +87,8 @@ def _check_inside(folder: Path, file: Path, where: str) -> None:
 
 
 def _check_bytes(file: Path, where: str) -> None:
+    if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+        raise UsageError(f"{where}: its {file.name} is no file")
     most = _MAX_BYTES.get(file.name)
     if most is not None and file.exists() and (size := file.stat().st_size) > most:
         raise UsageError(f"{where}: its {file.name} has {size:,} bytes, which is none: wanted at most {most:,}")

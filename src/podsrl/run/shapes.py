@@ -73,7 +73,7 @@ def read_shape(config: ModelConfig) -> ModelShape:
     """
     name = config.path.removeprefix("builtin:")
     folder = Path(str(resources.files("podsrl") / "models" / name)) if name != config.path else Path(name).expanduser()
-    if (folder / "config.json").is_file():
+    if folder.is_dir():
         check_files(folder, config.path)
     try:
         tree = json.loads((folder / "config.json").read_text())

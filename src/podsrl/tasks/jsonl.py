@@ -114,7 +114,7 @@ def _parse_line(where: str, line: bytes) -> Row:
         raise UsageError(f"{where}: not JSON: {error}; wanted one JSON object a line") from error
     if not isinstance(row, dict):
         raise UsageError(f"{where}: {shown(row)}; wanted a JSON object {{...}}")
-    if b"\\u" in line:  # UTF-8 itself has no surrogates: only an escape can bring one
+    if b"\\ud" in line or b"\\uD" in line:  # UTF-8 itself has no surrogates: only an escape can bring one
         check_row_characters(where, row)
     return row
 
