@@ -25,6 +25,22 @@ DropReason = Literal["not_selected", "invalid", "group_too_small"]
 _NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
 
+class TokenMarkup(str):
+    """Prompt text in which a special token's text stands for that token, as in a prompt rendered with a chat template.
+
+    In all other prompt text, such as a data set's, `<|im_end|>` is ten characters and ends no turn.
+
+    Example:
+        >>> TokenMarkup("<|im_start|>user") == "<|im_start|>user"
+        True
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"TokenMarkup({super().__repr__()})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One question, with what is needed to judge an answer.
@@ -37,7 +53,8 @@ class Task:
     id: str
     """Unique in its set; the group that answers it is named by it, never by the prompt's text."""
     prompt: str | tuple[Mapping[str, str], ...]
-    """Plain text, or chat messages `{"role": ..., "content": ...}` for the tokenizer's chat template."""
+    """Plain text, or chat messages `{"role": ..., "content": ...}` for the tokenizer's chat template. Special tokens in
+    them are text, except in `TokenMarkup`."""
     answer: str
     """The reference answer."""
     columns: Mapping[str, Any] = field(default_factory=lambda: _NO_COLUMNS)

@@ -120,6 +120,12 @@ class OneTokenForFour:
     def __call__(self, texts: list[str], **options: Any) -> Any:
         return {"input_ids": [[0]] * len(texts)} if len(texts) == 4 else self._tokenizer(texts, **options)
 
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
 
 def test_notes_on_the_data_become_warnings(chat_tokenizer: Any, gsm8k: Path) -> None:
     (gsm8k / "train.jsonl").write_text(

@@ -30,6 +30,8 @@ class ModelConfig(Section):
     """Folder in Hugging Face layout, a hub name, or "builtin:arithmetic" (the small base model inside this package)."""
     revision: str | None = None
     """Of a hub model: branch, tag or commit."""
+    trust_remote_code: bool = False
+    """Run the model folder's own Python code, where it has any: only for a folder whose code you have read."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of weights and activations; float16 only in evaluation, since gradients do not fit into it."""
     device: str = "auto"
@@ -95,6 +97,9 @@ class TaskConfig(Section):
     system_prompt: str | None = None
     """First message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`: "pods_single_gpu", "pods_multi_gpu")
     or the text itself; default: none."""
+    special_tokens: Literal["text", "tokens"] = "text"
+    """What `<|im_end|>` and the like are in a question: "text", so many characters, or "tokens", for prompts that were
+    rendered with a chat template on purpose. In `system_prompt` they are always tokens."""
     rewards: dict[str, float] | None = None
     """Reward function (`podsrl.score.REWARDS`, or "module:function") -> weight; the reward is the weighted sum.
     Default: the task set's own."""

@@ -5,7 +5,7 @@ from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.load import load_policy
 from podsrl.policy.options import check_model_options
 from podsrl.policy.policy import Policy
-from podsrl.policy.prompts import check_chat_template, prompt_ids, prompts_ids
+from podsrl.policy.prompts import check_chat_template, prompt_ids, prompts_ids, special_token_in
 from podsrl.policy.source import model_folder, quiet_bars
 from podsrl.policy.tokenizer import load_tokenizer
 from podsrl.policy.weights import load_model, outline
@@ -25,4 +25,5 @@ __all__ = [
     "prompt_ids",
     "prompts_ids",
     "quiet_bars",
+    "special_token_in",
 ]

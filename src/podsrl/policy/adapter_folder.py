@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.model_files import check_files, read_json
 from podsrl.policy.source import model_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -17,7 +19,8 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
     """The model that the adapters in a folder belong to; None for a folder or name that is a whole model.
 
     Raises:
-        UsageError: adapters without weights, or that do not say which model they belong to.
+        UsageError: adapters without weights, that do not say which model they belong to, that belong to adapters, or
+            that want another library to be imported; what `check_files` refuses.
     """
     folder = Path(model_folder(config.path))
     description = folder / ADAPTER_CONFIG
@@ -25,8 +28,9 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
         return None
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
+    check_files(folder, config.path)
     try:
-        found = json.loads(description.read_text())
+        found = read_json(description)
         base, revision = found["base_model_name_or_path"], found.get("revision")
     except (ValueError, KeyError, AttributeError, TypeError):
         base = None
@@ -35,7 +39,26 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
             f"model.path = {config.path!r}: its {ADAPTER_CONFIG} names no base_model_name_or_path, the model that the "
             "adapters belong to: write it there"
         )
+    if found.get("megatron_config"):  # PEFT would import the module that the file names beside it
+        raise UsageError(f"model.path = {config.path!r}: its {ADAPTER_CONFIG} has a megatron_config; wanted none")
+    lower = Path(model_folder(base))
+    if (lower / ADAPTER_CONFIG).is_file() and not (lower / "config.json").is_file():
+        raise UsageError(
+            f"model.path = {config.path!r}: its {ADAPTER_CONFIG} names the base {base!r}, which holds adapters too: "
+            "merge those into their own base, and name the result there"
+        )
     return config.model_copy(update={"path": base, "revision": revision})
+
+
+@contextmanager
+def naming_base(config: ModelConfig) -> Iterator[None]:
+    """An error with the base of a folder of adapters says that it is the base, which nobody wrote in a config."""
+    try:
+        yield
+    except UsageError as error:
+        if base_of(config) is None:
+            raise
+        raise UsageError(f"the base that {ADAPTER_CONFIG} in {config.path!r} names: {error}") from None
 
 
 def check_is_whole(config: ModelConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -17,8 +18,11 @@ from huggingface_hub.errors import (
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 
+_MAX_LINE = 600
+"""Characters of a library's words in a message; some quote whole files."""
 
-def unreadable(config: ModelConfig, what: str, error: Exception) -> UsageError:
+
+def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageError:
     """The error to raise for one that transformers or the hub's client raised.
 
     Args:
@@ -29,22 +33,59 @@ def unreadable(config: ModelConfig, what: str, error: Exception) -> UsageError:
     Returns:
         One line: for the hub's own refusals the reason and the cure, else the library's first line that says something.
     """
-    reason = _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
+    reason = _code_reason(error) or _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
     return UsageError(f"model.path = {config.path!r}: {reason}")
 
 
-def first_line(error: Exception) -> str:
+@contextmanager
+def reading(config: ModelConfig, what: str = "") -> Iterator[None]:
+    """Whatever the libraries raise inside becomes `unreadable`.
+
+    A damaged file makes them raise KeyError, RuntimeError and types of their own; those written in Rust may panic, which
+    is no `Exception`.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise unreadable(config, what, error) from None
+
+
+def _code_reason(error: BaseException) -> str | None:
+    if not any("trust_remote_code" in str(cause) for cause in _causes(error)):
+        return None
+    return (
+        "it wants to run Python code of its own (auto_map in its JSON files), and model.trust_remote_code is false: read "
+        "that code, then set model.trust_remote_code = true, or use a model that transformers knows by itself"
+    )
+
+
+def first_line(error: BaseException) -> str:
     """An error of a library, in one line; a first line that ends in a colon says nothing without the next.
 
     Example:
         >>> first_line(ValueError("layer types do not fit:\\n  3 layers, 2 types\\nsee the manual"))
         'ValueError: layer types do not fit: 3 layers, 2 types'
     """
-    lines = [line.strip() for line in f"{type(error).__name__}: {str(error).strip()}".splitlines()]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return one_line(f"{type(error).__name__}: {str(error).strip()}")
 
 
-def _hub_reason(config: ModelConfig, error: Exception) -> str | None:
+def one_line(text: str) -> str:
+    """The first line of a text, with the second where the first ends in a colon; long ones are cut.
+
+    Example:
+        >>> one_line("one:\\ntwo\\nthree")
+        'one: two'
+    """
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} …"
+
+
+def _hub_reason(config: ModelConfig, error: BaseException) -> str | None:
     name = config.path
     for cause in _causes(error):
         if isinstance(cause, GatedRepoError):  # before its base class, an unknown name

@@ -109,7 +109,7 @@ class Policy:
         if not files or set(shapes_in(files)) == set(own):
             read_weights(files, own, write)
             return
-        saved = _as_loaded(folder, self.model.dtype)
+        saved = _as_loaded(folder, self.model)
         check_shapes(folder, {name: tuple(tensor.shape) for name, tensor in saved.items()}, own)
         for name, tensor in own.items():
             write(tensor, saved[name])
@@ -127,12 +127,15 @@ def count_weights(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _as_loaded(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Saved weights under the names that a loaded model has."""
-    name = str(dtype).removeprefix("torch.")
+def _as_loaded(folder: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Saved weights of a model under the names that it has."""
+    options = {
+        "path": str(folder.absolute()),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": "cpu",
+        "trust_remote_code": type(model).__module__.startswith("transformers_modules."),  # it runs already
+    }
     try:
-        return whole_weights(
-            load_model(ModelConfig.model_validate({"path": str(folder.absolute()), "dtype": name, "device": "cpu"}))
-        )
+        return whole_weights(load_model(ModelConfig.model_validate(options)))
     except UsageError as error:
         raise CheckpointError(str(error)) from None

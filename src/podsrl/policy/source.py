@@ -13,6 +13,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.model_files import check_files
 
 BUILTIN_PREFIX = "builtin:"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
@@ -38,10 +39,10 @@ def check_folder(path: str, given: str) -> None:
         given: what the user wrote.
 
     Raises:
-        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors.
+        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` refuses.
     """
     folder = Path(path)
-    if not folder.exists():
+    if not _is_there(folder, given):
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise UsageError(f"model.path = {given!r}: no such folder")
         return  # a hub name
@@ -56,6 +57,22 @@ def check_folder(path: str, given: str) -> None:
         pickled = next(iter(folder.glob("*.bin")), None)
         cure = f"{pickled.name} is pickled and never loaded: save it anew with" if pickled else "wanted a folder of"
         raise UsageError(f"model.path = {given!r}: no *.safetensors weights in it; {cure} save_pretrained")
+    check_files(folder, given)
+
+
+def check_local(given: str) -> None:
+    """`check_files`, where a model is a folder here and no hub name."""
+    folder = Path(model_folder(given))
+    if folder.is_dir():
+        check_files(folder, given)
+
+
+def _is_there(folder: Path, given: str) -> bool:
+    try:
+        (folder / "config.json").exists()  # a folder that cannot be looked into is there all the same
+        return folder.exists()
+    except OSError as error:
+        raise UsageError(f"model.path = {given!r}: cannot be read: {error.strerror}") from None
 
 
 def has_tokenizer(path: str) -> bool:

@@ -8,8 +8,9 @@ from transformers import AutoConfig, AutoTokenizer
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.policy.adapter_folder import base_of
-from podsrl.policy.hub import unreadable
+from podsrl.policy.adapter_folder import base_of, naming_base
+from podsrl.policy.hub import reading
+from podsrl.policy.own_code import code_options
 from podsrl.policy.source import check_folder, has_tokenizer, model_folder, quiet_bars
 
 
@@ -25,18 +26,19 @@ def load_tokenizer(config: ModelConfig) -> Any:
     """
     base = base_of(config) or config
     own = config if base is config or has_tokenizer(model_folder(config.path)) else base
-    check_folder(model_folder(base.path), base.path)
-    try:
-        with quiet_bars():
-            model_config = AutoConfig.from_pretrained(model_folder(base.path), revision=base.revision)
-            tokenizer = AutoTokenizer.from_pretrained(model_folder(own.path), revision=own.revision)
-    except Exception as error:  # a damaged file makes the libraries raise KeyError, RuntimeError and types of their own
-        raise unreadable(config, "", error) from None
+    with naming_base(config):
+        check_folder(model_folder(base.path), base.path)
+    options = code_options(base)
+    with naming_base(config), reading(base), quiet_bars():
+        model_config = AutoConfig.from_pretrained(model_folder(base.path), revision=base.revision, **options)
+    with reading(own), quiet_bars():
+        tokenizer = AutoTokenizer.from_pretrained(model_folder(own.path), revision=own.revision, **options)
+        vocabulary = model_config.get_text_config().vocab_size
     if tokenizer.eos_token_id is None:
         raise UsageError(f"model.path = {config.path!r}: its tokenizer names no eos_token, so no answer would end")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    check_vocabulary(tokenizer, model_config.get_text_config().vocab_size, config.path)
+    check_vocabulary(tokenizer, vocabulary, config.path)
     return tokenizer
 
 

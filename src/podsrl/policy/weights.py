@@ -13,13 +13,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
-from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of
+from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, naming_base
 from podsrl.policy.adapters import quiet_peft
 from podsrl.policy.device import choose_device
 from podsrl.policy.files import shapes_in
-from podsrl.policy.hub import unreadable
+from podsrl.policy.hub import reading
+from podsrl.policy.own_code import code_options
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
-from podsrl.policy.source import model_folder, quiet_bars, quiet_report
+from podsrl.policy.source import check_local, model_folder, quiet_bars, quiet_report
 
 
 def load_model(config: ModelConfig) -> Any:
@@ -33,19 +34,19 @@ def load_model(config: ModelConfig) -> Any:
     avoid_cudnn_attention(device)
     if (base := base_of(config)) is not None:
         return _merged(config, base)
+    check_local(config.path)
     if config.load_in_4bit:
         check_4bit(device)
-    try:
-        with quiet_bars(), quiet_report():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                model_folder(config.path),
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # told below, in a line
-                **_options(config, device),
-            )
-    except Exception as error:  # a damaged file makes the libraries raise KeyError, RuntimeError and types of their own
-        raise unreadable(config, "weights ", error) from None
+    options = _options(config, device)
+    with reading(config, "weights "), quiet_bars(), quiet_report():
+        model, info = AutoModelForCausalLM.from_pretrained(
+            model_folder(config.path),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, in a line
+            **options,
+        )
     _check_complete(config.path, info)
+    _check_end_tokens(config.path, model)
     if config.load_in_4bit:
         keep_layout(model)
         return model
@@ -74,6 +75,16 @@ def _check_complete(path: str, info: Mapping[str, Any]) -> None:
         )
 
 
+def _check_end_tokens(path: str, model: Any) -> None:
+    found = model.generation_config.eos_token_id
+    for number in found if isinstance(found, list) else [found]:
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+            raise UsageError(
+                f"model.path = {path!r}: its generation_config.json has eos_token_id = {found!r}; wanted the number of a "
+                "token, or a list of them"
+            )
+
+
 def outline(config: ModelConfig) -> Any:
     """The model's modules without memory for weights (on torch's meta device), from its description alone.
 
@@ -81,17 +92,19 @@ def outline(config: ModelConfig) -> Any:
         UsageError: the description cannot be read, or is of no causal language model.
     """
     source = base_of(config) or config
-    try:
-        description = AutoConfig.from_pretrained(model_folder(source.path), revision=source.revision)
-        with quiet_bars(), torch.device("meta"):
-            return AutoModelForCausalLM.from_config(description)
-    except Exception as error:  # as above
-        raise unreadable(config, "", error) from None
+    with naming_base(config):
+        check_local(source.path)
+        options = code_options(source)
+        with reading(source), quiet_bars():
+            description = AutoConfig.from_pretrained(model_folder(source.path), revision=source.revision, **options)
+            with torch.device("meta"):
+                return AutoModelForCausalLM.from_config(description, **options)
 
 
 def _options(config: ModelConfig, device: torch.device) -> dict[str, Any]:
     dtype = getattr(torch, config.dtype)
     options: dict[str, Any] = {"revision": config.revision, "dtype": dtype, "use_safetensors": True}
+    options |= code_options(config)
     if config.attention != "auto":
         options["attn_implementation"] = config.attention
     if config.load_in_4bit:
@@ -107,16 +120,15 @@ def _merged(config: ModelConfig, base: ModelConfig) -> Any:
             f"model.path = {config.path!r} holds adapters, which cannot be merged into 4-bit weights: "
             "leave out model.load_in_4bit, or give the base model"
         )
-    model, folder = load_model(base), Path(model_folder(config.path))
-    try:
-        with quiet_peft():
-            from peft import PeftModel, get_peft_model_state_dict
+    with naming_base(config):
+        model = load_model(base)
+    folder = Path(model_folder(config.path))
+    with reading(config, "adapters "), quiet_peft():
+        from peft import PeftModel, get_peft_model_state_dict
 
-            adapted = PeftModel.from_pretrained(model, str(folder))
-            wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        adapted = PeftModel.from_pretrained(model, str(folder))
+        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         found = set(shapes_in([folder / ADAPTER_WEIGHTS]))
-    except Exception as error:  # as above
-        raise unreadable(config, "adapters ", error) from None
     if difference := sorted(wanted ^ found):
         what = "lacks" if difference[0] in wanted else "does not match its base: it also holds"
         raise UsageError(f"model.path = {config.path!r}: {what} {len(difference)} adapter weights ({difference[0]} …)")

@@ -107,7 +107,7 @@ class Asker:
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """Tokens of a task's prompt; the newest thousands are remembered, since a step asks for each twice."""
-        key = task.prompt if isinstance(task.prompt, str) else repr(task.prompt)
+        key = repr(task.prompt)  # which tells `TokenMarkup` from the same text of a data set
         if key not in self._prompt_ids:
             if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
                 self._prompt_ids.clear()

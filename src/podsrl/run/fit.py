@@ -11,7 +11,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from podsrl.errors import UsageError
-from podsrl.policy import check_chat_template, prompts_ids
+from podsrl.policy import check_chat_template, prompts_ids, special_token_in
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 
@@ -31,7 +31,7 @@ class Fitted:
     num_dropped_train: int
     num_dropped_eval: int
     notes: tuple[str, ...]
-    """One sentence for each side that lost questions."""
+    """One sentence for each side that lost questions, or that holds special tokens."""
 
 
 def fit_prompts(tasks: TaskSet, tokenizer: Any, max_prompt_tokens: int, *, is_trained: bool = True) -> Fitted:
@@ -76,14 +76,23 @@ class _Side(NamedTuple):
     notes: tuple[str, ...]
 
 
+class _Look(NamedTuple):
+    """What is known of some questions."""
+
+    lengths: list[int]
+    """Tokens of each prompt."""
+    notes: tuple[str, ...]
+    """How many hold special tokens."""
+
+
 def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
     sample = looked_at(tasks)
+    lengths, notes = _look_at(tokenizer, sample, name)
     if len(sample) < len(tasks):
-        return _Side(tasks, _longest_of_sample(tokenizer, sample, limit), ())
-    lengths = _lengths(tokenizer, tasks)
+        return _Side(tasks, _longest_of_sample(sample, lengths, limit), notes)
     fits = [length <= limit for length in lengths]
     if all(fits):
-        return _Side(tasks, max(lengths), ())
+        return _Side(tasks, max(lengths), notes)
     if not any(fits):
         raise UsageError(
             f"rollouts.max_prompt_tokens = {limit}: all {len(tasks):,} {name} questions have longer prompts (the "
@@ -92,18 +101,32 @@ def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
     num_left_out = fits.count(False)
     have, are = ("has a prompt", "is") if num_left_out == 1 else ("have prompts", "are")
     note = f"{num_left_out:,} of {len(tasks):,} {name} questions {have} of more than {limit} tokens and {are} left out"
-    return _Side(tuple(compress(tasks, fits)), max(compress(lengths, fits)), (note,))
+    return _Side(tuple(compress(tasks, fits)), max(compress(lengths, fits)), (note, *notes))
 
 
-def _lengths(tokenizer: Any, tasks: Sequence[Task]) -> list[int]:
+def _look_at(tokenizer: Any, tasks: Sequence[Task], name: str) -> _Look:
     lengths: list[int] = []
+    held: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for start in range(0, len(tasks), _BATCH):
-        lengths += map(len, prompts_ids(tokenizer, tasks[start : start + _BATCH]))
-    return lengths
+        batch = tasks[start : start + _BATCH]
+        lengths += map(len, prompts_ids(tokenizer, batch))
+        for task in batch:
+            if found := special_token_in(tokenizer, task):
+                token, is_text = found
+                held[is_text].append((task.id, token))
+    return _Look(lengths, tuple(_note(held[is_text], is_text, len(tasks), name) for is_text in held if held[is_text]))
 
 
-def _longest_of_sample(tokenizer: Any, sample: Sequence[Task], limit: int) -> int:
-    lengths = _lengths(tokenizer, sample)
+def _note(held: Sequence[tuple[str, str]], is_text: bool, num_tasks: int, name: str) -> str:
+    task, token = held[0]
+    holds = "holds" if len(held) == 1 else "hold"
+    start = f"{len(held):,} of {num_tasks:,} {name} questions {holds} the text of a special token ({token!r} in {task!r})"
+    if is_text:
+        return f"{start}, which is encoded as text; task.special_tokens = 'tokens' makes it the token"
+    return f"{start}, which is the token, as in a prompt rendered with a chat template"
+
+
+def _longest_of_sample(sample: Sequence[Task], lengths: Sequence[int], limit: int) -> int:
     if max(lengths) > limit:
         raise UsageError(
             f"prompt of task {sample[lengths.index(max(lengths))].id!r} has {max(lengths)} tokens, wanted 1 .. "

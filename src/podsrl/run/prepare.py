@@ -177,6 +177,7 @@ def _load_tasks(config: RunConfig) -> TaskSet:
         digits=task.digits,
         chat=task.chat,
         system_prompt=task.system_prompt,
+        special_tokens=task.special_tokens,
         num_eval=task.num_eval,
         seed=SPLIT_SEED,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.model_files import check_files
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose files hold exactly the matrices that the model multiplies with, under the model's own names."""
@@ -72,10 +73,12 @@ def read_shape(config: ModelConfig) -> ModelShape:
     """
     name = config.path.removeprefix("builtin:")
     folder = Path(str(resources.files("podsrl") / "models" / name)) if name != config.path else Path(name).expanduser()
+    if folder.is_dir():
+        check_files(folder, config.path)
     try:
         tree = json.loads((folder / "config.json").read_text())
         headers = _headers(folder, is_tied=bool(tree.get("tie_word_embeddings")))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # as damaged headers make them
         return _built(config)
     if tree.get("model_type") not in DENSE or not headers:
         return _built(config)

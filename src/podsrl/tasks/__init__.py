@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.user_function import import_function
@@ -47,13 +47,15 @@ def load_tasks(
     digits: int = 2,
     chat: bool | None = None,
     system_prompt: str | None = None,
+    special_tokens: Literal["text", "tokens"] = "text",
     num_eval: int = 256,
     seed: int = 0,
 ) -> TaskSet:
     """Load a task set by name.
 
     A loader reads the options that its signature names. An option it does not name may not be changed from its default;
-    only `seed` may, because it belongs to the whole run. `chat` and `system_prompt` are applied to what it returns.
+    only `seed` may, because it belongs to the whole run. `chat`, `system_prompt` and `special_tokens` are
+    applied to what it returns.
 
     Args:
         name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
@@ -62,7 +64,7 @@ def load_tasks(
         subset, train_split, eval_split: see `load_hub`.
         prompt_column, answer_column: see `load_jsonl`.
         digits: see `load_arithmetic`.
-        chat, system_prompt: see `ask`.
+        chat, system_prompt, special_tokens: see `ask`.
         num_eval: held-out questions; 0: all of the set's own test split.
         seed: of the run, at least 0.
 
@@ -89,7 +91,7 @@ def load_tasks(
     tasks = loader(**_options_read(name, loader, options))
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
-    return ask(tasks, chat=chat, system_prompt=system_prompt)
+    return ask(tasks, chat=chat, system_prompt=system_prompt, special_tokens=special_tokens)
 
 
 def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import overload
+from typing import Literal, overload
 
 from podsrl.errors import UsageError
 from podsrl.tasks.base import TaskSet
-from podsrl.types import Task
+from podsrl.tasks.rows import Prompt, check_characters
+from podsrl.types import Task, TokenMarkup
 
 SYSTEM_PROMPTS = {
     "pods_single_gpu": (
@@ -30,17 +31,26 @@ SYSTEM_PROMPTS = {
 """What the two system prompts of PODS (arXiv 2504.13818 and its released code) ask for, in words of our own."""
 
 
-def ask(tasks: TaskSet, *, chat: bool | None = None, system_prompt: str | None = None) -> TaskSet:
+def ask(
+    tasks: TaskSet,
+    *,
+    chat: bool | None = None,
+    system_prompt: str | None = None,
+    special_tokens: Literal["text", "tokens"] = "text",
+) -> TaskSet:
     """Give every question its final form.
 
     Args:
         tasks: of a loader. A text prompt may end with a line break, which a chat message goes without.
         chat: ask text prompts as a chat message; None: as `tasks.chat` says. Prompts that are messages stay so.
-        system_prompt: first message of every chat, a key of `SYSTEM_PROMPTS` or the text itself; None: none.
+        system_prompt: first message of every chat, a key of `SYSTEM_PROMPTS` or the text itself; None: none. It is
+            `TokenMarkup`: whoever writes a config may write special tokens.
+        special_tokens: "tokens" makes every prompt `TokenMarkup`; "text" leaves that to the loader.
 
     Raises:
         UsageError: prompts are messages, but `chat` is False; there is a system prompt, but a question is asked as
-            plain text or has a system message of its own; the system prompt is nearly a known name, or empty.
+            plain text or has a system message of its own; the system prompt is nearly a known name, empty, or no text
+            that a file can hold; so is a prompt or an answer.
 
     Example:
         >>> seven = Task(id="a", prompt="3+4=\\n", answer="7")
@@ -48,13 +58,24 @@ def ask(tasks: TaskSet, *, chat: bool | None = None, system_prompt: str | None =
         ({'role': 'user', 'content': '3+4='},)
     """
     system = None if system_prompt is None else _system_message(system_prompt)
-    form = partial(_asked, is_chat=tasks.chat if chat is None else chat, is_text_wanted=chat is False, system=system)
+    form = partial(
+        _asked,
+        is_chat=tasks.chat if chat is None else chat,
+        is_text_wanted=chat is False,
+        system=system,
+        is_markup=special_tokens == "tokens",
+    )
     held_out = tuple(map(form, tasks.eval))
     train: Sequence[Task] = _AskedTasks(tasks.train, form)  # a set that makes tasks on demand goes on doing so
     return replace(tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=held_out)
 
 
-def _asked(task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[str, str] | None) -> Task:
+def _asked(
+    task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[str, str] | None, is_markup: bool
+) -> Task:
+    _check_characters(task)
+    if is_markup:
+        task = replace(task, prompt=_as_markup(task.prompt))
     messages = task.prompt
     if isinstance(messages, str):
         if not is_chat and system is not None:
@@ -64,7 +85,7 @@ def _asked(task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[s
             )
         if not is_chat:
             return task
-        messages = ({"role": "user", "content": messages.removesuffix("\n")},)
+        messages = ({"role": "user", "content": type(messages)(messages.removesuffix("\n"))},)
     elif is_text_wanted:
         raise UsageError(f"task.chat = false, but task '{task.id}' is chat messages: leave task.chat out")
     if system is None:
@@ -76,13 +97,27 @@ def _asked(task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[s
     return replace(task, prompt=(system, *messages))
 
 
+def _as_markup(prompt: Prompt) -> Prompt:
+    if isinstance(prompt, str):
+        return TokenMarkup(prompt)
+    return tuple({**message, "content": TokenMarkup(message["content"])} for message in prompt)
+
+
+def _check_characters(task: Task) -> None:
+    texts = (task.prompt,) if isinstance(task.prompt, str) else (message["content"] for message in task.prompt)
+    for text in texts:
+        check_characters(f"the prompt of task {task.id!r}", text)
+    check_characters(f"the answer of task {task.id!r}", task.answer)
+
+
 def _system_message(text: str) -> Mapping[str, str]:
     if not text.strip():
         raise UsageError("task.system_prompt is empty; leave it out for none")
+    check_characters("task.system_prompt", text)
     near = difflib.get_close_matches(text, SYSTEM_PROMPTS, n=1, cutoff=0.8)
     if near and text not in SYSTEM_PROMPTS:
         raise UsageError(f"task.system_prompt = '{text}' is unknown. Did you mean '{near[0]}'?")
-    return {"role": "system", "content": SYSTEM_PROMPTS.get(text, text)}
+    return {"role": "system", "content": TokenMarkup(SYSTEM_PROMPTS.get(text, text))}
 
 
 class _AskedTasks(Sequence[Task]):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from podsrl.errors import UsageError
 from podsrl.tasks.base import TaskSet
-from podsrl.tasks.rows import Row, check_two_columns, row_task, shown
+from podsrl.tasks.rows import Row, check_row_characters, check_two_columns, row_task, shown
 from podsrl.tasks.split import hold_out
 from podsrl.types import Task
 
@@ -114,6 +114,8 @@ def _parse_line(where: str, line: bytes) -> Row:
         raise UsageError(f"{where}: not JSON: {error}; wanted one JSON object a line") from error
     if not isinstance(row, dict):
         raise UsageError(f"{where}: {shown(row)}; wanted a JSON object {{...}}")
+    if b"\\ud" in line or b"\\uD" in line:  # UTF-8 itself has no surrogates: only an escape can bring one
+        check_row_characters(where, row)
     return row
 
 

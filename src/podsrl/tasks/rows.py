@@ -81,7 +81,50 @@ def text_column(where: str, row: Row, name: str) -> str:
     value = column(where, row, name)
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted text")
-    return value
+    return check_characters(f"{where}: column '{name}'", value)
+
+
+def check_characters(where: str, text: str) -> str:
+    """Give the text back.
+
+    Raises:
+        UsageError: it holds half a surrogate pair, which no file and no tokenizer can take, or a NUL character.
+
+    Example:
+        >>> check_characters("rows.jsonl:7", "1+2=")
+        '1+2='
+    """
+    if "\0" in text:
+        raise UsageError(f"{where} holds a NUL character at place {text.index(chr(0)) + 1}; remove it")
+    if not text.isascii() and (place := _lone_surrogate(text)) is not None:
+        raise UsageError(
+            f"{where} holds half a surrogate pair (\\u{ord(text[place]):04x}) at place {place + 1}, which is no "
+            "character: write the whole pair, or the character itself"
+        )
+    return text
+
+
+def check_row_characters(where: str, row: Row) -> None:
+    """Refuse a row that cannot be written as UTF-8, in whichever column.
+
+    Raises:
+        UsageError: a text in it, a column's name included, holds half a surrogate pair.
+    """
+    for name, value in row.items():
+        text = json.dumps([name, value], ensure_ascii=False, default=str)
+        if _lone_surrogate(text) is not None:
+            raise UsageError(
+                f"{where}: column {json.dumps(name)} holds half a surrogate pair (an escape such as \\ud800 without its "
+                "second half), which is no character: write the whole pair, or the character itself"
+            )
+
+
+def _lone_surrogate(text: str) -> int | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
 
 
 def shown(value: object) -> str:
@@ -91,7 +134,7 @@ def shown(value: object) -> str:
         >>> shown(None), shown("x" * 100)[-5:]
         ('null', 'xx...')
     """
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -109,7 +152,7 @@ def _read_answer(where: str, column: str, value: object) -> str:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number and not (isinstance(value, str) and value.strip()):
         raise UsageError(f"{where}: column '{column}' (task.answer_column) is {shown(value)}; wanted text or a number")
-    return str(value)
+    return check_characters(f"{where}: column '{column}' (task.answer_column)", str(value))
 
 
 def _read_prompt(where: str, column: str, value: object) -> Prompt:
@@ -117,7 +160,7 @@ def _read_prompt(where: str, column: str, value: object) -> Prompt:
     if isinstance(value, str):
         if not value.strip():
             raise UsageError(f"{here} is an empty prompt; wanted a question")
-        return value
+        return check_characters(here, value)
     if not isinstance(value, list):
         raise UsageError(f"{here} is {shown(value)}; wanted text or a list of chat messages")
     if not value:
@@ -127,6 +170,9 @@ def _read_prompt(where: str, column: str, value: object) -> Prompt:
             raise UsageError(f'{here} has the message {shown(message)}; wanted {{"role": text, "content": text}}')
     if not any(message["content"].strip() for message in value):
         raise UsageError(f"{here} is an empty prompt: no message has any content; wanted a question")
+    for message in value:
+        for text in message.values():
+            check_characters(here, text)
     return tuple(value)
 
 
