@@ -1,6 +1,6 @@
 """The command `pods`. Parses first, imports torch later: `pods --help` stays under a second.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import os
 import sys
 import warnings
 from contextlib import nullcontext
+from typing import NoReturn
 
 import typer
 
 from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors
 from podsrl.errors import PodsError, UsageError
+from podsrl.lib.parent import end_with_parent
+from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.run.threads import set_waiting_policy
 from podsrl.scale.launch import leaving_at_once, num_processes
 
@@ -52,6 +55,7 @@ def main() -> None:
 
 
 def _main() -> None:
+    end_with_parent()
     set_waiting_policy()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
     sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
@@ -64,14 +68,31 @@ def _main() -> None:
         errors.print(f"[bold red]failed:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        errors.print("interrupted")
-        sys.exit(130)
-    except Exception as error:  # libraries written in other languages raise this as types of their own
-        if not any(text in str(error) for text in DISK_ERRORS):
+        _end_interrupted()
+    except SystemExit as end:
+        if _comes_of_interrupt(end):
+            _end_interrupted()
+        raise
+    except Exception as error:
+        if is_leaving():
+            _end_interrupted()
+        if not any(text in str(error) for text in DISK_ERRORS):  # other languages raise this as types of their own
             raise
         cure = "make room and do it again; what was whole before still is (a run goes on with --resume)"
         errors.print(f"[bold red]failed:[/] {_escape(str(error))}: {cure}", soft_wrap=True)
         sys.exit(1)
+
+
+def _comes_of_interrupt(error: BaseException | None) -> bool:
+    """Whether a library that parses the command line made it of a KeyboardInterrupt, without a word."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error is not None
+
+
+def _end_interrupted() -> NoReturn:
+    errors.print("interrupted")
+    sys.exit(exit_code())
 
 
 def _escape(text: str) -> str:

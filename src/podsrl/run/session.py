@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
@@ -212,21 +211,15 @@ def _run(
 
 @contextmanager
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C (or SIGTERM) asks the loop to stop after this step; the second stops at once."""
+    """The first Ctrl-C, SIGTERM or SIGHUP asks the loop to stop after this step; the second stops at once."""
     asked: list[int] = []
 
-    def handle(number: int, frame: object) -> None:
+    def handle(number: int) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now
+        with suppress(OSError):
+            os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now
 
-    # Signals reach the main thread alone; a run in another one is stopped by its host.
-    in_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
-    previous = {number: signal.signal(number, handle) for number in numbers}
-    try:
+    with answered_by(handle):
         yield lambda: bool(asked)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -7,12 +7,9 @@ user's function does.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
 import random
 import resource
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.lib.parent import end_with
 from podsrl.score.base import Fault, Rows
 from podsrl.score.find import IN_WORKERS, find_reward
 from podsrl.score.forms import RowForm
@@ -29,8 +27,6 @@ from podsrl.types import Task
 
 _FIRST_TEXTS = (r"\boxed{1+x}", r"\boxed{y \sqrt{2}}", r"\boxed{[1, 2)}")
 """An equal and two unequal answers go through most of the algebra, parts of which load when first used."""
-_DIE_WITH_PARENT = 1
-"""Linux's PR_SET_PDEATHSIG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ def packed(task: Task) -> tuple[str, Any, str, dict[str, Any]]:
 def main() -> None:
     """Run a worker; its arguments are the pipe's file descriptor and the parent's process id."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    _end_with(parent)
+    end_with(parent)
     sys.stdout = sys.stderr  # what a reward prints must not mix with what a command prints as its result
     connection: Connection[Any, Any] = Connection(descriptor)
     setup: Setup = connection.recv()
@@ -116,11 +112,3 @@ def _seed(job: Job) -> bool:
     if torch is not None:
         torch.manual_seed(seed)
     return torch is not None
-
-
-def _end_with(parent: int) -> None:
-    """Where the system can do it, even a worker that hangs in its work ends with its parent."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit()
