@@ -15,7 +15,7 @@ import typer
 
 from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import PodsError, UsageError, one_line
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.run.threads import set_waiting_policy
@@ -58,8 +58,8 @@ def _main() -> None:
     end_with_parent()
     set_waiting_policy()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
-    sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
     try:
+        sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
         app()
     except UsageError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
@@ -76,11 +76,20 @@ def _main() -> None:
     except Exception as error:
         if is_leaving():
             _end_interrupted()
-        if not any(text in str(error) for text in DISK_ERRORS):  # other languages raise this as types of their own
+        refused = _what_the_system_refused(error)
+        if refused is None:
             raise
-        cure = "make room and do it again; what was whole before still is (a run goes on with --resume)"
-        errors.print(f"[bold red]failed:[/] {_escape(str(error))}: {cure}", soft_wrap=True)
+        errors.print(f"[bold red]failed:[/] {_escape(refused)}", soft_wrap=True)
         sys.exit(1)
+
+
+def _what_the_system_refused(error: Exception) -> str | None:
+    """In words, with the file; None where it was something else."""
+    if any(text in str(error) for text in DISK_ERRORS):  # other languages raise this as types of their own
+        return f"{error}: make room and do it again; what was whole before still is (a run goes on with --resume)"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
 
 
 def _comes_of_interrupt(error: BaseException | None) -> bool:
@@ -97,4 +106,4 @@ def _end_interrupted() -> NoReturn:
 
 def _escape(text: str) -> str:
     """Square brackets in a message are text, not markup; a message is one line."""
-    return " ".join(text.split()).replace("[", r"\[")
+    return one_line(text).replace("[", r"\[")

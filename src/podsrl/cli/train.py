@@ -121,7 +121,7 @@ def pretrain(
     """
     from podsrl.cli.progress import bar
     from podsrl.config.load import apply_overrides, build, read_tree
-    from podsrl.config.schema import PretrainConfig
+    from podsrl.config.pretrain import PretrainConfig
 
     tree: dict[str, Any] = read_tree(config) if config else {}
     name, overrides = split_words(out, context.args)

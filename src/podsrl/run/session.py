@@ -12,12 +12,12 @@ from typing import Any
 from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
-from podsrl.run.folder import RunFolder, write_atomically
+from podsrl.run.folder import RunFolder, refusing, write_atomically
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.trainer import Trainer
@@ -163,8 +163,9 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
         UsageError: no run is there, or an override would change its numbers.
     """
     folder = RunFolder(path)
-    if not folder.config.is_file():
-        raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
+    with refusing(f"--resume {short(str(folder.path))}", "give the folder of a run"):
+        if not folder.config.is_file():
+            raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
     tree = read_tree(folder.config)
     old = build(RunConfig, tree, str(folder.config))
     new = build(RunConfig, apply_overrides(tree, overrides), "with overrides")
