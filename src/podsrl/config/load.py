@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from podsrl.config.bounds import check_text
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, nearest, short
 
@@ -125,6 +126,7 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
     Raises:
         UsageError: one line for all that is wrong.
     """
+    _check_texts(tree, source)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -132,6 +134,22 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
         if (rest := error.error_count() - MAX_PROBLEMS) > 0:
             problems.append(f"and {rest} more")
         raise UsageError(f"config {source}: " + "; ".join(problems)) from None
+
+
+def _check_texts(value: Any, source: str, key: str = "") -> None:
+    """UsageError: a text that the system or a file of the run could not hold, however deep in lists and tables."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_texts(str(name), source, key)
+            _check_texts(part, source, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_texts(part, source, key)
+    elif isinstance(value, str):
+        try:
+            check_text(value)
+        except ValueError as error:
+            raise UsageError(f"config {source}: {key} = {short(value)}: {error}") from None
 
 
 def dump(config: BaseModel) -> str:

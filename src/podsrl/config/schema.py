@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from podsrl.config.bounds import (
     MAX_COUNT,
@@ -24,7 +24,6 @@ from podsrl.config.bounds import (
     Steps,
     Temperature,
     Tokens,
-    check_text,
     parse_bytes,
     parse_words,
 )
@@ -34,8 +33,6 @@ class Section(BaseModel):
     """Base of every part of the tree: unknown keys are errors, values never change after checking."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-    _holds_text = field_validator("*", mode="before")(check_text)
 
 
 class ModelConfig(Section):

@@ -93,7 +93,7 @@ class RunFolder:
             write_atomically(self.config, config_text)
 
     def check_is_there(self) -> None:
-        """Raise FolderGone where someone removed or replaced the folder since the run began: nothing is left to add to."""
+        """Raise FolderGone where the folder was moved or removed since the run began."""
         if not self.config.is_file():
             raise FolderGone(
                 f"{self.path}: the run's folder (its config.toml) was moved or removed while it was training; what was "
