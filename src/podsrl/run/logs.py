@@ -1,7 +1,7 @@
 """The lines of a run's logs: which are whole, and whether a log still holds what a checkpoint remembers of it.
 
 A log is lost from where it ends too early, where a line is no JSON object, or where a line is of a later step than the
-checkpoint's: then other bytes than the remembered ones stand there.
+checkpoint's: then other bytes than the remembered ones stand there. So they do where no later step follows.
 """
 
 from __future__ import annotations
@@ -50,6 +50,32 @@ def find_loss(path: Path, size: int, step: int) -> str | None:
     for number, line in enumerate(_lines(path, size), start=1):
         if not _is_whole(line, step):
             return f"line {number} of {path} is broken, or of a step after {step}"
+    if held > size and (behind := _step_behind(path, size)) is not None and behind <= step:
+        return f"{path} goes on with step {behind} behind the {size:,} bytes that it had at step {step}"
+    return None
+
+
+def train_seconds_at(path: Path, size: int, step: int) -> float | None:
+    """Training seconds that a run's metrics have for a step, in their first `size` bytes; None where they have none."""
+    found = None
+    for line in _lines(path, size):
+        value = parse_line(line) or {}
+        if value.get("step") == step and "note" not in value:
+            found = value.get("seconds/train_elapsed")
+    return found
+
+
+def _step_behind(path: Path, size: int) -> int | None:
+    """Step of the first whole line behind the first `size` bytes that a training step wrote."""
+    with path.open("rb") as file:
+        file.seek(size)
+        for line in file:
+            value = parse_line(line)
+            if value is None:
+                return None
+            if "note" not in value and "eval/accuracy" not in value:  # these a resume may write at the same step
+                step = value.get("step")
+                return step if isinstance(step, int) else None
     return None
 
 

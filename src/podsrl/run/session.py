@@ -6,20 +6,26 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError, short
+from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
 from podsrl.run.folder import RunFolder, refusing, write_atomically
+from podsrl.run.logs import train_seconds_at
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare
+from podsrl.run.state import check_state
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
@@ -74,15 +80,19 @@ def resume(
     with processes.watching():
         folder = RunFolder(path) if processes.is_main else None
         with _locked(folder):
-            checkpoint = _newest_checkpoint(RunFolder(path).checkpoints, processes)
-            for line in checkpoint.damaged if checkpoint else ():
-                say(f"warning: {line}; going on from the checkpoint before it")
-            lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
-            parts, change = _prepare(config, processes, checkpoint, allow_data_change, say)
+            newest = _newest_checkpoint(RunFolder(path), processes)
+            lost = _lost_logs(folder, newest, allow_lost_lines, say)
+            parts, change = _prepare(config, processes, newest, allow_data_change, say)
             trainer, schedule = Trainer(config, processes=processes, parts=parts), Schedule()
+            checkpoint = _load(trainer, RunFolder(path), newest, allow_data_change)
+            if checkpoint is not newest:
+                lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
             if checkpoint is not None:
-                trainer.load(checkpoint, allow_data_change=allow_data_change)
-                schedule = Schedule(**checkpoint.state["schedule"])
+                for line in checkpoint.damaged:
+                    say(f"warning: {line}; going on from the checkpoint before it")
+                schedule = Schedule(
+                    **{field.name: checkpoint.state["schedule"][field.name] for field in fields(Schedule)}
+                )
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -91,14 +101,44 @@ def resume(
             return _run(trainer, folder, schedule, on_record, say)
 
 
-def _newest_checkpoint(checkpoints: Path, processes: Processes) -> Checkpoint | None:
-    """Process 0 verifies, and all take the one that it found sound."""
+def _newest_checkpoint(
+    folder: RunFolder, processes: Processes, before: Path | None = None, damaged: Sequence[str] = ()
+) -> Checkpoint | None:
+    """Process 0 verifies, and all take the one that it found sound; arguments as in `load_newest`."""
     if processes.is_main:
-        found = load_newest(checkpoints)
+        found = load_newest(folder.checkpoints, partial(_check, folder), before=before, damaged=damaged)
         processes.broadcast(found.path.name if found else None)
         return found
     name = processes.broadcast(None)
-    return None if name is None else open_checkpoint(checkpoints / name)
+    return None if name is None else open_checkpoint(folder.checkpoints / name, damaged)
+
+
+def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
+    """CheckpointError: something in the state cannot be, or the log's clock says otherwise."""
+    check_state(path, state)
+    seconds = train_seconds_at(folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
+    if seconds is not None and seconds != state["train_seconds"]:
+        raise CheckpointError(
+            f"{path / 'state.json'} is damaged: train_seconds = {state['train_seconds']}, and metrics.jsonl has "
+            f"{seconds} for step {state['step']}"
+        )
+
+
+def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_allowed: bool) -> Checkpoint | None:
+    """Load a checkpoint, or, where a file in it does not fit the model in any process, the one before it."""
+    checkpoint = newest
+    while checkpoint is not None:
+        reason = None
+        try:
+            trainer.load(checkpoint, allow_data_change=is_allowed)
+        except (CheckpointError, SafetensorError) as error:
+            reason = f"{checkpoint.path} is damaged: {error}"
+        reasons = [each for each in trainer.processes.gather(reason) if each is not None]
+        if not reasons:
+            break
+        damaged = (*checkpoint.damaged, reasons[0])
+        checkpoint = _newest_checkpoint(folder, trainer.processes, checkpoint.path, damaged)
+    return checkpoint
 
 
 def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allowed: bool, say: Say) -> dict[str, str]:

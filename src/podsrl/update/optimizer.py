@@ -162,7 +162,8 @@ class Optimizer:
         if name not in self._masters:
             raise CheckpointError(f"the optimizer state is of another model: this one has no trainable {name!r}")
         master = self._masters[name]
-        shapes = {kind: shape for kind, (shape, _) in self._kind.layout(master).items()}
+        layout = self._kind.layout(master)
+        shapes = {kind: shape for kind, (shape, _) in layout.items()}
         moments = set(found) & set(shapes)
         allowed = shapes | ({"master": tuple(master.shape)} if name in self._pairs_16_bit else {})
         if set(found) - set(allowed) or moments not in (set(), set(shapes)):
@@ -172,6 +173,8 @@ class Optimizer:
                 raise CheckpointError(
                     f"{kind} of {name!r} in the optimizer state has another shape than {allowed[kind]}"
                 )
+            if kind in layout and value.dtype != layout[kind][1]:
+                raise CheckpointError(f"{kind} of {name!r} in the optimizer state is {value.dtype}: {layout[kind][1]}")
 
     def _remember(self, master: Tensor, found: Mapping[str, Tensor]) -> None:
         layout = self._kind.layout(master)
