@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,27 @@ def find_loss(path: Path, size: int, step: int) -> str | None:
     return None
 
 
-def train_seconds_at(path: Path, size: int, step: int) -> float | None:
-    """Training seconds that a run's metrics have for a step, in their first `size` bytes; None where they have none."""
-    found = None
+@dataclass(slots=True)
+class Remembered:
+    """What a run's metrics say of where it stood; None where they do not."""
+
+    train_seconds: float | None = None
+    """At a step."""
+    last_eval_step: int = -1
+    has_note: bool = False
+    """Whether lines were lost earlier, so that not all that happened is in them."""
+
+
+def remembered(path: Path, size: int, step: int) -> Remembered:
+    """Read the first `size` bytes of a run's metrics."""
+    found = Remembered()
     for line in _lines(path, size):
         value = parse_line(line) or {}
+        found.has_note |= "note" in value
+        if "eval/accuracy" in value:
+            found.last_eval_step = value.get("step", -1)
         if value.get("step") == step and "note" not in value:
-            found = value.get("seconds/train_elapsed")
+            found.train_seconds = value.get("seconds/train_elapsed")
     return found
 
 

@@ -22,7 +22,7 @@ from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
 from podsrl.run.folder import RunFolder, refusing, write_atomically
-from podsrl.run.logs import train_seconds_at
+from podsrl.run.logs import remembered
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.state import check_state
@@ -114,14 +114,18 @@ def _newest_checkpoint(
 
 
 def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
-    """CheckpointError: something in the state cannot be, or the log's clock says otherwise."""
+    """CheckpointError: something in the state cannot be, or the log says otherwise."""
     check_state(path, state)
-    seconds = train_seconds_at(folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
-    if seconds is not None and seconds != state["train_seconds"]:
-        raise CheckpointError(
-            f"{path / 'state.json'} is damaged: train_seconds = {state['train_seconds']}, and metrics.jsonl has "
-            f"{seconds} for step {state['step']}"
-        )
+    log = remembered(folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
+    if log.has_note:
+        return
+    stands = {
+        "train_seconds": (state["train_seconds"], log.train_seconds),
+        "schedule.last_eval_step": (state["schedule"]["last_eval_step"], log.last_eval_step),
+    }
+    for name, (is_there, said) in stands.items():
+        if said is not None and said != is_there:
+            raise CheckpointError(f"{path / 'state.json'} is damaged: {name} = {is_there}, in metrics.jsonl {said}")
 
 
 def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_allowed: bool) -> Checkpoint | None:
