@@ -187,7 +187,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
 def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """Even one that hangs with the interpreter's lock held."""
     hang = "import time, sys; sys.setswitchinterval(1e6); print('ready', flush=True)\nwhile True: pass"
-    child = f"import os; from podsrl.lib.parent import *; end_with_parent(); assert {PARENT!r} not in os.environ\n{hang}"
+    child = f"import os; from podsrl.lib.parent import *; end_with_parent(); assert PARENT not in os.environ\n{hang}"
     parent = (
         "import subprocess, sys, os; from podsrl.lib.parent import asked_of_child\n"
         f"subprocess.run([sys.executable, '-c', {child!r}], env=os.environ | asked_of_child())"

@@ -155,6 +155,18 @@ def load_newest(
     return None
 
 
+def set_aside(folder: Path, newest: Path) -> None:
+    """Rename what is newer than the checkpoint that a run goes on from: its manifest may agree with its files, and the
+    save of the same step would then take it for its own. It stays for whoever wants to look at it.
+    """
+    for path in _newest_first(folder):
+        if path.name > newest.name:
+            aside = path.with_name(f"{path.name}-damaged")
+            if aside.exists():
+                _remove(aside)
+            path.rename(aside)
+
+
 def open_checkpoint(path: Path, damaged: Sequence[str] = ()) -> Checkpoint:
     """A checkpoint that has been verified; `damaged` as in `Checkpoint`."""
     state = {name: value for name, value in read_object(path / STATE).items() if name != FILES}

@@ -18,7 +18,7 @@ from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.signals import answered_by
-from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
+from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
 from podsrl.run.folder import RunFolder, refusing, write_atomically
@@ -189,6 +189,8 @@ def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> No
 def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, lost: Iterable[str]) -> None:
     folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
     state: Mapping[str, Any] = checkpoint.state if checkpoint else {"log_bytes": {}, "step": 0}
+    if checkpoint is not None:
+        set_aside(folder.checkpoints, checkpoint.path)
     folder.rewind_logs(state["log_bytes"])
     for log in lost:
         folder.keep_whole_lines(log, state["log_bytes"][log], state["step"])
