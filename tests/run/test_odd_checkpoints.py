@@ -119,7 +119,9 @@ def seal(path: Path, *, with_table: bool) -> None:
 def damage(rng: random.Random, run: Path, path: Path) -> str:
     """Change one file of a checkpoint. Returns what was done."""
     tensors = [path / "optimizer.safetensors", path / "model" / "model.safetensors"]
-    kind = rng.choice(["state", "state", "state", "manifest", "tensors", "tensors", "bytes", "swapped", "older"])
+    older = run / "checkpoints" / "step-00000002"
+    kinds = ["state", "state", "state", "manifest", "tensors", "tensors", "bytes", "swapped"]
+    kind = rng.choice(kinds if path == older else [*kinds, "older"])
     if kind in ("state", "manifest"):
         file = path / f"{kind}.json"
         file.write_text(json.dumps(mutate_json(rng, json.loads(file.read_text()))))
@@ -138,7 +140,7 @@ def damage(rng: random.Random, run: Path, path: Path) -> str:
         other.rename(tensors[1])
     else:
         name = rng.choice(["optimizer.safetensors", "model/model.safetensors", "state.json"])
-        shutil.copy(run / "checkpoints" / "step-00000002" / name, path / name)
+        shutil.copy(older / name, path / name)
         kind = f"{name} of another checkpoint"
     if kind != "manifest":
         is_believable = kind.endswith("of another checkpoint")  # by itself: only the table tells
@@ -177,7 +179,7 @@ def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods
     assert pods("train", "pods", *SMALL, "--out", "whole")[0] == 0
     whole, expected = tmp_path / "whole", results(tmp_path / "whole")
     counts = dict.fromkeys(["as before", "fell back", "one line"], 0)
-    for seed in range(130):
+    for seed in range(112):
         rng, run = random.Random(seed), tmp_path / "odd"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(whole, run)
@@ -195,7 +197,7 @@ def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods
             last = errors.splitlines()[-1]
             assert last.startswith(("error: ", "failed: ")) and len(last) < 1050, shown
             counts["one line"] += 1
-    assert counts["fell back"] > 60 and counts["one line"] > 10, counts
+    assert counts["fell back"] > 50 and counts["one line"] > 10, counts
 
 
 # --- the state alone ---
