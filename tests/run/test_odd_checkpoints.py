@@ -71,7 +71,8 @@ def mutate_tensors(rng: random.Random, file: Path) -> None:
     elif kind == 3:
         tensors[name] = torch.zeros([*tensor.shape, 2])
     elif kind == 4:
-        tensors[name] = torch.full_like(tensor, rng.choice([float("nan"), float("inf"), -1.0]))
+        odd = [float("nan"), float("inf"), *([] if name.startswith("exp_avg/") else [-1.0])]  # -1 may be a mean
+        tensors[name] = torch.full_like(tensor, rng.choice(odd))
     elif kind == 5:
         tensors = {}
     else:
