@@ -142,8 +142,8 @@ class Optimizer:
         """Take over what `state_dict` gave; the weights are loaded apart.
 
         Raises:
-            CheckpointError: a tensor that is missing, left over or of another shape or type, or a missing count. Nothing has
-                changed then.
+            CheckpointError: a tensor that is missing, left over or of another shape or type, or a missing count.
+                Nothing has changed then.
         """
         if missing := {"num_steps", "num_skipped_steps"} - set(numbers):
             raise CheckpointError(f"the optimizer state lacks {sorted(missing)}; use another checkpoint")
