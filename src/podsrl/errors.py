@@ -39,3 +39,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else f" Known: {', '.join(names)}."
+
+
+def short(value: object, length: int = 120) -> str:
+    """A value as Python writes it, at most so many characters of it, for a message.
+
+    Example:
+        >>> short("abcdefghij", 7)
+        "'ab…ij'"
+    """
+    try:
+        return _cut(repr(value), length)
+    except (ValueError, RecursionError):  # a number of thousands of digits; a list in a list in a list …
+        return f"<{type(value).__name__}>"
+
+
+def one_line(message: str, length: int = 1000) -> str:
+    """A message without line breaks; of what is too long, the beginning and the end, where the cure stands.
+
+    Example:
+        >>> one_line("too\nlong: " + 400 * "x" + " lower it", 20)
+        'too long: … lower it'
+    """
+    return _cut(" ".join(_cut(word, 300) for word in message.split()), length)
+
+
+def _cut(text: str, length: int) -> str:
+    """At most so many characters: of a longer text, both ends."""
+    if len(text) <= length:
+        return text
+    end = (length - 1) // 2
+    return f"{text[: length - 1 - end]}…{text[len(text) - end :]}"

@@ -20,7 +20,8 @@ from podsrl.config.load import (
     read_tree,
     recipe_names,
 )
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.config.pretrain import PretrainConfig
+from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
 
 

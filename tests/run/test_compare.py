@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from podsrl.config.load import apply_overrides, build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
-from podsrl.run.compare import open_folder, plan
+from podsrl.run.compare import Member, open_folder, plan
 from podsrl.run.folder import read_lines
 from podsrl.run.measure import measure
 
@@ -62,10 +63,9 @@ def test_a_folder_keeps_one_comparison(tmp_path: Path) -> None:
         open_folder(demo_config("base.task.digits=3"), tmp_path)
 
 
-def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
-    """Two seeds written by hand: GA is at its best (80 %) at 30 s, PODS reaches 0.99 of that at 15 s, GRPO never."""
-    config = demo_config("num_seeds=2", "base.stop.seconds=40", "base.eval.every_seconds=5")
-    members = plan(config, tmp_path)
+def hand_written(config: CompareConfig, folder: Path) -> list[Member]:
+    """Finished runs: GA is at its best (80 %) at 30 s, PODS reaches 0.99 of that at 15 s, GRPO never."""
+    members = plan(config, folder)
     accuracies = {"grpo": [0.0, 0.3, 0.5, 0.6], "grpo_ga": [0.0, 0.5, 0.8, 0.8], "pods": [0.0, 0.8, 0.8, 0.9]}
     times = {"grpo": [0, 10, 20, 40], "grpo_ga": [0, 10, 30, 40], "pods": [0, 15, 30, 40]}
     stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}
@@ -76,6 +76,42 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
             lines.append({"step": second, "eval/accuracy": accuracy, "seconds/train_elapsed": float(second)})
         (member.path / "finished.json").write_text('{"hardware": "an abacus"}')
         (member.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn": ')
+    return members
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"seconds/total": 0.7', '"seconds/total": "x"', "line 1: seconds/total = 'x', wanted a number"),
+        ('"seconds/score": 0.1, ', "", "line 1: seconds/score = None"),
+        ('"eval/accuracy": 0.8', '"eval/accuracy": NaN', "line 3: eval/accuracy = nan"),
+        ('"seconds/train_elapsed": 15.0', '"seconds/train_elapsed": true', "line 3: seconds/train_elapsed = True"),
+        ('"seconds/total"', '"x"', "holds no step"),
+    ],
+)
+def test_a_log_whose_numbers_are_none_is_named_with_its_line(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    config = demo_config("num_seeds=1", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    log = next(member for member in members if member.arm == "pods").path / "metrics.jsonl"
+    log.write_text(log.read_text().replace(old, new, 1))
+    with pytest.raises(UsageError, match=re.escape(str(log)) + ".*" + re.escape(reason)):
+        measure(config, members, tmp_path)
+
+
+def test_a_run_that_has_lost_its_first_evaluation_has_no_accuracy_at_the_start(tmp_path: Path) -> None:
+    config = demo_config("num_seeds=1", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    assert measure(config, members, tmp_path)["start_accuracy"] == {"grpo": 0.0, "grpo_ga": 0.0, "pods": 0.0}
+    log = next(member for member in members if member.arm == "pods").path / "metrics.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([lines[0], *lines[2:]]))
+    assert measure(config, members, tmp_path)["start_accuracy"] == {"grpo": 0.0, "grpo_ga": 0.0, "pods": None}
+
+
+def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
+    """Two seeds written by hand."""
+    config = demo_config("num_seeds=2", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
     result = measure(config, members, tmp_path)
     assert result["speedup"]["pods"]["point"] == 2.0
     assert result["speedup"]["grpo"]["point"] is None and result["speedup"]["grpo"]["share_unreached"] == 1.0
@@ -115,7 +151,7 @@ def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Pat
     while first.poll() is None and not (log.exists() and len(log.read_text().splitlines()) > 3):
         time.sleep(0.05)
     first.send_signal(signal.SIGTERM)
-    assert first.wait() == 130
+    assert first.wait() == 143
     second = subprocess.run(command, capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
     for folder in (out / "runs").glob("*-seed0"):

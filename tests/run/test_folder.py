@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.run.folder import LogTail, RunFolder, read_lines, write_atomically
+from podsrl.run.folder import FolderGone, LogTail, RunFolder, read_lines, write_atomically
 from podsrl.run.logs import whole_lines
 
 
@@ -183,11 +184,27 @@ def test_a_log_that_does_not_hold_what_a_checkpoint_remembers_is_told_and_keeps_
     assert (tmp_path / "metrics.jsonl").read_text() == kept
 
 
-@pytest.mark.parametrize("size", [0, 12, 60])
-def test_a_log_that_is_as_remembered_or_longer_is_sound(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_a_log_that_is_as_remembered_or_longer_is_sound(tmp_path: Path, step: int) -> None:
     folder = new_folder(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(STEPS + '{"step": 6, "torn')
-    assert folder.lost_logs({"metrics.jsonl": size}, 5) == {}
+    assert folder.lost_logs({"metrics.jsonl": 12 * step}, step) == {}
+
+
+def test_a_log_that_goes_on_with_a_step_before_the_checkpoint_is_not_what_it_remembers(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(STEPS)
+    lost = folder.lost_logs({"metrics.jsonl": 24}, 4)
+    assert re.search("goes on with step 3 behind the 24 bytes", lost["metrics.jsonl"])
+
+
+def test_a_run_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    for use in (lambda: folder.append("metrics.jsonl", {}), folder.log_sizes):
+        with pytest.raises(FolderGone, match="moved or removed"):
+            use()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_note_on_an_earlier_loss_is_no_line_of_the_log(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from podsrl.config.schema import PretrainConfig
+from podsrl.config.pretrain import PretrainConfig
 from podsrl.errors import UsageError
 from podsrl.policy import model_folder
 from podsrl.run.pretrain import character_tokenizer, pretrain

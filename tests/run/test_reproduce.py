@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podsrl.config.load import load_config
-from podsrl.errors import UsageError
+from podsrl.errors import PodsError, UsageError
 from podsrl.run.compare import plan
 from podsrl.run.reproduce import SETTINGS, arm_configs, comparison_of, difference, mark
 
@@ -69,5 +69,12 @@ def test_a_difference_turns_one_tree_into_the_other() -> None:
 def test_a_folder_reproduces_one_setting(tmp_path: Path) -> None:
     mark(tmp_path / "out", "a")
     mark(tmp_path / "out", "a")
-    with pytest.raises(UsageError, match="reproduces setting a, not b"):
+    with pytest.raises(UsageError, match="reproduces setting 'a', not 'b'"):
         mark(tmp_path / "out", "b")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"setting": {}}', "null"])
+def test_a_note_of_the_setting_that_is_none_is_an_error(content: str, tmp_path: Path) -> None:
+    (tmp_path / "reproduce.json").write_text(content)
+    with pytest.raises(PodsError, match="reproduce"):
+        mark(tmp_path, "a")

@@ -1,3 +1,18 @@
-from podsrl.cli.main import main
+"""The command `pods` from its first instant on: signals end it in one line while the rest is still being imported."""
 
-main()
+from podsrl.lib.signals import leave_at_once, leave_on_signal
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        leave_on_signal()
+        from podsrl.cli.main import main
+
+        main()
+    except KeyboardInterrupt:
+        leave_at_once()
+
+
+if __name__ == "__main__":
+    main()

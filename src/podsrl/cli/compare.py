@@ -10,6 +10,7 @@ import typer
 
 from podsrl.cli.console import errors, new_folder, output, split_words
 from podsrl.errors import UsageError
+from podsrl.lib.signals import exit_code
 
 if TYPE_CHECKING:
     from podsrl.config.schema import CompareConfig
@@ -95,7 +96,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
         What `compare.json` holds.
 
     Raises:
-        UsageError, RunFailed: as `podsrl.run.compare`. Ctrl-C ends the command with 130 after a hint.
+        UsageError, RunFailed: as `podsrl.run.compare`. Ctrl-C ends the command after a hint.
     """
     from podsrl.run import compare as comparison
     from podsrl.run.measure import measure
@@ -113,7 +114,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
             markup=False,
             soft_wrap=True,
         )
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     return measure(config, members, folder)
 
 

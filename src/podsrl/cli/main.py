@@ -1,6 +1,6 @@
 """The command `pods`. Parses first, imports torch later: `pods --help` stays under a second.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import os
 import sys
 import warnings
 from contextlib import nullcontext
+from typing import NoReturn
 
 import typer
 
 from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import PodsError, UsageError, one_line
+from podsrl.lib.parent import end_with_parent
+from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.run.threads import set_waiting_policy
 from podsrl.scale.launch import leaving_at_once, num_processes
 
@@ -52,10 +55,11 @@ def main() -> None:
 
 
 def _main() -> None:
+    end_with_parent()
     set_waiting_policy()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
-    sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
     try:
+        sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
         app()
     except UsageError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
@@ -64,16 +68,42 @@ def _main() -> None:
         errors.print(f"[bold red]failed:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        errors.print("interrupted")
-        sys.exit(130)
-    except Exception as error:  # libraries written in other languages raise this as types of their own
-        if not any(text in str(error) for text in DISK_ERRORS):
+        _end_interrupted()
+    except SystemExit as end:
+        if _comes_of_interrupt(end):
+            _end_interrupted()
+        raise
+    except Exception as error:
+        if is_leaving():
+            _end_interrupted()
+        refused = _what_the_system_refused(error)
+        if refused is None:
             raise
-        cure = "make room and do it again; what was whole before still is (a run goes on with --resume)"
-        errors.print(f"[bold red]failed:[/] {_escape(str(error))}: {cure}", soft_wrap=True)
+        errors.print(f"[bold red]failed:[/] {_escape(refused)}", soft_wrap=True)
         sys.exit(1)
+
+
+def _what_the_system_refused(error: Exception) -> str | None:
+    """In words, with the file; None where it was something else."""
+    if any(text in str(error) for text in DISK_ERRORS):  # other languages raise this as types of their own
+        return f"{error}: make room and do it again; what was whole before still is (a run goes on with --resume)"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def _comes_of_interrupt(error: BaseException | None) -> bool:
+    """Whether a library that parses the command line made it of a KeyboardInterrupt, without a word."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error is not None
+
+
+def _end_interrupted() -> NoReturn:
+    errors.print("interrupted")
+    sys.exit(exit_code())
 
 
 def _escape(text: str) -> str:
     """Square brackets in a message are text, not markup; a message is one line."""
-    return " ".join(text.split()).replace("[", r"\[")
+    return one_line(text).replace("[", r"\[")

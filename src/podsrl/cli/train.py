@@ -10,7 +10,8 @@ import typer
 from podsrl.cli.console import errors, new_folder, output, split_words
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.scale.launch import LOST_EXIT_CODE, end_with_launcher, is_launched, is_main_process, num_processes
+from podsrl.lib.signals import exit_code
+from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, num_processes
 
 ALLOW_DATA_CHANGE = "With --resume: go on although the data changed. The log will say so."
 ALLOW_LOST_LINES = "With --resume: go on although a log was cut or damaged. The log will say so."
@@ -60,7 +61,6 @@ def train(
     """
     from podsrl.config.load import load_config
 
-    end_with_launcher()
     config, overrides = split_words(config, context.args)
     if (config is None) == (resume is None):
         raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
@@ -79,7 +79,7 @@ def train(
     if outcome == "interrupted":
         again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
         errors.print(f"interrupted; go on with: {again} --resume {folder}", markup=False, soft_wrap=True)
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if is_main_process():
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
@@ -121,7 +121,7 @@ def pretrain(
     """
     from podsrl.cli.progress import bar
     from podsrl.config.load import apply_overrides, build, read_tree
-    from podsrl.config.schema import PretrainConfig
+    from podsrl.config.pretrain import PretrainConfig
 
     tree: dict[str, Any] = read_tree(config) if config else {}
     name, overrides = split_words(out, context.args)

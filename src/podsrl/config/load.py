@@ -15,11 +15,16 @@ from typing import Any, TypeVar, get_args
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from podsrl.config.bounds import check_text
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UsageError, nearest, short
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 Tree = dict[str, Any]
+MAX_FILE_BYTES = 16 << 20
+"""Of a config; a larger file is something else."""
+MAX_PROBLEMS = 5
+"""That one message names."""
 
 
 def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -58,17 +63,35 @@ def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
 
 def read_tree(source: str | Path) -> Tree:
     """A TOML file, or a recipe by its name, as nested dicts."""
-    path = Path(source)
-    if path.is_file():
-        content = path.read_bytes()
-    elif recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source)):
+    content = _read_file(Path(source))
+    if content is None and (recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source))):
         content = recipe.read_bytes()
-    else:
+    if content is None:
         raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
     try:
         return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UsageError(f"config {source!s}: not valid TOML: brackets are nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise UsageError(f"config {source!s}: not valid TOML: {error}") from None
+
+
+def _read_file(path: Path) -> bytes | None:
+    """What is in a file; None where there is none, or a folder.
+
+    Raises:
+        UsageError: it is there and cannot be read, or is too large for a config.
+    """
+    try:
+        if path.is_dir() or not path.exists():
+            return None
+        if not path.is_file():
+            raise UsageError(f"config {path}: wanted a file")
+        if (size := path.stat().st_size) > MAX_FILE_BYTES:
+            raise UsageError(f"config {path}: {size:,} bytes, and no config is larger than {MAX_FILE_BYTES:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"config {path}: cannot be read: {error.strerror}") from None
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
@@ -103,11 +126,30 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
     Raises:
         UsageError: one line for all that is wrong.
     """
+    _check_texts(tree, source)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(model, problem) for problem in error.errors()]
+        problems = [_explain(model, problem) for problem in error.errors()[:MAX_PROBLEMS]]
+        if (rest := error.error_count() - MAX_PROBLEMS) > 0:
+            problems.append(f"and {rest} more")
         raise UsageError(f"config {source}: " + "; ".join(problems)) from None
+
+
+def _check_texts(value: Any, source: str, key: str = "") -> None:
+    """UsageError: a text that the system or a file of the run could not hold, however deep in lists and tables."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_texts(str(name), source, key)
+            _check_texts(part, source, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_texts(part, source, key)
+    elif isinstance(value, str):
+        try:
+            check_text(value)
+        except ValueError as error:
+            raise UsageError(f"config {source}: {key} = {short(value)}: {error}") from None
 
 
 def dump(config: BaseModel) -> str:
@@ -146,9 +188,9 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "extra_forbidden" and key in _OTHER_KIND:
         return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}.{_nearest_key(model, location)}"
+        return f"unknown key {short(key)}.{_nearest_key(model, location)}"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
-    return f"{key} = {problem['input']!r}: {message}" if key else message
+    return f"{key} = {short(problem['input'])}: {message}" if key else message
 
 
 def _nearest_key(model: type[BaseModel], location: list[str]) -> str:
@@ -184,9 +226,10 @@ def _section(kind: Any) -> type[BaseModel] | None:
 def _parse_value(text: str) -> Any:
     """TOML notation; what is no TOML value is a plain string, so that quotes are not needed on a command line."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        tree = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):  # also a number of thousands of digits, or as many brackets
         return text
+    return tree["value"] if len(tree) == 1 else text  # a line break in it would begin another key
 
 
 def _set(tree: Tree, keys: list[str], value: Any, text: str) -> None:

@@ -6,15 +6,27 @@ Reading TOML and flags is `config/load.py`. Nothing here imports torch.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Count = Annotated[int, Field(ge=1)]
-Probability = Annotated[float, Field(gt=0.0, le=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
+from podsrl.config.bounds import (
+    MAX_COUNT,
+    MAX_STEP_TOKENS,
+    Count,
+    NonNegative,
+    NonNegativeCount,
+    PathText,
+    Positive,
+    PositiveSeconds,
+    Probability,
+    Seconds,
+    Steps,
+    Temperature,
+    Tokens,
+    parse_bytes,
+    parse_words,
+)
 
 
 class Section(BaseModel):
@@ -26,7 +38,7 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """Which weights are trained."""
 
-    path: str = "builtin:arithmetic"
+    path: PathText = "builtin:arithmetic"
     """Folder in Hugging Face layout, a hub name, or "builtin:arithmetic" (the small base model inside this package)."""
     revision: str | None = None
     """Of a hub model: branch, tag or commit."""
@@ -50,18 +62,10 @@ class ModelConfig(Section):
     """Hold the frozen base weights in 4 bits (NF4, bitsandbytes); needs [lora]."""
 
 
-def parse_words(value: Any) -> Any:
-    """ "a, b" -> ("a", "b"); what is no text or list is left to the field's own check. ValueError: an empty name."""
-    words = tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
-    if isinstance(words, tuple | list) and ("" in words or not words):
-        raise ValueError("wanted at least one name, and no empty ones")
-    return words
-
-
 class LoraConfig(Section):
     """Low-rank adapters (PEFT) instead of full fine-tuning; the section's presence turns them on."""
 
-    rank: Count = 64
+    rank: Annotated[int, Field(ge=1, le=2**14)] = 64
     """Rank r of each adapter."""
     alpha: Positive = 64.0
     """The adapter's product is scaled by alpha / rank."""
@@ -74,10 +78,10 @@ class LoraConfig(Section):
 class TaskConfig(Section):
     """Where questions come from, and how answers are judged."""
 
-    name: str = "arithmetic"
+    name: PathText = "arithmetic"
     """A known task set (`podsrl.tasks.TASKS`): arithmetic, gsm8k, math, math500, svamp, jsonl, hub; or
     "module:function"."""
-    path: str | None = None
+    path: PathText | None = None
     """For "jsonl": file with one object a line. For "hub": the data set's name. For the named sets: a folder or file
     with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
     subset: str | None = None
@@ -109,27 +113,16 @@ class TaskConfig(Section):
     format: str | None = None
     """Which reward function says whether the answer has the wanted form (value >= 1), for the accuracy that asks for
     both; default: the task set's own."""
-    reward_workers: Annotated[int, Field(ge=0)] = 0
+    reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Processes that run slow rewards (math, and your own functions in the row form); 0: one per core, 16 at most."""
-    reward_timeout_seconds: Positive = 10.0
+    reward_timeout_seconds: PositiveSeconds = 10.0
     """A reward that takes longer for one completion is stopped. For mathematics the answer is then wrong; for your own
     functions the rollout is invalid."""
-    batch_timeout_seconds: Positive = 300.0
+    batch_timeout_seconds: PositiveSeconds = 300.0
     """A reward of TRL's form that takes longer for one call, with all completions of a step, is stopped, and those
     rollouts are invalid. Loading its module may take as long."""
-    num_eval: Annotated[int, Field(ge=0)] = 256
+    num_eval: NonNegativeCount = 256
     """Held-out questions for evaluation, never trained on; 0: all of the set's own test split."""
-
-
-def parse_bytes(value: Any) -> Any:
-    """ "512MiB" -> 536870912; numbers are left to the field's own check. ValueError: a text that says no size."""
-    units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-    if not isinstance(value, str) or value.isdigit():
-        return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value)
-    if match is None or match[2] not in units:
-        raise ValueError(f"wanted a number of bytes, or a number and one of {', '.join(units)}, such as 512MiB")
-    return int(float(match[1]) * units[match[2]])
 
 
 class RolloutConfig(Section):
@@ -137,13 +130,13 @@ class RolloutConfig(Section):
 
     num_prompts: Count = 8
     """Questions (groups) a step."""
-    num_rollouts: Annotated[int, Field(ge=2)] = 64
+    num_rollouts: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 64
     """Completions generated a question: the paper's n."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Softmax temperature while training."""
     top_p: Probability = 1.0
     """Nucleus sampling: smallest set of tokens with at least this probability; 1 keeps all."""
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: NonNegativeCount = 0
     """Sample from the k likeliest tokens only; 0 keeps all."""
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Drop tokens under this fraction of the likeliest one's probability; 0 keeps all."""
@@ -151,9 +144,9 @@ class RolloutConfig(Section):
     """Token limit of a completion."""
     stop_strings: tuple[str, ...] = ()
     """A completion also ends with the token that completes one of these texts, while training and in evaluation."""
-    num_slots: Annotated[int, Field(ge=0)] = 0
+    num_slots: NonNegativeCount = 0
     """Most rollouts generated at once, in training and evaluation; 0 for as many as `kv_cache_bytes` holds, or all."""
-    kv_cache_bytes: Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)] = 0
+    kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
     """Bound of the key-value memory of generation, in bytes or as text ("512MiB", "2GiB"); 0 for none on a CPU, and on
     CUDA for 80 % of what is free at the start beside the optimizer's numbers."""
     scheduler: str = "continuous"
@@ -169,7 +162,7 @@ class SelectConfig(Section):
 
     rule: str = "max_variance"
     """A known rule (`podsrl.select.RULES`) or "module:function"."""
-    num_kept: Annotated[int, Field(ge=2)] = 16
+    num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """Rollouts trained on a question: the paper's m, at most `rollouts.num_rollouts`."""
     num_chunks: Count = 1
     """Cut each group into this many equal chunks of consecutive rollouts, select and normalise in each alone (the
@@ -206,7 +199,7 @@ class OptimConfig(Section):
     """Learning rate."""
     schedule: Literal["constant", "cosine"] = "constant"
     """After warm-up: constant, or down to 0 along a half cosine that ends at `schedule_steps`."""
-    schedule_steps: Annotated[int, Field(ge=0)] = 0
+    schedule_steps: Steps = 0
     """For "cosine": optimizer steps, those of the warm-up included, after which the rate is 0."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
     """Decay of the first and second moment."""
@@ -216,11 +209,11 @@ class OptimConfig(Section):
     """Decoupled weight decay."""
     max_grad_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Steps = 0
     """Linear warm-up from 0."""
-    num_epochs: Count = 1
+    num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Optimizer steps on the same batch (GRPO's mu)."""
-    micro_batch_tokens: Count = 8192
+    micro_batch_tokens: Tokens = 8192
     """Tokens a forward-backward holds at once; gradients do not depend on it."""
     packing: Literal["auto", "on", "off"] = "auto"
     """Rows of a micro-batch lie one behind the other without padding, where the model's forward allows it (checked at
@@ -228,7 +221,7 @@ class OptimConfig(Section):
     prefix_sharing: Literal["auto", "on", "off"] = "auto"
     """Forward each group's prompt once a micro-batch instead of once a row: the same gradients. "auto": where packing
     is possible and it saves time."""
-    logprob_chunk_tokens: Count = 2048
+    logprob_chunk_tokens: Tokens = 2048
     """Rows of [tokens, vocabulary] logits that exist at once."""
 
 
@@ -237,20 +230,20 @@ class ScaleConfig(Section):
 
     strategy: Literal["ddp", "fsdp2", "zero2"] = "ddp"
     """ddp: every process holds all weights. zero2: gradients and optimizer state are sharded. fsdp2: weights too."""
-    timeout_seconds: Positive = 1800.0
+    timeout_seconds: PositiveSeconds = 1800.0
     """A process that waits longer than this for the others gives up."""
 
 
 class EvalConfig(Section):
     """Held-out accuracy by sampling. Its time does not count as training time."""
 
-    every_seconds: NonNegative = 0.0
+    every_seconds: Seconds = 0.0
     """Evaluate each time this many training seconds have passed; 0: not by time."""
-    every_steps: Annotated[int, Field(ge=0)] = 0
+    every_steps: Steps = 0
     """Evaluate each time this many steps are done; 0: not by steps."""
     num_samples: Count = 1
     """Completions a question; accuracy is the mean over all."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Softmax temperature while evaluating."""
     top_p: Probability = 1.0
     """Nucleus sampling while evaluating."""
@@ -259,27 +252,27 @@ class EvalConfig(Section):
 class StopConfig(Section):
     """When the run is done: whichever comes first."""
 
-    steps: Annotated[int, Field(ge=0)] = 0
+    steps: Steps = 0
     """Turns of the loop; 0: not by steps."""
-    seconds: NonNegative = 0.0
+    seconds: Seconds = 0.0
     """Training seconds, evaluation excluded; 0: not by time."""
 
 
 class CheckpointConfig(Section):
     """What a killed run goes on from."""
 
-    every_steps: Annotated[int, Field(ge=0)] = 0
+    every_steps: Steps = 0
     """Save each time this many steps are done; 0: not by steps."""
-    every_seconds: NonNegative = 60.0
+    every_seconds: Seconds = 60.0
     """Save each time this many wall-clock seconds have passed; 0: not by time. A run's end and Ctrl-C always save."""
-    keep: Annotated[int, Field(ge=2)] = 2
+    keep: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 2
     """Newest checkpoints kept; at least two, so that a damaged one leaves another."""
 
 
 class RecordConfig(Section):
     """What is written besides metrics."""
 
-    groups_every_steps: Annotated[int, Field(ge=0)] = 10
+    groups_every_steps: Steps = 10
     """Write whole groups (texts, rewards, advantages, kept or dropped) each time this many steps are done; 0: never."""
     num_groups: Count = 2
     """At most this many of a step's groups are then written."""
@@ -313,6 +306,7 @@ class RunConfig(Section):
                 f"select.num_kept = {m} is more than rollouts.num_rollouts = {n}; "
                 f"keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"
             )
+        self._check_sizes()
         chunks = self.select.num_chunks
         if n % chunks or m % chunks or m // chunks < 2:
             raise ValueError(
@@ -330,6 +324,21 @@ class RunConfig(Section):
             raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
         return self
 
+    def _check_sizes(self) -> None:
+        """Products of counts that each are possible."""
+        rollouts, questions, samples = self.rollouts, self.task.num_eval, self.eval.num_samples
+        row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
+        for (first, a), (second, b) in (
+            (("rollouts.num_prompts", rollouts.num_prompts), ("rollouts.num_rollouts", rollouts.num_rollouts)),
+            (("task.num_eval", questions), ("eval.num_samples", samples)),
+        ):
+            most = min(MAX_COUNT, MAX_STEP_TOKENS // row)
+            if a * b > most:
+                raise ValueError(
+                    f"{first} = {a} times {second} = {b}, each of up to {row} tokens (rollouts.max_prompt_tokens + "
+                    f"rollouts.max_new_tokens): memory holds all rollouts at once, at most {most}; lower one of them"
+                )
+
 
 class CompareConfig(Section):
     """Arms against each other: each is `base` with its own changes, run on the same seeds for equal training time."""
@@ -340,11 +349,11 @@ class CompareConfig(Section):
     """Speed-up is the time to this fraction of the baseline's own best mean accuracy (the paper: 0.99)."""
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
     """Which held-out accuracy is compared: of right answers, or of right answers in the form that was asked for."""
-    num_seeds: Count = 5
+    num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Paired runs an arm: seed s of every arm sees the same questions in the same order."""
-    first_seed: Annotated[int, Field(ge=0)] = 0
+    first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """Seeds are first_seed, first_seed + 1, …"""
-    jobs: Count = 1
+    jobs: Annotated[int, Field(ge=1, le=1024)] = 1
     """Runs at the same time, each in its own process; more than the cores make every run slower."""
     base: dict[str, Any] = {}
     """What all arms share: a training config."""
@@ -357,43 +366,4 @@ class CompareConfig(Section):
             raise ValueError(f"arms = {sorted(self.arms)}: wanted at least two to compare")
         if self.baseline not in self.arms:
             raise ValueError(f"baseline = {self.baseline!r} is none of the arms {sorted(self.arms)}")
-        return self
-
-
-class PretrainConfig(Section):
-    """How a small base model is made from nothing: a mixture of ways to solve additions (`run/pretrain.py`)."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Of the initial weights and of every training text."""
-    threads: Annotated[int, Field(ge=0)] = 1
-    """CPU threads for torch; weights are reproducible for one number of threads."""
-    careful: Annotated[float, Field(ge=0.0, le=1.0)] = 0.03
-    """Share of solutions, at the end, that go digit by digit and are right; the others guess a wrong answer at once."""
-    digits: dict[int, Positive] = {2: 0.7, 3: 0.3}
-    """Digits of the addends -> share of the texts."""
-    start: str | None = None
-    """Model folder (or "builtin:NAME") to go on from instead of random weights; the sizes below are then its own."""
-    hidden_size: Count = 64
-    """Width."""
-    num_layers: Count = 3
-    """Transformer blocks."""
-    num_heads: Count = 4
-    """Attention heads."""
-    num_kv_heads: Count = 2
-    """Key-value heads."""
-    intermediate_size: Count = 160
-    """Width of the feed-forward part."""
-    batch_size: Count = 128
-    """Texts a step."""
-    skill_steps: Annotated[int, Field(ge=0)] = 1800
-    """First phase: steps with as many careful as careless solutions, in which the circuits for carrying form."""
-    mixture_steps: Count = 300
-    """Second phase: steps with the share `careful`, in which careful work becomes rare."""
-    lr: Positive = 3e-3
-    """Peak learning rate of the first phase (linear warm-up, cosine decay); the second phase uses a tenth."""
-
-    @model_validator(mode="after")
-    def _check_steps(self) -> Self:
-        if self.skill_steps + self.mixture_steps == 0:
-            raise ValueError("skill_steps and mixture_steps are both 0, so nothing would be trained: set one of them")
         return self

@@ -3,11 +3,11 @@
     step-00000012/
       model/                  weights, config and tokenizer in Hugging Face layout
       optimizer.safetensors   moments by parameter name
-      state.json              step, version, data position, seconds, sizes of the logs, the config
+      state.json              step, version, data position, seconds, sizes of the logs, the config (run/state.py)
       manifest.json           size and SHA-256 of every file above
 
-Written to a hidden folder, forced to disk, then renamed. Loading checks every file against the manifest; a damaged
-checkpoint is named and the one before is used. Nothing is unpickled.
+Written to a hidden folder, forced to disk, then renamed. Loading checks every file against the manifest, and whether
+what is in it can be; a damaged checkpoint is named and the one before is used. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from podsrl.errors import CheckpointError
+from podsrl.errors import CheckpointError, short
+from podsrl.run.state import read_object
 
 MANIFEST = "manifest.json"
+STATE = "state.json"
+FILES = "files"
+"""Entry of the state: the digest of every other file, so that one of another checkpoint is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,28 @@ class Checkpoint:
         return self.path / "model"
 
     def optimizer(self, convert: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor) -> dict[str, Tensor]:
-        """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only."""
-        with safe_open(self.path / "optimizer.safetensors", framework="pt") as tensors:
-            return {name: convert(name, tensors.get_tensor(name)) for name in tensors.keys()}  # noqa: SIM118
+        """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only.
+
+        Raises:
+            CheckpointError: the file holds no tensors, or one that no optimizer step leaves behind.
+        """
+        file, found = self.path / "optimizer.safetensors", dict[str, Tensor]()
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  (no mapping)
+                    tensor = tensors.get_tensor(name)
+                    _check_moment(file, name, tensor)
+                    found[name] = convert(name, tensor)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}") from None
+        return found
+
+
+def _check_moment(file: Path, name: str, tensor: Tensor) -> None:
+    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        raise CheckpointError(f"{file} is damaged: {name!r} holds numbers that are not finite")
+    if name.startswith(("step/", "exp_avg_sq/")) and bool((tensor < 0).any()):
+        raise CheckpointError(f"{file} is damaged: {name!r} holds a negative number")
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -75,14 +98,15 @@ def save_checkpoint(
     if final.exists():
         if _is_sound(final):
             return final
-        shutil.rmtree(final)
+        _remove(final)
     for abandoned in folder.glob(".step-*.tmp"):
-        shutil.rmtree(abandoned)
+        _remove(abandoned)
     temporary = folder / f".{final.name}.tmp"
     save_model(temporary / "model")
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
-    (temporary / "state.json").write_text(json.dumps(state, indent=1))
-    (temporary / MANIFEST).write_text(json.dumps(_describe_files(temporary), indent=1))
+    files = _describe_files(temporary)
+    (temporary / STATE).write_text(json.dumps({**state, FILES: _digests(files)}, indent=1))
+    (temporary / MANIFEST).write_text(json.dumps({**files, STATE: _describe(temporary / STATE)}, indent=1))
     for path in (temporary, *temporary.rglob("*")):
         _force_to_disk(path)
     temporary.rename(final)
@@ -90,55 +114,113 @@ def save_checkpoint(
     # Newer ones than this are damaged (else the run had gone on from them) and must not crowd out the sound ones.
     older = [path for path in _newest_first(folder) if path.name < final.name]
     for old in older[keep - 1 :]:
-        shutil.rmtree(old)
+        _remove(old)
     return final
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
+def load_newest(
+    folder: Path,
+    check: Callable[[Path, Mapping[str, Any]], None] = lambda path, state: None,
+    *,
+    before: Path | None = None,
+    damaged: Sequence[str] = (),
+) -> Checkpoint | None:
     """The newest undamaged checkpoint, or None where none was ever finished.
+
+    Args:
+        folder: of all checkpoints.
+        check: (path, state) of a candidate; it raises CheckpointError where what stands there cannot be.
+        before: only checkpoints older than this one.
+        damaged: a line for each newer one that was passed over already.
 
     Raises:
         CheckpointError: there are checkpoints and all are damaged.
     """
-    damaged: list[str] = []
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder, so it holds no checkpoint")
+    reasons = list(damaged)
     for path in _newest_first(folder):
+        if before is not None and path.name >= before.name:
+            continue
         try:
             verify(path)
+            found = open_checkpoint(path, reasons)
+            check(path, found.state)
         except CheckpointError as error:
-            damaged.append(str(error))
+            reasons.append(str(error))
             continue
-        return open_checkpoint(path, damaged)
-    if damaged:
-        raise CheckpointError("no usable checkpoint: " + "; ".join(damaged))
+        return found
+    if reasons:
+        raise CheckpointError("no usable checkpoint: " + "; ".join(reasons))
     return None
+
+
+def set_aside(folder: Path, newest: Path) -> None:
+    """Rename what is newer than the checkpoint that a run goes on from: its manifest may agree with its files, and the
+    save of the same step would then take it for its own. It stays for whoever wants to look at it.
+    """
+    for path in _newest_first(folder):
+        if path.name > newest.name:
+            aside = path.with_name(f"{path.name}-damaged")
+            if aside.exists():
+                _remove(aside)
+            path.rename(aside)
 
 
 def open_checkpoint(path: Path, damaged: Sequence[str] = ()) -> Checkpoint:
     """A checkpoint that has been verified; `damaged` as in `Checkpoint`."""
-    return Checkpoint(path, json.loads((path / "state.json").read_text()), tuple(damaged))
+    state = {name: value for name, value in read_object(path / STATE).items() if name != FILES}
+    return Checkpoint(path, state, tuple(damaged))
 
 
 def verify(path: Path) -> None:
-    """Check every file of a checkpoint against its manifest.
+    """Check every file of a checkpoint against its manifest, and the manifest against what the state was saved with.
 
     Raises:
-        CheckpointError: naming the first file that is missing, truncated or altered.
+        CheckpointError: naming the first file that is missing, truncated, altered, or of another checkpoint.
     """
+    expected = _read_manifest(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        for name, (size, digest) in expected.items():
+            _check_file(path / name, size, digest)
+        unknown = {str(file.relative_to(path)) for file in path.rglob("*.safetensors")} - set(expected)
+    except OSError as error:
+        raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
+    if unknown:
+        raise CheckpointError(f"{path / min(unknown)} is not in the manifest")
+    table = read_object(path / STATE).get(FILES)
+    if table is None:  # of an older version
+        return
+    found = {name: digest for name, (_, digest) in expected.items() if name != STATE}
+    if table != found:
+        known = table if isinstance(table, dict) else {}
+        other = min(name for name in {*known, *found} if known.get(name) != found.get(name))
+        raise CheckpointError(f"{path / other} is not the file that {STATE} was saved with")
+
+
+def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
+    """File -> bytes and digest."""
+    manifest = read_object(path / MANIFEST)
+    try:
+        expected = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise CheckpointError(f"{path / MANIFEST} is missing or damaged") from None
-    if "state.json" not in expected:
-        raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list state.json")
-    for name, (size, digest) in expected.items():
-        file = path / name
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing")
-        if file.stat().st_size != size:
-            raise CheckpointError(f"{file} is truncated: {file.stat().st_size} bytes, wanted {size}")
-        if _sha256(file) != digest:
-            raise CheckpointError(f"{file} is damaged: its contents differ from what was written")
+    for name in expected:
+        if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CheckpointError(f"{path / MANIFEST} is damaged: {short(name)} is no file of the checkpoint")
+    for name in (STATE, "optimizer.safetensors"):
+        if name not in expected:
+            raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
+    return expected
+
+
+def _check_file(file: Path, size: int, digest: str) -> None:
+    if not file.is_file():
+        raise CheckpointError(f"{file} is missing")
+    if file.stat().st_size != size:
+        raise CheckpointError(f"{file} is truncated: {file.stat().st_size} bytes, wanted {size}")
+    if _sha256(file) != digest:
+        raise CheckpointError(f"{file} is damaged: its contents differ from what was written")
 
 
 def _is_sound(path: Path) -> bool:
@@ -149,9 +231,21 @@ def _is_sound(path: Path) -> bool:
     return True
 
 
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 def _describe_files(folder: Path) -> dict[str, dict[str, int | str]]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in files}
+    return {str(path.relative_to(folder)): _describe(path) for path in files}
+
+
+def _describe(file: Path) -> dict[str, int | str]:
+    return {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+
+
+def _digests(files: Mapping[str, Mapping[str, int | str]]) -> dict[str, int | str]:
+    return {name: entry["sha256"] for name, entry in files.items()}
 
 
 def _newest_first(folder: Path) -> list[Path]:

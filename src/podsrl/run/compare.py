@@ -11,18 +11,18 @@ finished stay, unfinished ones are resumed: a comparison that was stopped goes o
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from podsrl.config.load import build, changed_keys, dump, merge, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
+from podsrl.lib.parent import asked_of_child
+from podsrl.lib.signals import answered_by
 from podsrl.run.folder import write_atomically
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.num_prompts", "rollouts.max_new_tokens")
@@ -122,7 +122,7 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
         num_processes: that share each run.
 
     Returns:
-        True when all are finished, False when Ctrl-C came (the runs then saved themselves).
+        True when all are finished, False when Ctrl-C, SIGTERM or SIGHUP came (the runs then saved themselves).
 
     Raises:
         RunFailed: a run ended with an error; the others were stopped with a checkpoint.
@@ -130,7 +130,7 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
     waiting = [member for member in members if not member.is_finished]
     running: dict[Member, subprocess.Popen[bytes]] = {}
     try:
-        with _sigterm_as_ctrl_c():
+        with answered_by(_interrupt):
             while waiting or running:
                 while waiting and len(running) < jobs:
                     member = waiting.pop(0)
@@ -149,14 +149,9 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
     return True
 
 
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
+def _interrupt(number: int) -> None:
     """Whoever ends this process ends its runs too, in the way that lets them save themselves."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    raise KeyboardInterrupt
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -181,7 +176,7 @@ def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
 
 
 def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
-    """A new session of its own, so that Ctrl-C reaches it once, from here."""
+    """A new session of its own, so that Ctrl-C reaches it once, from here; it ends with this process in any case."""
     verb = ["train"] if num_processes == 1 else ["launch", "--processes", str(num_processes)]
     command = [sys.executable, "-P", "-m", "podsrl.cli", *verb, "--plain"]
     if (member.path / "config.toml").exists():
@@ -192,7 +187,12 @@ def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
         command += [str(file), "--out", str(member.path)]
     with member.log.open("ab") as log:
         return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=os.environ
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **asked_of_child()},
         )
 
 

@@ -19,8 +19,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from podsrl.errors import UsageError
+from podsrl.config.bounds import check_path, check_text
+from podsrl.errors import PodsError, UsageError, short
 from podsrl.run.logs import broken_line, find_loss, parse_line, whole_lines
+
+
+class FolderGone(PodsError):
+    """The run's folder is not where it was when the run began."""
+
+
+@contextmanager
+def refusing(what: str, cure: str) -> Iterator[None]:
+    """Around the use of a path that the user gave: what the system refuses is a UsageError in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{what}: {error.strerror or error}; {cure}") from None
+    except ValueError as error:
+        if isinstance(error, PodsError):
+            raise
+        raise UsageError(f"{what}: {error}; {cure}") from None
 
 
 class RunFolder:
@@ -35,7 +53,12 @@ class RunFolder:
         self.finished = path / "finished.json"
 
     def check_is_free(self) -> None:
-        """Raise UsageError where a run is here already, or the path leads to or through a file."""
+        """Raise UsageError where a run is here already, or the path leads to or through a file, or can be none."""
+        with refusing(f"--out {short(str(self.path))}", "choose another folder"):
+            check_text(check_path(str(self.path)))
+            self._check_is_free()
+
+    def _check_is_free(self) -> None:
         if self.config.exists():
             cure = f"go on with --resume {self.path}, or choose another --out"
             raise UsageError(f"{self.path}: holds a run already; {cure}")
@@ -53,7 +76,9 @@ class RunFolder:
         Raises:
             UsageError: another process is writing to it.
         """
-        with (self.path / ".lock").open("w") as file:
+        with refusing(f"{self.path}: cannot be written to", "make it writable"):
+            file = (self.path / ".lock").open("w")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -63,19 +88,27 @@ class RunFolder:
     def create(self, config_text: str) -> None:
         """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""
         self.check_is_free()
-        try:
+        with refusing(f"--out {self.path}: cannot be made", "choose another folder"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--out {self.path}: cannot be made ({error.strerror}); choose another folder") from None
-        write_atomically(self.config, config_text)
+            write_atomically(self.config, config_text)
+
+    def check_is_there(self) -> None:
+        """Raise FolderGone where the folder was moved or removed since the run began."""
+        if not self.config.is_file():
+            raise FolderGone(
+                f"{self.path}: the run's folder (its config.toml) was moved or removed while it was training; what was "
+                "trained since its last checkpoint is lost. Where the folder still is, go on with --resume"
+            )
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
         """Add one line, flushed to the operating system so that a killed process loses nothing it wrote."""
+        self.check_is_there()
         with (self.path / log).open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def log_sizes(self) -> dict[str, int]:
         """Bytes of each log, after forcing them to disk: a checkpoint remembers them."""
+        self.check_is_there()
         sizes = {}
         for log in self.LOGS:
             path = self.path / log

@@ -1,13 +1,14 @@
 """The lines of a run's logs: which are whole, and whether a log still holds what a checkpoint remembers of it.
 
 A log is lost from where it ends too early, where a line is no JSON object, or where a line is of a later step than the
-checkpoint's: then other bytes than the remembered ones stand there.
+checkpoint's: then other bytes than the remembered ones stand there. So they do where no later step follows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,46 @@ def find_loss(path: Path, size: int, step: int) -> str | None:
     for number, line in enumerate(_lines(path, size), start=1):
         if not _is_whole(line, step):
             return f"line {number} of {path} is broken, or of a step after {step}"
+    if held > size and (behind := _step_behind(path, size)) is not None and behind <= step:
+        return f"{path} goes on with step {behind} behind the {size:,} bytes that it had at step {step}"
+    return None
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What a run's metrics say of where it stood; None where they do not."""
+
+    train_seconds: float | None = None
+    """At a step."""
+    last_eval_step: int = -1
+    has_note: bool = False
+    """Whether lines were lost earlier, so that not all that happened is in them."""
+
+
+def remembered(path: Path, size: int, step: int) -> Remembered:
+    """Read the first `size` bytes of a run's metrics."""
+    found = Remembered()
+    for line in _lines(path, size):
+        value = parse_line(line) or {}
+        found.has_note |= "note" in value
+        if "eval/accuracy" in value:
+            found.last_eval_step = value.get("step", -1)
+        if value.get("step") == step and "note" not in value:
+            found.train_seconds = value.get("seconds/train_elapsed")
+    return found
+
+
+def _step_behind(path: Path, size: int) -> int | None:
+    """Step of the first whole line behind the first `size` bytes that a training step wrote."""
+    with path.open("rb") as file:
+        file.seek(size)
+        for line in file:
+            value = parse_line(line)
+            if value is None:
+                return None
+            if "note" not in value and "eval/accuracy" not in value:  # these a resume may write at the same step
+                step = value.get("step")
+                return step if isinstance(step, int) else None
     return None
 
 

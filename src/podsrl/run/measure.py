@@ -6,6 +6,7 @@ In: finished run folders. Out: `compare.json` (docs/metrics.md).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from podsrl.config.schema import CompareConfig
+from podsrl.errors import UsageError, short
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.clock import STAGES
 from podsrl.run.compare import Member
 from podsrl.run.curves import common_grid, mean_curve
 from podsrl.run.folder import read_lines, write_atomically
+from podsrl.run.state import read_object
 
 Json = dict[str, Any]
 
 
 def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
     """Compute the result of a comparison and write it to `folder`/compare.json."""
-    logs = {arm: [read_lines(m.path / "metrics.jsonl") for m in _of(arm, members)] for arm in config.arms}
+    logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
     curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
     grids = {arm: common_grid(runs) for arm, runs in curves.items()}
     speedups = bootstrap_speedups(curves, config.baseline, config.fraction)
@@ -38,7 +41,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "arms": {arm: _describe(_of(arm, members), folder) for arm in config.arms},
         "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
         "mean_accuracy": {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()},
-        "start_accuracy": {arm: float(np.mean([accuracies[0] for _, accuracies in curves[arm]])) for arm in curves},
+        "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
         "speedup": {arm: found.to_json() for arm, found in speedups.items()},
         "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
         "steps": {arm: [sum("seconds/total" in line for line in log) for log in logs[arm]] for arm in config.arms},
@@ -50,6 +53,34 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
 def _of(arm: str, members: Sequence[Member]) -> list[Member]:
     """An arm's runs by ascending seed, so that run i of two arms has the same one."""
     return sorted((member for member in members if member.arm == arm), key=lambda member: member.seed)
+
+
+def _metrics(member: Member, metric: str) -> list[Json]:
+    """A run's lines, whose numbers are numbers.
+
+    Raises:
+        UsageError: naming the file, the line, and what it wants.
+    """
+    file = member.path / "metrics.jsonl"
+    lines = read_lines(file)
+    for number, line in enumerate(lines, start=1):
+        wanted = ["seconds/train_elapsed"] if "note" not in line else []
+        wanted += ["eval/accuracy", f"eval/{metric}"] if "eval/accuracy" in line else []
+        wanted += [f"seconds/{stage}" for stage in (*STAGES, "total")] if "seconds/total" in line else []
+        for key in wanted:
+            value = line.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise UsageError(f"{file}, line {number}: {key} = {short(value)}, wanted a number; restore the file")
+    if not any("seconds/total" in line for line in lines):
+        raise UsageError(f"{file}: holds no step of a run that is finished; restore the file")
+    return lines
+
+
+def _start_accuracy(runs: Sequence[tuple[list[float], list[float]]]) -> float | None:
+    """Mean accuracy before training; None where the log of a run has lost that evaluation."""
+    if any(not times or times[0] > 0 for times, _ in runs):
+        return None
+    return float(np.mean([accuracies[0] for _, accuracies in runs]))
 
 
 def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
@@ -66,7 +97,7 @@ def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:
 
 
 def _hardware(member: Member) -> str:
-    return str(json.loads((member.path / "finished.json").read_text())["hardware"])
+    return str(read_object(member.path / "finished.json").get("hardware", "unknown hardware"))
 
 
 def _describe(members: Sequence[Member], folder: Path) -> Json:

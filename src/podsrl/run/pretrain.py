@@ -22,7 +22,8 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from podsrl.config.load import dump
-from podsrl.config.schema import ModelConfig, PretrainConfig
+from podsrl.config.pretrain import PretrainConfig
+from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.policy import load_model, load_tokenizer, quiet_bars
 from podsrl.run.threads import configure_threads

@@ -14,8 +14,9 @@ from typing import Any
 
 from podsrl.config.load import apply_overrides, build, merge, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UsageError, nearest, short
 from podsrl.run.folder import write_atomically
+from podsrl.run.state import read_object
 
 Tree = dict[str, Any]
 
@@ -91,10 +92,11 @@ def mark(folder: Path, name: str) -> None:
 
     Raises:
         UsageError: it reproduces another one.
+        CheckpointError: what is noted there cannot be read.
     """
     file = folder / "reproduce.json"
-    if file.is_file() and (held := json.loads(file.read_text())["setting"]) != name:
-        raise UsageError(f"--out {folder}: reproduces setting {held}, not {name}; choose another folder")
+    if file.exists() and (held := read_object(file).get("setting")) != name:
+        raise UsageError(f"--out {folder}: reproduces setting {short(held)}, not {name!r}; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps({"setting": name}))
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
-from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint
+from podsrl.errors import CheckpointError, UsageError, short
+from podsrl.lib.signals import answered_by
+from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
-from podsrl.run.folder import RunFolder, write_atomically
+from podsrl.run.folder import RunFolder, refusing, write_atomically
+from podsrl.run.logs import remembered
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare
+from podsrl.run.state import check_state
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
@@ -75,15 +80,19 @@ def resume(
     with processes.watching():
         folder = RunFolder(path) if processes.is_main else None
         with _locked(folder):
-            checkpoint = _newest_checkpoint(RunFolder(path).checkpoints, processes)
-            for line in checkpoint.damaged if checkpoint else ():
-                say(f"warning: {line}; going on from the checkpoint before it")
-            lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
-            parts, change = _prepare(config, processes, checkpoint, allow_data_change, say)
+            newest = _newest_checkpoint(RunFolder(path), processes)
+            lost = _lost_logs(folder, newest, allow_lost_lines, say)
+            parts, change = _prepare(config, processes, newest, allow_data_change, say)
             trainer, schedule = Trainer(config, processes=processes, parts=parts), Schedule()
+            checkpoint = _load(trainer, RunFolder(path), newest, allow_data_change)
+            if checkpoint is not newest:
+                lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
             if checkpoint is not None:
-                trainer.load(checkpoint, allow_data_change=allow_data_change)
-                schedule = Schedule(**checkpoint.state["schedule"])
+                for line in checkpoint.damaged:
+                    say(f"warning: {line}; going on from the checkpoint before it")
+                schedule = Schedule(
+                    **{field.name: checkpoint.state["schedule"][field.name] for field in fields(Schedule)}
+                )
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -92,14 +101,48 @@ def resume(
             return _run(trainer, folder, schedule, on_record, say)
 
 
-def _newest_checkpoint(checkpoints: Path, processes: Processes) -> Checkpoint | None:
-    """Process 0 verifies, and all take the one that it found sound."""
+def _newest_checkpoint(
+    folder: RunFolder, processes: Processes, before: Path | None = None, damaged: Sequence[str] = ()
+) -> Checkpoint | None:
+    """Process 0 verifies, and all take the one that it found sound; arguments as in `load_newest`."""
     if processes.is_main:
-        found = load_newest(checkpoints)
+        found = load_newest(folder.checkpoints, partial(_check, folder), before=before, damaged=damaged)
         processes.broadcast(found.path.name if found else None)
         return found
     name = processes.broadcast(None)
-    return None if name is None else open_checkpoint(checkpoints / name)
+    return None if name is None else open_checkpoint(folder.checkpoints / name, damaged)
+
+
+def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
+    """CheckpointError: something in the state cannot be, or the log says otherwise."""
+    check_state(path, state)
+    log = remembered(folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
+    if log.has_note:
+        return
+    stands = {
+        "train_seconds": (state["train_seconds"], log.train_seconds),
+        "schedule.last_eval_step": (state["schedule"]["last_eval_step"], log.last_eval_step),
+    }
+    for name, (is_there, said) in stands.items():
+        if said is not None and said != is_there:
+            raise CheckpointError(f"{path / 'state.json'} is damaged: {name} = {is_there}, in metrics.jsonl {said}")
+
+
+def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_allowed: bool) -> Checkpoint | None:
+    """Load a checkpoint, or, where a file in it does not fit the model in any process, the one before it."""
+    checkpoint = newest
+    while checkpoint is not None:
+        reason = None
+        try:
+            trainer.load(checkpoint, allow_data_change=is_allowed)
+        except (CheckpointError, SafetensorError) as error:
+            reason = f"{checkpoint.path} is damaged: {error}"
+        reasons = [each for each in trainer.processes.gather(reason) if each is not None]
+        if not reasons:
+            break
+        damaged = (*checkpoint.damaged, reasons[0])
+        checkpoint = _newest_checkpoint(folder, trainer.processes, checkpoint.path, damaged)
+    return checkpoint
 
 
 def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allowed: bool, say: Say) -> dict[str, str]:
@@ -146,6 +189,8 @@ def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> No
 def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, lost: Iterable[str]) -> None:
     folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
     state: Mapping[str, Any] = checkpoint.state if checkpoint else {"log_bytes": {}, "step": 0}
+    if checkpoint is not None:
+        set_aside(folder.checkpoints, checkpoint.path)
     folder.rewind_logs(state["log_bytes"])
     for log in lost:
         folder.keep_whole_lines(log, state["log_bytes"][log], state["step"])
@@ -164,8 +209,9 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
         UsageError: no run is there, or an override would change its numbers.
     """
     folder = RunFolder(path)
-    if not folder.config.is_file():
-        raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
+    with refusing(f"--resume {short(str(folder.path))}", "give the folder of a run"):
+        if not folder.config.is_file():
+            raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
     tree = read_tree(folder.config)
     old = build(RunConfig, tree, str(folder.config))
     new = build(RunConfig, apply_overrides(tree, overrides), "with overrides")
@@ -212,21 +258,15 @@ def _run(
 
 @contextmanager
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C (or SIGTERM) asks the loop to stop after this step; the second stops at once."""
+    """The first Ctrl-C, SIGTERM or SIGHUP asks the loop to stop after this step; the second stops at once."""
     asked: list[int] = []
 
-    def handle(number: int, frame: object) -> None:
+    def handle(number: int) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now
+        with suppress(OSError):
+            os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now
 
-    # Signals reach the main thread alone; a run in another one is stopped by its host.
-    in_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
-    previous = {number: signal.signal(number, handle) for number in numbers}
-    try:
+    with answered_by(handle):
         yield lambda: bool(asked)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

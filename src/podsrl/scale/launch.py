@@ -1,7 +1,7 @@
 """Start K processes of one run on this machine, watch them, and end all when one fails. Imports no torch.
 
 Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
-own: Ctrl-C reaches the launcher alone, which hands it to process 0, and nothing that a process started outlives it.
+own: Ctrl-C reaches the launcher alone, which hands it to process 0. All end with the launcher, however that ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from podsrl.lib.parent import asked_of_child
+from podsrl.lib.signals import answered_by
+
 LAUNCHER = "PODS_LAUNCHER"
-"""Environment variable of a launched process: the launcher's process id."""
+"""Environment variable that a launched process has."""
 LOST_EXIT_CODE = 3
 """A process ends with it where another one ended first, whose error is the one to show."""
 GRACE_SECONDS = 10.0
@@ -65,20 +67,6 @@ def launch(command: Sequence[str], num_processes: int, logs: Path) -> End:
     finally:
         _kill(members)
     return End(rank, code, _log(logs, rank) if rank else None)
-
-
-def end_with_launcher() -> None:
-    """In a launched process: end when the launcher does, however that ends. Elsewhere: nothing."""
-    launcher = os.environ.get(LAUNCHER)
-    if launcher is None or os.getpgrp() != os.getpid():
-        return
-
-    def watch() -> None:
-        while os.getppid() == int(launcher):
-            time.sleep(0.5)
-        os.killpg(os.getpgrp(), signal.SIGKILL)  # with whatever this process has started
-
-    threading.Thread(target=watch, daemon=True, name="launcher-watch").start()
 
 
 def is_main_process() -> bool:
@@ -134,10 +122,11 @@ def _start(command: Sequence[str], rank: int, num_processes: int, port: int, log
         "LOCAL_WORLD_SIZE": num_processes,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
-        LAUNCHER: os.getpid(),
+        LAUNCHER: "yes",
     }
     threads = {"OMP_NUM_THREADS": str(max(1, cores // num_processes))}
-    environment = {**threads, **os.environ, **{name: str(value) for name, value in places.items()}}
+    named = {name: str(value) for name, value in places.items()}
+    environment = {**threads, **os.environ, **named, **asked_of_child()}
     if rank == 0:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     with _log(logs, rank).open("wb") as log:
@@ -175,19 +164,15 @@ def _kill(members: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def _forwarding(members: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks process 0 (it tells the others) to stop after its step; the second ends all."""
+    """The first signal asks process 0 (it tells the others) to stop after its step; the second ends all."""
     asked: list[int] = []
 
-    def handle(number: int, frame: object) -> None:
+    def handle(number: int) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
         if members[0].poll() is None:
             members[0].send_signal(number)
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with answered_by(handle):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

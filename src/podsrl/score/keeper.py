@@ -18,7 +18,8 @@ import socket
 import sys
 from contextlib import suppress
 
-from podsrl.score.process_tree import adopt_orphans, die_with_parent, kill_below
+from podsrl.lib.parent import end_with
+from podsrl.score.process_tree import adopt_orphans, kill_below
 from podsrl.score.worker import Setup, load_known, serve
 
 _LOOK_SECONDS = 1.0
@@ -73,7 +74,7 @@ class Keeper:
             return
         code = 1
         try:
-            die_with_parent(keeper)
+            end_with(keeper)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setpgid(0, 0)  # what a function sends to its own process group does not reach the keeper

@@ -10,17 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36
-"""Linux's PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER."""
+_ADOPT_ORPHANS = 36
+"""Linux's PR_SET_CHILD_SUBREAPER."""
 _MAX_ROUNDS = 100
-
-
-def die_with_parent(parent: int) -> None:
-    """End this process when its parent ends; at once, if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def adopt_orphans() -> None:

@@ -142,14 +142,16 @@ class Optimizer:
         """Take over what `state_dict` gave; the weights are loaded apart.
 
         Raises:
-            CheckpointError: a tensor that is missing, left over or of another shape, or a missing count. Nothing has
-                changed then.
+            CheckpointError: a tensor that is missing, left over or of another shape or type, or a missing count.
+                Nothing has changed then.
         """
         if missing := {"num_steps", "num_skipped_steps"} - set(numbers):
             raise CheckpointError(f"the optimizer state lacks {sorted(missing)}; use another checkpoint")
         kinds = _by_parameter(tensors)
         for name, found in kinds.items():
             self._check_state(name, found)
+        if numbers["num_steps"] > 0 and not any(set(found) - {"master"} for found in kinds.values()):
+            raise CheckpointError(f"the optimizer state holds no moments after {numbers['num_steps']} steps")
         if lost := set(self._pairs_16_bit) - {name for name, found in kinds.items() if "master" in found}:
             raise CheckpointError(f"the optimizer state lacks master/{min(lost)}; use another checkpoint")
         self._adamw.state.clear()
@@ -162,7 +164,8 @@ class Optimizer:
         if name not in self._masters:
             raise CheckpointError(f"the optimizer state is of another model: this one has no trainable {name!r}")
         master = self._masters[name]
-        shapes = {kind: shape for kind, (shape, _) in self._kind.layout(master).items()}
+        layout = self._kind.layout(master)
+        shapes = {kind: shape for kind, (shape, _) in layout.items()}
         moments = set(found) & set(shapes)
         allowed = shapes | ({"master": tuple(master.shape)} if name in self._pairs_16_bit else {})
         if set(found) - set(allowed) or moments not in (set(), set(shapes)):
@@ -172,6 +175,8 @@ class Optimizer:
                 raise CheckpointError(
                     f"{kind} of {name!r} in the optimizer state has another shape than {allowed[kind]}"
                 )
+            if kind in layout and value.dtype != layout[kind][1]:
+                raise CheckpointError(f"{kind} of {name!r} in the optimizer state is {value.dtype}: {layout[kind][1]}")
 
     def _remember(self, master: Tensor, found: Mapping[str, Tensor]) -> None:
         layout = self._kind.layout(master)

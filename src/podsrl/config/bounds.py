@@ -1,0 +1,74 @@
+"""Bounds and forms of single options, with their reasons; `config/schema.py` says which option has which.
+
+Upper bounds lie far above what anyone trains with. They are where names of files, arrays or timers end, so that a slip
+of the finger is told at once, and not when memory has run out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+MAX_COUNT = 2**24
+"""Of whatever is one array or list: prompts, tokens of a row, rows of a step."""
+MAX_STEPS = 10**8 - 1
+"""Names of checkpoints have eight digits."""
+MAX_STEP_TOKENS = 2**36
+"""Of all rollouts of one step, which are held in memory at once: 10^11 tokens of 8 bytes are 500 GiB."""
+MAX_SECONDS = 1e9
+"""Thirty years; the system's timers end at some hundred."""
+MAX_PATH_BYTES, MAX_NAME_BYTES = 4095, 255
+"""Linux's own, of a path and of each name in it."""
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+NonNegativeCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Tokens = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Steps = Annotated[int, Field(ge=0, le=MAX_STEPS)]
+Seconds = Annotated[float, Field(ge=0.0, le=MAX_SECONDS)]
+PositiveSeconds = Annotated[float, Field(gt=0.0, le=MAX_SECONDS)]
+Probability = Annotated[float, Field(gt=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
+"""Logits are divided by it in float32, which holds no more."""
+
+
+def check_text(value: str) -> str:
+    """ValueError: the system or a file could not hold it."""
+    if "\0" in value:
+        raise ValueError("holds the character NUL, which no path, name or question has")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("is not UTF-8")
+    return value
+
+
+def check_path(value: str) -> str:
+    """ValueError: longer than the system allows a path to be."""
+    longest = max(len(name.encode()) for name in value.split("/"))
+    if longest > MAX_NAME_BYTES or len(value.encode()) > MAX_PATH_BYTES:
+        raise ValueError(f"too long for a path: at most {MAX_PATH_BYTES} bytes, {MAX_NAME_BYTES} between two slashes")
+    return value
+
+
+PathText = Annotated[str, AfterValidator(check_path)]
+
+
+def parse_words(value: Any) -> Any:
+    """ "a, b" -> ("a", "b"); what is no text or list is left to the field's own check. ValueError: an empty name."""
+    words = tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+    if isinstance(words, tuple | list) and ("" in words or not words):
+        raise ValueError("wanted at least one name, and no empty ones")
+    return words
+
+
+def parse_bytes(value: Any) -> Any:
+    """ "512MiB" -> 536870912; numbers are left to the field's own check. ValueError: a text that says no size."""
+    units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+    if not isinstance(value, str) or value.isdecimal():
+        return value
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]+)", value)
+    if match is None or match[2] not in units:
+        raise ValueError(f"wanted a number of bytes, or a number and one of {', '.join(units)}, such as 512MiB")
+    return int(float(match[1]) * units[match[2]])

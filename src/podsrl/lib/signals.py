@@ -1,0 +1,117 @@
+"""Signals that ask a process to stop: Ctrl-C, SIGTERM, and SIGHUP, which comes when the terminal is closed.
+
+A command leaves by `leave_on_signal` from its first instant on. What has something to save first answers them itself,
+for as long, with `answered_by`. Either way the exit code is 128 + the signal's number: 130, 143 or 129.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+_SHOW_CURSOR = b"\x1b[?25h"
+_received: list[int] = []
+_leaving: list[int] = []
+
+
+def exit_code() -> int:
+    """What a process exits with that was asked to stop; 130 where no signal is known."""
+    return 128 + (_received[-1] if _received else signal.SIGINT)
+
+
+def is_leaving() -> bool:
+    """Whether KeyboardInterrupt was raised to leave the command; a library may have made another exception of it."""
+    return bool(_leaving)
+
+
+@contextmanager
+def answered_by(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call `handle(number)` in the main thread for each that comes while the context is open.
+
+    Other threads get no signals: there the context does nothing. SIGHUP stays ignored under nohup.
+    """
+
+    def answer(number: int, frame: FrameType | None) -> None:
+        _take(number)
+        handle(number)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in STOPPING if not _is_nohup(number)] if in_main else []
+    previous = {number: signal.signal(number, answer) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def leave_on_signal() -> None:
+    """End the command with one line: by KeyboardInterrupt, and at once where that could be lost.
+
+    It could in the middle of an import, where libraries turn exceptions into others; in a finaliser, which Python does
+    not let raise; and when it was raised already. What the system ignores for this process stays ignored.
+    """
+    for number in STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _leave)
+    others = sys.unraisablehook
+
+    def never_lost(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            leave_at_once()
+        others(unraisable)
+
+    sys.unraisablehook = never_lost
+
+
+def leave_at_once() -> NoReturn:
+    """End this process with its one line, and nothing else that Python would do at an end."""
+    with suppress(OSError):
+        os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"interrupted\n")
+    os._exit(exit_code())
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    is_first = not _received
+    _take(number)
+    if not is_first or _is_importing(frame):
+        leave_at_once()
+    _leaving.append(number)
+    raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORT_SYSTEM:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _take(number: int) -> None:
+    _received.append(number)
+    if number == signal.SIGHUP:
+        _let_go_of_terminal()
+
+
+def _let_go_of_terminal() -> None:
+    """Writing to a closed terminal is an error, which must not come between a run and its checkpoint."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):  # isatty says no once the terminal is gone
+                os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _is_nohup(number: int) -> bool:
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

@@ -1,0 +1,224 @@
+"""A signal at any instant ends a command in one line, and nothing that the command started outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from podsrl.lib.parent import PARENT, asked_of_child
+
+SMALL = (
+    "--rollouts.num_prompts=2",
+    "--rollouts.num_rollouts=8",
+    "--select.num_kept=4",
+    "--rollouts.max_new_tokens=24",
+    "--task.num_eval=8",
+    "--eval.every_seconds=0",
+    "--stop.seconds=0",
+    "--checkpoint.every_seconds=0",
+    "--checkpoint.every_steps=2",
+)
+LONG = (*SMALL, "--stop.steps=100000")
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+MARK = "PODS_TEST_MARK"
+
+
+def pods(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "podsrl.cli", *arguments]
+
+
+def start(mark: str, *arguments: str) -> subprocess.Popen[str]:
+    """All that it starts has the mark in its environment."""
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        pods(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, MARK: mark, "COLUMNS": "200", "PYTHONPATH": here},
+    )
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Process id -> command line of every living process with that mark."""
+    found, wanted = {}, f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def catches(process: subprocess.Popen[str], number: int) -> bool:
+    """Whether it has a handler for a signal: the command has begun, and not Python alone."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
+    return bool(caught >> (number - 1) & 1) or process.poll() is not None
+
+
+def has_steps(run: Path) -> bool:
+    log = run / "metrics.jsonl"
+    return log.exists() and any("seconds/total" in line for line in log.read_text().splitlines())
+
+
+# --- early ---
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_while_the_command_is_imported_ends_it_in_one_line(number: signal.Signals, tmp_path: Path) -> None:
+    process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(tmp_path / "run"))
+    wait_for(lambda: catches(process, signal.SIGTERM))
+    process.send_signal(number)
+    shown = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (CODES[number], ("", "interrupted\n"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_goes_on(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    began = None
+    for i in range(20):
+        run, mark = tmp_path / f"run{i}", f"{tmp_path}{i}"
+        process = start(mark, "train", "pods", *LONG, "--out", str(run))
+        wait_for(lambda process=process: catches(process, signal.SIGTERM))  # type: ignore[misc]
+        time.sleep(0.15 * i)
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == CODES[number], shown
+        assert "Traceback" not in shown and "interrupted" in shown.splitlines()[-1], shown
+        wait_for(lambda mark=mark: not marked(mark), 20)  # type: ignore[misc]
+        began = run if (run / "config.toml").exists() else began
+    if began is None:
+        pytest.skip("this machine is too slow for a run to begin in three seconds")
+    log = began / "metrics.jsonl"
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()] if log.exists() else [0]
+    done = subprocess.run(pods("train", "--resume", str(began), f"--stop.steps={steps[-1] + 2}"), capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_lets_a_run_save_itself(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        pods("train", "pods", *LONG, "--out", str(run)),
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: _take_terminal(),
+    )  # fmt: skip
+    os.close(theirs)
+    deadline = time.monotonic() + 120
+    os.set_blocking(ours, False)
+    while not has_steps(run):
+        assert time.monotonic() < deadline and process.poll() is None
+        try:
+            os.read(ours, 1 << 16)
+        except BlockingIOError:
+            time.sleep(0.02)
+    os.close(ours)  # the system sends SIGHUP, and every write to the terminal is an error from now on
+    assert process.wait(60) == 129
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert sorted((run / "checkpoints").iterdir())[-1].name == f"step-{last:08d}"
+
+
+def _take_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+# --- children ---
+
+
+COMPARE = (
+    "compare", "demo", "--num_seeds=1", "--jobs=2", "--base.task.num_eval=8", "--base.stop.seconds=600",
+    "--base.eval.every_seconds=300", '--base.task.rewards={"test_signals:judged" = 1.0}',
+    "--base.task.correct=test_signals:judged", "--base.task.reward_workers=1", "--base.checkpoint.every_seconds=1",
+)  # fmt: skip
+
+
+def judged(task: object, text: str) -> float:
+    """In the form that reward workers run."""
+    return float(len(set(text)) > 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, *CODES, signal.SIGSEGV])
+def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    mark, out = str(tmp_path), tmp_path / "out"
+    process = start(mark, *COMPARE, "--out", str(out))
+    try:
+        wait_for(lambda: process.poll() is not None or len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2)
+        everyone = marked(mark).values()
+        assert sum(" train " in line for line in everyone) == 2, process.communicate()
+        assert sum("podsrl.score.worker" in line for line in everyone) >= 2
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == CODES.get(number, -number), shown
+        wait_for(lambda: not marked(mark), 20)
+    finally:
+        process.kill()
+    assert len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2
+
+
+def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """Even one that hangs with the interpreter's lock held."""
+    hang = "import time, sys; sys.setswitchinterval(1e6); print('ready', flush=True)\nwhile True: pass"
+    child = f"import os; from podsrl.lib.parent import *; end_with_parent(); assert PARENT not in os.environ\n{hang}"
+    parent = (
+        "import subprocess, sys, os; from podsrl.lib.parent import asked_of_child\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}], env=os.environ | asked_of_child())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, env={**os.environ, MARK: str(tmp_path)}
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    assert len(marked(str(tmp_path))) == 2
+    process.kill()
+    process.wait()
+    wait_for(lambda: not marked(str(tmp_path)), 20)
+
+
+def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
+    program = "from podsrl.lib.parent import end_with_parent; end_with_parent(); print('alive')"
+    environment = {**os.environ, **asked_of_child()}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True).stdout == b"alive\n"
+    done = subprocess.run([sys.executable, "-c", program], env={**environment, PARENT: "1"}, capture_output=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
+
+
+# --- the folder ---
+
+
+@pytest.mark.slow
+def test_a_run_whose_folder_is_removed_ends_in_one_line(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(run))
+    wait_for(lambda: has_steps(run))
+    run.rename(tmp_path / "elsewhere")
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 1 and "Traceback" not in shown
+    assert shown.splitlines()[-1].startswith(f"failed: {run}: the run's folder") and not run.exists()
