@@ -78,6 +78,8 @@ class TaskConfig(Section):
     path: str | None = None
     """For "jsonl": file with one object a line. For "hub": the data set's name. For the named sets: a folder or file
     with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
+    eval_path: str | None = None
+    """For "jsonl": a second file, whose rows are the held-out questions; default: rows of `path` are held out."""
     subset: str | None = None
     """For "hub": the data set's configuration."""
     train_split: str | None = None
@@ -108,8 +110,10 @@ class TaskConfig(Section):
     """Processes that run slow rewards (math, and functions of your own in the row form); 0: one a core, 16 at most."""
     reward_timeout_seconds: Positive = 10.0
     """A reward that takes longer for one completion is stopped, and its rollout is invalid."""
-    num_eval: Annotated[int, Field(ge=0)] = 256
-    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split."""
+    num_eval: Annotated[int, Field(ge=0)] | None = None
+    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split. Default: 256, or all
+    where there are fewer; of one file, or of a hub set's one split, a fifth of the rows, 256 at most; all rows of
+    `eval_path`."""
 
 
 def parse_bytes(value: Any) -> Any:

@@ -15,9 +15,10 @@ from podsrl.tasks.gsm8k import load_gsm8k
 from podsrl.tasks.hub import load_hub
 from podsrl.tasks.jsonl import load_jsonl
 from podsrl.tasks.math import load_math, load_math500
+from podsrl.tasks.split import MOST_HELD_OUT
 from podsrl.tasks.svamp import load_svamp
 
-__all__ = ["SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
+__all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
 """Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
@@ -39,6 +40,7 @@ def load_tasks(
     name: str,
     *,
     path: str | None = None,
+    eval_path: str | None = None,
     subset: str | None = None,
     train_split: str | None = None,
     eval_split: str | None = None,
@@ -47,7 +49,7 @@ def load_tasks(
     digits: int = 2,
     chat: bool | None = None,
     system_prompt: str | None = None,
-    num_eval: int = 256,
+    num_eval: int | None = None,
     seed: int = 0,
 ) -> TaskSet:
     """Load a task set by name.
@@ -59,11 +61,13 @@ def load_tasks(
         name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
             `def load(*, path: str, num_eval: int, seed: int) -> TaskSet`.
         path: see `load_jsonl`, `load_hub` and `load_published`.
+        eval_path: see `load_jsonl`.
         subset, train_split, eval_split: see `load_hub`.
         prompt_column, answer_column: see `load_jsonl`.
         digits: see `load_arithmetic`.
         chat, system_prompt: see `ask`.
-        num_eval: held-out questions; 0: all of the set's own test split.
+        num_eval: held-out questions; 0: all of the set's own test split; None: as `TaskConfig.num_eval` says, and
+            `MOST_HELD_OUT` for a loader of your own.
         seed: of the run, at least 0.
 
     Raises:
@@ -76,6 +80,7 @@ def load_tasks(
     """
     options = {
         "path": path,
+        "eval_path": eval_path,
         "subset": subset,
         "train_split": train_split,
         "eval_split": eval_split,
@@ -86,7 +91,10 @@ def load_tasks(
         "seed": seed,
     }
     loader = TASKS[name] if name in TASKS else _import_loader(name)
-    tasks = loader(**_options_read(name, loader, options))
+    given = _options_read(name, loader, options)
+    if name not in TASKS and given.get("num_eval", 0) is None:
+        given["num_eval"] = MOST_HELD_OUT
+    tasks = loader(**given)
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
     return ask(tasks, chat=chat, system_prompt=system_prompt)
