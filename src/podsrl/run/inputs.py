@@ -7,18 +7,25 @@ network, no GPU) is listed instead.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UnavailableError
 from podsrl.generate import Request, Sampling
 from podsrl.generate.memory import plan_memory
-from podsrl.policy import outline, prompt_ids
+from podsrl.policy import model_folder, outline, prompt_ids
+from podsrl.policy.adapter_folder import base_of
+from podsrl.policy.files import shapes_in
+from podsrl.policy.hub import unreadable
 from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
 from podsrl.run.estimate import kv_bytes_per_token
@@ -75,7 +82,7 @@ class Inputs:
     """What is known before the weights; None for what could not be had here."""
 
     num_train: int | None
-    """Questions to train on, without those whose prompts are too long."""
+    """Questions to train on, without those whose prompts are too long where there was a tokenizer to see it."""
     num_eval: int | None
     """Held-out questions, likewise."""
     rewards: Mapping[str, float] | None
@@ -118,22 +125,23 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
         >>> found.num_train, found.num_eval, found.prompts.first
         (7080, 256, 'What is 10 + 10?\\n')
     """
-    started, missing = time.monotonic(), list[NotChecked]()
+    started, missing = time.monotonic(), dict[str, list[str]]()
 
     @contextmanager
     def excuse(what: str) -> Iterator[None]:
         try:
             yield
         except UnavailableError as error:
-            missing.append(NotChecked(what=what, why=str(error)))
+            missing.setdefault(str(error), []).append(what)
 
     check_processes(config, num_processes)
     with closing(find_parts(config, excuse=excuse)) as found:
+        _check_weight_files(config)
         if found.fitted is not None:
             with excuse("the model's window"):
                 _check_room(config, found.fitted.longest_prompt)
-        tasks = found.fitted.tasks if found.fitted else None
         judged = found.judged
+        tasks = found.fitted.tasks if found.fitted else judged.tasks if judged else None
         return Inputs(
             num_train=len(tasks.train) if tasks else None,
             num_eval=len(tasks.eval) if tasks else None,
@@ -145,10 +153,23 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
             tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
-            not_checked=tuple(missing),
+            not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
             warnings=warnings_of(config, found),
             seconds=time.monotonic() - started,
         )
+
+
+def _check_weight_files(config: RunConfig) -> None:
+    """Of a model on this machine: that its files are all there and whole, by their headers."""
+    folder = Path(model_folder((base_of(config.model) or config.model).path))
+    if not folder.is_dir():
+        return  # on the hub
+    try:
+        index = folder / "model.safetensors.index.json"
+        names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else None
+        shapes_in(sorted(folder / name for name in names) if names else sorted(folder.glob("*.safetensors")))
+    except (OSError, SafetensorError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise unreadable(config.model, "weights ", error) from None
 
 
 def _check_room(config: RunConfig, longest_prompt: int) -> None:

@@ -6,8 +6,8 @@ goes the same way (`find_parts`), and on past what this machine cannot have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,8 @@ class Found:
     judged: Judged | None
     tokenizer: Any
     fitted: Fitted | None
+    of_rate: tuple[str, ...]
+    """Warnings of a learning rate that does not suit the model."""
 
     def close(self) -> None:
         """End the scorer's worker processes."""
@@ -134,12 +136,17 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         num_dropped_train=fitted.num_dropped_train,
         num_dropped_eval=fitted.num_dropped_eval,
         notes=(split_note(config.task, fitted.tasks), eval_note(config)),
-        warnings=warnings_of(config, found, has_model=tokenizer is not None, is_trained=is_trained),
+        warnings=warnings_of(config, found, has_model=tokenizer is not None),
     )
 
 
+@contextmanager
+def _nothing(what: str) -> Iterator[None]:
+    yield
+
+
 def find_parts(
-    config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = nullcontext
+    config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing
 ) -> Found:
     """Look for all that `prepare` returns, in the order of what it costs.
 
@@ -151,12 +158,12 @@ def find_parts(
         UsageError: as of `prepare`, but for what was excused.
     """
     has_model = tokenizer is not None
-    names, judged, fitted = _resolve_names(config), None, None
+    skip_unreachable_hub(config.model, config.task)
+    names, judged, fitted, of_rate = _resolve_names(config), None, None, list[str]()
     with excuse("what the model's options need"):
         check_model_options(config, has_model=has_model)
     if is_trained and not has_model:
         check_dtype(config)
-    skip_unreachable_hub(config.model, config.task)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
             judged = _judge(config, _load_tasks(config), is_trained)
@@ -164,24 +171,24 @@ def find_parts(
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):
             tokenizer = tokenizer if has_model else load_tokenizer(config.model)
+        with excuse("whether the learning rate suits the model's size"):
+            of_rate = rate_advice(config) if is_trained and not has_model else []
         if tokenizer is not None and config.rollouts.stop_strings:
             StopStrings(tokenizer, config.rollouts.stop_strings)
         if tokenizer is not None and judged is not None:
             fitted = fit_prompts(judged.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
         on_error.pop_all()
-    return Found(names=names, judged=judged, tokenizer=tokenizer, fitted=fitted)
+    return Found(names=names, judged=judged, tokenizer=tokenizer, fitted=fitted, of_rate=tuple(of_rate))
 
 
-def warnings_of(
-    config: RunConfig, found: Found, *, has_model: bool = False, is_trained: bool = True
-) -> tuple[str, ...]:
+def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> tuple[str, ...]:
     """What a person should know before the run, a sentence each."""
     judged, fitted = found.judged, found.fitted
     return (
         *(() if has_model else device_notes(config.model)),
         *(judged.warnings if judged else ()),
         *filter_advice(config),
-        *(rate_advice(config) if is_trained and not has_model else ()),
+        *found.of_rate,
         *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
         *(judged.tasks.notes if judged else ()),
         *(fitted.notes if fitted else ()),

@@ -60,14 +60,12 @@ def load_tasks(
     Args:
         name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
             `def load(*, path: str, num_eval: int, seed: int) -> TaskSet`.
-        path: see `load_jsonl`, `load_hub` and `load_published`.
-        eval_path: see `load_jsonl`.
+        path: see `load_jsonl`, `load_hub` and `load_published`; for `eval_path` the first.
         subset, train_split, eval_split: see `load_hub`.
         prompt_column, answer_column: see `load_jsonl`.
         digits: see `load_arithmetic`.
         chat, system_prompt: see `ask`.
-        num_eval: held-out questions; 0: all of the set's own test split; None: as `TaskConfig.num_eval` says, and
-            `MOST_HELD_OUT` for a loader of your own.
+        num_eval: held-out questions; 0: all of the set's own test split; None: see `TaskConfig.num_eval`.
         seed: of the run, at least 0.
 
     Raises:
@@ -91,10 +89,7 @@ def load_tasks(
         "seed": seed,
     }
     loader = TASKS[name] if name in TASKS else _import_loader(name)
-    given = _options_read(name, loader, options)
-    if name not in TASKS and given.get("num_eval", 0) is None:
-        given["num_eval"] = MOST_HELD_OUT
-    tasks = loader(**given)
+    tasks = loader(**_options_read(name, loader, options))
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
     return ask(tasks, chat=chat, system_prompt=system_prompt)
@@ -106,7 +101,7 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
     except ValueError as error:  # some functions written in C
         raise UsageError(f"task.name = '{name}': {error}; wanted a Python function that returns a TaskSet") from error
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(options)
+        return _in_numbers(name, options)
     if strange := [key for key, parameter in parameters.items() if key not in options and _is_required(parameter)]:
         raise UsageError(f"task.name = '{name}' wants {strange}; a loader can be given {list(options)}")
     defaults = inspect.signature(load_tasks).parameters
@@ -115,7 +110,13 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
             raise UsageError(f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out")
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
         raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
-    return {key: value for key, value in options.items() if key in parameters}
+    return _in_numbers(name, {key: value for key, value in options.items() if key in parameters})
+
+
+def _in_numbers(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, where a loader of the user's own gets a number of held-out questions in any case."""
+    is_open = name not in TASKS and options.get("num_eval", 0) is None
+    return {**options, "num_eval": MOST_HELD_OUT} if is_open else dict(options)
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
