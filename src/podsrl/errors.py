@@ -14,6 +14,10 @@ class UsageError(PodsError, ValueError):
     """Bad input from the user: an option, a config key, a file, a model folder. The command line exits with 2."""
 
 
+class UnavailableError(UsageError):
+    """What a config names is not to be had here and now (no network, no such package or GPU); elsewhere it may be."""
+
+
 class RewardError(UsageError):
     """A reward function that breaks its contract for a whole batch (wrong length or type), not for one rollout."""
 

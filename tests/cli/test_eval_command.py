@@ -142,6 +142,25 @@ def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_
         find_target(str(tmp_path), ["task.num_eval=3"])
 
 
+@pytest.mark.slow
+def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(
+    pods: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    rows = "".join(f'{{"question": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(20))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    (tmp_path / "held.jsonl").write_text(rows[: rows.index("\n", 200) + 1])
+    sizes = ["--rollouts.num_prompts=1", "--rollouts.num_rollouts=2", "--select.num_kept=2", "--stop.steps=1"]
+    task = ["--task.name=jsonl", f"--task.path={tmp_path / 'rows.jsonl'}", "--rollouts.max_new_tokens=4"]
+    (tmp_path / "empty.toml").write_text("")
+    code, _, errors = pods("train", "empty.toml", "--out", "run", *task, *sizes)
+    assert code == 0 and "16 to train on, 4 held out" in errors
+    with pytest.raises(UsageError, match=r"task.num_eval = 5: the run held out 4 questions"):
+        find_target("run", ["task.num_eval=5"])
+    assert find_target("run", ["task.num_eval=4"]).config.task.num_eval == 4
+    assert find_target("run", []).config.task.num_eval is None
+    assert find_target("run", [f"task.eval_path={tmp_path / 'held.jsonl'}", "task.num_eval=5"]).config.task.eval_path
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

@@ -141,3 +141,28 @@ def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) ->
         assert code == 2 and "--dry-run" in errors
     code, _, errors = pods("train", "--resume", str(tmp_path), "--dry-run")
     assert code == 2 and "wants a CONFIG" in errors
+
+
+def test_on_cuda_the_plan_counts_the_bound_that_a_run_sets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key_values(plan: Any) -> int:
+        return next(part.num_bytes for part in plan.parts if part.name == "key-values")
+
+    on_cpu = plan_of("rollouts.scheduler=micro")
+    free = 100 << 20
+    monkeypatch.setattr("podsrl.run.dry_run._machine", lambda *_: ("a GPU", free, True))
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (free, free))
+    plan = plan_of("rollouts.scheduler=micro")
+    held = sum(part.num_bytes for part in plan.parts if part.phase == "always")
+    assert key_values(plan) == int(0.8 * (free - held)) < key_values(on_cpu)
+    assert [
+        [option.no_effect is None for option in each.options if option.key == "rollouts.scheduler"]
+        for each in (on_cpu, plan)
+    ] == [[False], [True]]
+    assert key_values(plan_of("rollouts.kv_cache_bytes=2MiB")) == 2 << 20
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (1 << 40, 1 << 40))
+    assert key_values(plan_of()) == key_values(on_cpu)  # all run at once
+
+
+def test_a_plan_counts_the_held_out_questions_that_there_are() -> None:
+    assert plan_of("task.digits=1").work.num_eval_rows == 256
+    assert plan_run(load_config("pods", ["task.digits=1"]), 1, num_eval=9).work.num_eval_rows == 9

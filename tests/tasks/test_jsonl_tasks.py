@@ -25,8 +25,8 @@ def write(tmp_path: Path) -> Write:
     return write_rows
 
 
-def load(path: Path, *, num_eval: int = 1, seed: int = 0, **columns: str) -> TaskSet:
-    names = {"prompt_column": "question", "answer_column": "answer"} | columns
+def load(path: Path, *, num_eval: int | None = 1, seed: int = 0, **options: Any) -> TaskSet:
+    names = {"prompt_column": "question", "answer_column": "answer"} | options
     return load_jsonl(path, num_eval=num_eval, seed=seed, **names)
 
 
@@ -199,3 +199,54 @@ def test_prompt_and_answer_need_two_columns(write: Write) -> None:
 def test_a_negative_seed_is_refused(write: Write) -> None:
     with pytest.raises(UsageError, match="seed = -1; wanted at least 0"):
         load(write(*rows(3)), seed=-1)
+
+
+@pytest.fixture
+def held_out(tmp_path: Path) -> Path:
+    """Question 3 of `rows` and five others."""
+    path = tmp_path / "held.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows(9)[3:4] + rows(25)[20:]))
+    return path
+
+
+def test_a_second_file_is_held_out_whole_and_not_trained_on(write: Write, held_out: Path) -> None:
+    tasks = load(write(*rows(10)), num_eval=None, eval_path=held_out)
+    assert [task.prompt for task in tasks.train] == [f"question {n}" for n in range(10) if n != 3]
+    assert [task.prompt for task in tasks.eval] == [f"question {n}" for n in (3, 20, 21, 22, 23, 24)]
+    assert [task.id for task in tasks.eval][:2] == ["eval-line-1", "eval-line-2"]
+    [note] = tasks.notes
+    assert note.startswith("1 of 10 training questions is also in") and str(held_out) in note
+    assert load(write(*rows(10)), num_eval=0, eval_path=held_out).eval == tasks.eval
+
+
+def test_of_a_second_file_a_number_may_be_taken(write: Write, held_out: Path) -> None:
+    path = write(*rows(10))
+    taken = [{task.id for task in load(path, num_eval=count, eval_path=held_out).eval} for count in (2, 4)]
+    assert [len(ids) for ids in taken] == [2, 4] and taken[0] < taken[1]
+    assert len(load(path, num_eval=2, eval_path=held_out).train) == 9  # what is not asked is not trained on either
+    with pytest.raises(UsageError, match=r"task.num_eval = 7: .*has 6 rows"):
+        load(path, num_eval=7, eval_path=held_out)
+
+
+def test_both_files_have_the_same_columns(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "held.jsonl").write_text('{"question": "a", "answer": 1, "level": 4}\n')
+    tasks = load(write({"question": "b", "answer": 2, "source": "c"}), eval_path=tmp_path / "held.jsonl")
+    assert [dict(task.columns) for task in (*tasks.train, *tasks.eval)] == [
+        {"source": "c", "level": None},
+        {"source": None, "level": 4},
+    ]
+
+
+def test_a_second_file_that_is_the_first_or_missing_or_holds_all_is_refused(
+    write: Write, held_out: Path, tmp_path: Path
+) -> None:
+    path = write(*rows(10))
+    with pytest.raises(UsageError, match=r"task.path and task.eval_path are both"):
+        load(path, eval_path=path.parent / "." / path.name)
+    with pytest.raises(UsageError, match=r"task.eval_path = '.*lost.jsonl': no such file"):
+        load(path, eval_path=tmp_path / "lost.jsonl")
+    with pytest.raises(UsageError, match=r"every question there is also in task.eval_path"):
+        load(write(rows(9)[3]), eval_path=held_out)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"no rows \(task.eval_path\)"):
+        load(path, eval_path=tmp_path / "empty.jsonl")

@@ -53,6 +53,9 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
     [
         ("arithmetic", "path", "x.jsonl"),
         ("arithmetic", "prompt_column", "q"),
+        ("arithmetic", "eval_path", "x.jsonl"),
+        ("gsm8k", "eval_path", "x.jsonl"),
+        ("hub", "eval_path", "x.jsonl"),
         ("arithmetic", "answer_column", "a"),
         ("jsonl", "digits", 3),
         ("jsonl", "subset", "main"),
@@ -97,6 +100,17 @@ def test_a_loader_of_ones_own_gets_the_options_it_names(own: ModuleType) -> None
         load_tasks("own_tasks:load", digits=3)
 
 
+def test_a_loader_of_ones_own_gets_a_number_of_held_out_questions(own: ModuleType) -> None:
+    own.load = lambda *, num_eval: TaskSet(name=f"{num_eval}", train=[ONE], eval=(TWO,))
+    assert load_tasks("own_tasks:load").name == "256"
+    own.load = lambda: TaskSet(name="none", train=[ONE], eval=(TWO,))
+    assert load_tasks("own_tasks:load").name == "none"
+
+
+def test_arithmetic_holds_out_256_or_all_that_there_are() -> None:
+    assert [len(load_tasks("arithmetic", digits=digits).eval) for digits in (1, 2)] == [9, 256]
+
+
 def test_a_loader_with_keywords_gets_all_options(own: ModuleType) -> None:
     seen: dict[str, Any] = {}
 
@@ -108,6 +122,7 @@ def test_a_loader_with_keywords_gets_all_options(own: ModuleType) -> None:
     load_tasks("own_tasks:load", digits=3, num_eval=4, seed=5)
     assert seen == {
         "path": None,
+        "eval_path": None,
         "subset": None,
         "train_split": None,
         "eval_split": None,

@@ -53,6 +53,24 @@ def test_more_than_the_split_has_is_refused(count: int) -> None:
         take_eval("mine", TASKS, count, seed=0)
 
 
+@pytest.mark.parametrize(("size", "held_out"), [(2, 1), (4, 1), (9, 1), (10, 2), (300, 60), (1279, 255), (5000, 256)])
+def test_a_file_holds_out_a_fifth_and_256_at_most(size: int, held_out: int) -> None:
+    tasks = [Task(id=f"{number}", prompt=f"{number}+0=", answer=f"{number}") for number in range(size)]
+    assert [len(side) for side in hold_out("mine", tasks, None, seed=0)] == [size - held_out, held_out]
+    assert hold_out("mine", tasks, None, seed=0) == hold_out("mine", tasks, held_out, seed=0)
+
+
+def test_a_default_holds_out_no_prompt_that_others_share() -> None:
+    tasks = [*TASKS[:2], *(Task(id=f"again-{number}", prompt="again", answer="1") for number in range(18))]
+    assert {task.id for task in hold_out("mine", tasks, None, seed=0)[1]} == {"0", "1"}
+
+
+def test_a_split_gives_256_or_all_that_there_are() -> None:
+    assert take_eval("mine", TASKS, None, seed=0) == tuple(TASKS)
+    tasks = [Task(id=f"{number}", prompt=f"{number}+0=", answer=f"{number}") for number in range(300)]
+    assert take_eval("mine", tasks, None, seed=0) == take_eval("mine", tasks, 256, seed=0)
+
+
 def test_all_of_its_own_split_needs_one() -> None:
     with pytest.raises(UsageError, match=r"1 \.\. 19 or add rows \(0 is for sets with a test split of their own\)"):
         hold_out("mine", TASKS, 0, seed=0)

@@ -1,7 +1,9 @@
-"""`pods train CONFIG --dry-run`: the plan of a run as text or JSON."""
+"""`pods train CONFIG --dry-run`: what a run would read and do, as text or JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podsrl.cli.console import errors, output
@@ -10,43 +12,102 @@ from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
     from podsrl.run.dry_run import Plan
+    from podsrl.run.inputs import Inputs, Trial
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
+SHOWN_CHARACTERS = 240
+"""Of the first prompt: both its ends."""
 
 
-def show_plan(config: RunConfig | None, processes: int, as_json: bool, *, is_asked_for: bool) -> None:
-    """Print what a run would do.
+def show_plan(
+    config: RunConfig | None, processes: int, as_json: bool, *, is_asked_for: bool, out: Path | None = None
+) -> None:
+    """Check what a run would check before its weights, and print what it would do.
 
     Args:
         config: of the run; None with --resume.
         processes: that share it.
         as_json: instead of text.
         is_asked_for: whether --dry-run was given, without which the other two mean nothing.
+        out: the folder that the run would be written to, where one is named.
 
     Raises:
-        UsageError: options that do not go together, or a config whose model cannot be planned for.
+        UsageError: options that do not go together, or what a run would end with before its weights are loaded.
     """
     if not is_asked_for:
         raise UsageError("--processes and --json go with --dry-run; several processes train with pods launch")
     if config is None:
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
+    if processes < 1:
+        raise UsageError(f"--processes {processes}: wanted at least 1")
     from podsrl.run.dry_run import plan_run
+    from podsrl.run.folder import RunFolder
+    from podsrl.run.inputs import check_inputs
 
-    plan = plan_run(config, processes)
+    if out is not None:
+        RunFolder(out).check_is_free()
+    with errors.status("reading the questions and trying the rewards"):
+        inputs = check_inputs(config, processes)
+    if not as_json:
+        _print_lines(input_lines(inputs))  # before the plan, which there is none of while the model is out of reach
+    plan = plan_run(config, processes, inputs.num_eval)
     if as_json:
-        output.print_json(data=plan.to_json())
+        output.print_json(data={**plan.to_json(), "inputs": inputs.to_json()})
     else:
-        print_plan(plan)
+        print_plan(plan, inputs)
 
 
-def print_plan(plan: Plan) -> None:
-    """The plan as lines and two tables; warnings on stderr."""
-    for line in _lines(plan):
-        output.print(line, markup=False, highlight=False, soft_wrap=True)
+def print_plan(plan: Plan, inputs: Inputs | None = None) -> None:
+    """The plan as lines and two tables; then on stderr warnings, and what was not checked."""
+    _print_lines(_lines(plan))
     _print_memory(plan)
     _print_options(plan)
-    for warning in plan.warnings:
-        errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+    warnings = (*plan.warnings, *(inputs.warnings if inputs else ()))
+    lines = [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
+    if inputs is not None:
+        lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
+        if count := len(inputs.not_checked):
+            lines.append(
+                f"a run on this machine would end with the first of these {count}"
+                if count > 1
+                else "a run on this machine would end with that"
+            )
+    for line in lines:
+        errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        output.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def input_lines(inputs: Inputs) -> list[str]:
+    """What was found of the questions, the rewards and the tokenizer, a line each; nothing of what was not."""
+    lines = [f"data     {inputs.split}"] if inputs.split is not None else []
+    if prompts := inputs.prompts:
+        dropped = prompts.num_dropped_train + prompts.num_dropped_eval
+        kind = "chat messages" if prompts.is_chat else "plain text"
+        lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
+        lines.append(f"first    {_shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
+    if inputs.rewards is not None:
+        lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
+    lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
+    if inputs.tokenizer is not None:
+        lines.append(f"tokens   {inputs.tokenizer}")
+    return [*lines, f"run      {inputs.schedule}", f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
+
+
+def _shortened(text: str) -> str:
+    half = SHOWN_CHARACTERS // 2
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
+
+
+def _trial_text(trial: Trial) -> str:
+    if trial.invalid_reason is not None:
+        return f"{_shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
+    right = "right" if trial.is_correct else "not right"
+    parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
+    return f"{_shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
 def _lines(plan: Plan) -> list[str]:
@@ -113,6 +174,6 @@ def _text(value: object) -> str:
         return "–"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return ", ".join(f"{key} {part:g}" for key, part in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

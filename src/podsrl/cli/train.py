@@ -39,7 +39,9 @@ def train(
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and load no weights.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")
+    ] = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
@@ -57,7 +59,7 @@ def train(
 
       pods train --resume runs/mine --stop.steps=200       go on, longer
 
-      pods train paper/a --dry-run                         the plan, with the memory it takes
+      pods train my.toml --dry-run                         check data, rewards and prompts; estimate the memory
     """
     from podsrl.config.load import load_config
 
@@ -71,7 +73,7 @@ def train(
     if dry_run or processes != 1 or json:
         from podsrl.cli.dry_run import show_plan
 
-        show_plan(loaded, processes, json, is_asked_for=dry_run)
+        show_plan(loaded, processes, json, is_asked_for=dry_run, out=out)
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 

@@ -84,6 +84,8 @@ class TaskConfig(Section):
     path: PathText | None = None
     """For "jsonl": file with one object a line. For "hub": the data set's name. For the named sets: a folder or file
     with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
+    eval_path: PathText | None = None
+    """For "jsonl": a second file, whose rows are the held-out questions; default: rows of `path` are held out."""
     subset: str | None = None
     """For "hub": the data set's configuration."""
     train_split: str | None = None
@@ -121,8 +123,10 @@ class TaskConfig(Section):
     batch_timeout_seconds: PositiveSeconds = 300.0
     """A reward of TRL's form that takes longer for one call, with all completions of a step, is stopped, and those
     rollouts are invalid. Loading its module may take as long."""
-    num_eval: NonNegativeCount = 256
-    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split."""
+    num_eval: NonNegativeCount | None = None
+    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split. Default: 256, or all
+    where there are fewer; of one file, or of a hub set's one split, a fifth of the rows, 256 at most; all rows of
+    `eval_path`."""
 
 
 class RolloutConfig(Section):

@@ -16,7 +16,12 @@ from huggingface_hub.errors import (
 )
 
 from podsrl.config.schema import ModelConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError
+
+_NO_HUB = (
+    "no such folder here, not in the download cache, and the hub cannot be reached "
+    "(no network, or HF_HUB_OFFLINE is set): connect, or give the folder of a downloaded copy"
+)
 
 _MAX_LINE = 600
 """Characters of a library's words in a message; some quote whole files."""
@@ -34,7 +39,8 @@ def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageErr
         One line: for the hub's own refusals the reason and the cure, else the library's first line that says something.
     """
     reason = _code_reason(error) or _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
-    return UsageError(f"model.path = {config.path!r}: {reason}")
+    kind = UnavailableError if reason == _NO_HUB else UsageError
+    return kind(f"model.path = {config.path!r}: {reason}")
 
 
 @contextmanager
@@ -97,10 +103,7 @@ def _hub_reason(config: ModelConfig, error: BaseException) -> str | None:
         if isinstance(cause, EntryNotFoundError) and not isinstance(cause, LocalEntryNotFoundError):
             return f"lacks a file on the hub: {first_line(error)}"
         if isinstance(cause, LocalEntryNotFoundError | OfflineModeIsEnabled | HfHubHTTPError | ConnectionError):
-            return (
-                "no such folder here, not in the download cache, and the hub cannot be reached "
-                "(no network, or HF_HUB_OFFLINE is set): connect, or give the folder of a downloaded copy"
-            )
+            return _NO_HUB
     return None
 
 

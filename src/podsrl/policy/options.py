@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError
 from podsrl.lib.matmul import check_option
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.adapters import find_targets
@@ -52,4 +52,6 @@ def _check_flash_attention(device: torch.device, dtype: str) -> None:
     if dtype == "float32":
         wants.append('model.dtype = "bfloat16" or "float16"')
     if wants:
-        raise UsageError(f"model.attention = 'flash_attention_2' needs {' and '.join(wants)}; \"auto\" runs everywhere")
+        raise UnavailableError(
+            f"model.attention = 'flash_attention_2' needs {' and '.join(wants)}; \"auto\" runs everywhere"
+        )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError
 from podsrl.policy.hub import first_line
 
 
@@ -31,19 +31,19 @@ def quiet_import() -> Iterator[None]:
 
 
 def require_bitsandbytes(option: str) -> Any:
-    """The package. UsageError: it is not installed, or it cannot be imported."""
+    """The package. UnavailableError: it is not installed, or it cannot be imported."""
     if find_spec("bitsandbytes") is None:
-        raise UsageError(f"{option} needs bitsandbytes, which is not installed: pip install 'podsrl[quantized]'")
+        raise UnavailableError(f"{option} needs bitsandbytes, which is not installed: pip install 'podsrl[quantized]'")
     try:
         with quiet_import():
             import bitsandbytes
     except Exception as error:  # it loads native libraries, which fail in their own ways
-        raise UsageError(f"{option}: bitsandbytes is installed but does not load: {first_line(error)}") from None
+        raise UnavailableError(f"{option}: bitsandbytes is installed but does not load: {first_line(error)}") from None
     return bitsandbytes
 
 
 def check_4bit(device: torch.device) -> None:
-    """Run one small layer on the device. UsageError: the package is missing, or has no 4-bit kernels for it."""
+    """Run one small layer on the device. UnavailableError: the package is missing, or has no 4-bit kernels for it."""
     bnb = require_bitsandbytes("model.load_in_4bit")
     try:
         layer = bnb.nn.Linear4bit(64, 64, bias=False, compute_dtype=torch.float32, quant_type="nf4").to(device)
@@ -54,7 +54,7 @@ def check_4bit(device: torch.device) -> None:
 
 
 def check_adam_8bit(device: torch.device) -> None:
-    """Take one small step on the device. UsageError: the package is missing, or has no 8-bit Adam for it."""
+    """Take one small step on the device. UnavailableError: the package is missing, or has no 8-bit Adam for it."""
     bnb = require_bitsandbytes("optim.name = 'adamw_8bit'")
     weight = nn.Parameter(torch.zeros(64, 64, device=device))
     weight.grad = torch.ones_like(weight)
@@ -93,8 +93,8 @@ def dequantised(module: Any) -> Tensor:
     return whole
 
 
-def _cannot_run(option: str, device: torch.device, error: Exception) -> UsageError:
-    return UsageError(
+def _cannot_run(option: str, device: torch.device, error: Exception) -> UnavailableError:
+    return UnavailableError(
         f"{option}: bitsandbytes cannot run it on {device} here ({first_line(error)}): use a CUDA GPU, a newer "
         "bitsandbytes, or leave the option out"
     )

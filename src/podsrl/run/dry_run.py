@@ -1,7 +1,7 @@
-"""What a run would do, said before anything is loaded: `pods train CONFIG --dry-run`.
+"""What a run would do and need, said before its weights are loaded: `pods train CONFIG --dry-run`.
 
 Goes in: a `RunConfig` and a number of processes. Comes out: a `Plan`. Read are the model's config and the headers of
-its files, never weights or data: a question's tokens are those of the limit.
+its files, never weights or data (`run/inputs.py` reads those): a question's tokens are those of the limit.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ class Plan:
         return asdict(self)
 
 
-def plan_run(config: RunConfig, num_processes: int = 1) -> Plan:
+def plan_run(config: RunConfig, num_processes: int = 1, num_eval: int | None = None) -> Plan:
     """Say what a run would do.
 
     Args:
         config: of the run.
         num_processes: that share it, at least 1.
+        num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
 
     Raises:
         UsageError: no such model, an adapter target that matches nothing, prompt and completion beyond its window.
@@ -84,8 +85,9 @@ def plan_run(config: RunConfig, num_processes: int = 1) -> Plan:
     shape = read_shape(config.model)
     check_dtype(config)
     _check_window(config, shape)
-    rollouts, todo, parts = config.rollouts, work(config, num_processes), estimate(config, shape, num_processes)
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
+    sized = _sized(config, shape, num_processes, num_eval, has_gpu)
+    rollouts, todo, parts = config.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
     adapted = adapted_linears(config, shape)
     return Plan(
         model=f"{config.model.path} ({shape.family})",
@@ -104,9 +106,29 @@ def plan_run(config: RunConfig, num_processes: int = 1) -> Plan:
         peak_bytes=peak(parts),
         machine=machine,
         machine_bytes=machine_bytes,
-        options=tuple(_options(config, without_effect(config, todo, num_processes))),
-        warnings=tuple(_warnings(config, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
+        options=tuple(_options(config, without_effect(sized, todo, num_processes))),
+        warnings=tuple(_warnings(sized, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
     )
+
+
+def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: int | None, has_gpu: bool) -> RunConfig:
+    """The config with the numbers that a run finds out: its held-out questions, and CUDA's bound where it matters."""
+    if num_eval is not None:
+        config = _changed_in(config, "task", num_eval=num_eval)
+    if not has_gpu or config.rollouts.kv_cache_bytes:
+        return config
+    from podsrl.policy.source import find_device
+    from podsrl.run.kv_bound import default_bound
+
+    parts = estimate(config, shape, num_processes)
+    held = sum(part.num_bytes for part in parts if part.phase == "always")
+    wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
+    bound = default_bound(find_device(config.model.device), held)
+    return _changed_in(config, "rollouts", kv_cache_bytes=bound) if 0 < bound < wanted else config
+
+
+def _changed_in(config: RunConfig, section: str, **values: Any) -> RunConfig:
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 
 
 def _trained(config: RunConfig, shape: ModelShape) -> str:

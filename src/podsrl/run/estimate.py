@@ -36,6 +36,7 @@ from typing import Literal
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, nearest
 from podsrl.run.shapes import ModelShape
+from podsrl.tasks import MOST_HELD_OUT
 
 Phase = Literal["always", "generate", "update"]
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -100,7 +101,8 @@ def work(config: RunConfig, num_processes: int) -> Work:
     rollouts, optim = config.rollouts, config.optim
     row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
     prompts = -(-rollouts.num_prompts // num_processes)
-    questions = config.task.num_eval or EVAL_SIZES.get(config.task.name, 0)
+    num_eval = MOST_HELD_OUT if config.task.num_eval is None else config.task.num_eval
+    questions = num_eval or EVAL_SIZES.get(config.task.name, 0)
     update = -(-rollouts.num_prompts * config.select.num_kept // num_processes) * row
     return Work(
         row_tokens=row,

@@ -87,12 +87,15 @@ def _is_task_name(text: str) -> bool:
 def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Target:
     tree = _with_task(read_tree(folder / "config.toml"), task)
     config = build(RunConfig, apply_overrides(tree, overrides), str(folder))
-    _check_held_out(build(RunConfig, tree, str(folder)).task, config.task)
+    trained = build(RunConfig, tree, str(folder)).task
+    _check_held_out(trained, config.task, trained.num_eval)
     from podsrl.run.checkpoint import load_newest  # imports torch
 
     checkpoint = load_newest(folder / "checkpoints")
     if checkpoint is None:
         raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
+    if trained.num_eval is None:  # the data decided how many
+        _check_held_out(trained, config.task, checkpoint.state["data"]["eval"]["questions"])
     damaged = tuple(f"warning: {line}; using the checkpoint before it" for line in checkpoint.damaged)
     notes = (*damaged, f"evaluating {checkpoint.path}")
     if config.model.load_in_4bit:
@@ -129,14 +132,17 @@ def _spelled_alike(task: TaskConfig) -> TaskConfig:
     return task if task.path is None else task.model_copy(update={"path": str(Path(task.path).resolve())})
 
 
-def _check_held_out(trained: TaskConfig, asked: TaskConfig) -> None:
-    """More held-out questions than the run had may be ones that it was trained on."""
+def _check_held_out(trained: TaskConfig, asked: TaskConfig, num_held_out: int | None) -> None:
+    """More held-out questions than the run had may be ones that it was trained on; None: so far nobody knows."""
+    if num_held_out is None or asked.num_eval is None:
+        return
     is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic") and not str(asked.path).endswith(".jsonl")
     is_own_split |= asked.name == "hub" and asked.eval_split is not None
+    is_own_split |= asked.eval_path is not None
     is_same_data = _spelled_alike(asked) == _spelled_alike(trained.model_copy(update={"num_eval": asked.num_eval}))
-    if asked.num_eval > trained.num_eval and is_same_data and not is_own_split:
+    if asked.num_eval > num_held_out and is_same_data and not is_own_split:
         raise UsageError(
-            f"task.num_eval = {asked.num_eval}: the run held out {trained.num_eval} questions and was trained on the "
+            f"task.num_eval = {asked.num_eval}: the run held out {num_held_out} questions and was trained on the "
             "others; ask for no more"
         )
 

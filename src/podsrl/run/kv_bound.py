@@ -31,14 +31,20 @@ def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> i
     """
     if config.rollouts.kv_cache_bytes or device.type != "cuda":
         return config.rollouts.kv_cache_bytes or None
-    free, _ = torch.cuda.mem_get_info(device)
-    bound = int(FREE_SHARE * (free - later_bytes))
+    bound = default_bound(device, later_bytes)
     if bound <= 0:
+        free, _ = torch.cuda.mem_get_info(device)
         raise UsageError(
             f"{device} has {free:,} bytes free, and the optimizer and the reference model will take {later_bytes:,}: "
             "nothing is left for keys and values; use lora.rank, optim.name = 'adamw_8bit' or a smaller model"
         )
     return bound
+
+
+def default_bound(device: torch.device, later_bytes: int) -> int:
+    """The bound of a CUDA device where the config gives none; 0 or less where nothing is left."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(FREE_SHARE * (free - later_bytes))
 
 
 def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:

@@ -1,12 +1,13 @@
 """What a config names, checked before the weights are read: rule, loss, rewards, tasks, tokenizer, prompts.
 
-In: a `RunConfig`. Out: `Parts`, with the questions whose prompts fit and the warnings a person should see.
+In: a `RunConfig`. Out: `Parts`, with the questions whose prompts fit and the warnings a person should see. A dry run
+goes the same way (`find_parts`), and on past what this machine cannot have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,11 @@ from podsrl.errors import UsageError
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
+from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_dtype
-from podsrl.run.fit import fit_prompts
+from podsrl.run.fit import Fitted, fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
-from podsrl.score import EXTRACTORS, Scorer
+from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import TaskSet, load_tasks
@@ -28,6 +30,8 @@ from podsrl.update import resolve_loss
 
 SPLIT_SEED = 0
 """Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
+Excuse = Callable[[str], AbstractContextManager[None]]
+"""Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +60,52 @@ class Parts:
     """Training questions left out because their prompts are too long."""
     num_dropped_eval: int
     """Held-out questions left out for that reason."""
+    notes: tuple[str, ...]
+    """How the questions are split and when they are asked, a line each."""
     warnings: tuple[str, ...]
 
     def close(self) -> None:
         """End the scorer's worker processes."""
         self.scorer.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What the names in a config stand for, whatever model and data it names."""
+
+    rule: SelectionRule
+    advantage: str
+    loss: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Questions, and the rewards that were tried on one of them."""
+
+    tasks: TaskSet
+    rewards: Mapping[str, float]
+    correct: str
+    format: str | None
+    scorer: Scorer
+    warnings: tuple[str, ...]
+    """Of the trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Everything that a run needs before its weights; None for what could not be had and was excused."""
+
+    names: Names
+    judged: Judged | None
+    tokenizer: Any
+    fitted: Fitted | None
+    of_rate: tuple[str, ...]
+    """Warnings of a learning rate that does not suit the model."""
+
+    def close(self) -> None:
+        """End the scorer's worker processes."""
+        if self.judged is not None:
+            self.judged.scorer.close()
 
 
 def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True) -> Parts:
@@ -74,16 +119,92 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     Raises:
         UsageError: a name that does not exist, or parts that do not fit together or to the data.
     """
-    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
+    found = find_parts(config, tokenizer, is_trained=is_trained)
+    judged, fitted = found.judged, found.fitted
+    assert judged is not None and fitted is not None, "nothing was excused"
+    return Parts(
+        rule=found.names.rule,
+        advantage=found.names.advantage,
+        loss=found.names.loss,
+        rewards=judged.rewards,
+        correct=judged.correct,
+        format=judged.format,
+        scorer=judged.scorer,
+        tasks=fitted.tasks,
+        tokenizer=found.tokenizer,
+        longest_prompt=fitted.longest_prompt,
+        num_dropped_train=fitted.num_dropped_train,
+        num_dropped_eval=fitted.num_dropped_eval,
+        notes=(split_note(config.task, fitted.tasks), eval_note(config)),
+        warnings=warnings_of(config, found, has_model=tokenizer is not None),
+    )
+
+
+@contextmanager
+def _nothing(what: str) -> Iterator[None]:
+    yield
+
+
+def find_parts(
+    config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing
+) -> Found:
+    """Look for all that `prepare` returns, in the order of what it costs.
+
+    Args:
+        config, tokenizer, is_trained: as of `prepare`.
+        excuse: entered around what another machine may have although this one has not; by default nothing is excused.
+
+    Raises:
+        UsageError: as of `prepare`, but for what was excused.
+    """
     has_model = tokenizer is not None
-    check_model_options(config, has_model=has_model)
+    skip_unreachable_hub(config.model, config.task)
+    names, judged, fitted, of_rate = _resolve_names(config), None, None, list[str]()
+    with excuse("what the model's options need"):
+        check_model_options(config, has_model=has_model)
     if is_trained and not has_model:
         check_dtype(config)
+    with ExitStack() as on_error:
+        with excuse("the questions, their prompts and the rewards"):
+            judged = _judge(config, _load_tasks(config), is_trained)
+            on_error.callback(judged.scorer.close)
+        # Its workers, where there are any, are ready by the time the prompts are tokenised.
+        with excuse("the tokenizer and the prompts"):
+            tokenizer = tokenizer if has_model else load_tokenizer(config.model)
+        with excuse("whether the learning rate suits the model's size"):
+            of_rate = rate_advice(config) if is_trained and not has_model else []
+        if tokenizer is not None and config.rollouts.stop_strings:
+            StopStrings(tokenizer, config.rollouts.stop_strings)
+        if tokenizer is not None and judged is not None:
+            fitted = fit_prompts(judged.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
+        on_error.pop_all()
+    return Found(names=names, judged=judged, tokenizer=tokenizer, fitted=fitted, of_rate=tuple(of_rate))
+
+
+def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> tuple[str, ...]:
+    """What a person should know before the run, a sentence each."""
+    judged, fitted = found.judged, found.fitted
+    return (
+        *(() if has_model else device_notes(config.model)),
+        *(judged.warnings if judged else ()),
+        *filter_advice(config),
+        *found.of_rate,
+        *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
+        *(judged.tasks.notes if judged else ()),
+        *(fitted.notes if fitted else ()),
+    )
+
+
+def _resolve_names(config: RunConfig) -> Names:
+    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)
-    skip_unreachable_hub(config.model, config.task)
-    tasks = _load_tasks(config)
+    return Names(rule=rule, advantage=advantage, loss=loss)
+
+
+def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
+    """Find the rewards, and try them on one question."""
     if is_trained and not tasks.train:
         raise UsageError(
             f"task.name = '{config.task.name}': the data found has no training questions, so it can only be "
@@ -92,35 +213,9 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     rewards, correct, format = _resolve_rewards(config, tasks)
     with ExitStack() as on_error:
         scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
-        # Its workers, where there are any, start now and are ready by the time the prompts are tokenised.
-        probed = scorer.probe((tasks.train if is_trained else tasks.eval)[0])
-        tokenizer = tokenizer if has_model else load_tokenizer(config.model)
-        if config.rollouts.stop_strings:
-            StopStrings(tokenizer, config.rollouts.stop_strings)
-        fitted = fit_prompts(tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
+        warnings = scorer.probe((tasks.train if is_trained else tasks.eval)[0])
         on_error.pop_all()
-    return Parts(
-        rule=rule,
-        advantage=advantage,
-        loss=loss,
-        rewards=rewards,
-        correct=correct,
-        format=format,
-        scorer=scorer,
-        tasks=fitted.tasks,
-        tokenizer=tokenizer,
-        longest_prompt=fitted.longest_prompt,
-        num_dropped_train=fitted.num_dropped_train,
-        num_dropped_eval=fitted.num_dropped_eval,
-        warnings=(
-            *(() if has_model else device_notes(config.model)),
-            *probed,
-            *_filter_warning(config),
-            *_answer_warning(config, tasks, correct),
-            *tasks.notes,
-            *fitted.notes,
-        ),
-    )
+    return Judged(tasks=tasks, rewards=rewards, correct=correct, format=format, scorer=scorer, warnings=tuple(warnings))
 
 
 def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, format: str | None) -> Scorer:
@@ -169,6 +264,7 @@ def _load_tasks(config: RunConfig) -> TaskSet:
     return load_tasks(
         task.name,
         path=task.path,
+        eval_path=task.eval_path,
         subset=task.subset,
         train_split=task.train_split,
         eval_split=task.eval_split,
@@ -181,30 +277,3 @@ def _load_tasks(config: RunConfig) -> TaskSet:
         num_eval=task.num_eval,
         seed=SPLIT_SEED,
     )
-
-
-def _filter_warning(config: RunConfig) -> list[str]:
-    rollouts = config.rollouts
-    filters = {"top_p": rollouts.top_p < 1, "top_k": rollouts.top_k > 0, "min_p": rollouts.min_p > 0}
-    active = [f"rollouts.{name}" for name, is_on in filters.items() if is_on]
-    if not active:
-        return []
-    return [
-        f"{', '.join(active)}: rollouts are sampled from a filtered distribution and trained on the whole one, so "
-        "ratios start below 1 and logprob_gap is not 0; clipping may drop tokens from the first step on"
-    ]
-
-
-def _answer_warning(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
-    """Own data in GSM8K's format: no answer equals a whole solution, and all rewards would be 0 without a word."""
-    if config.task.name not in ("jsonl", "hub") or correct not in EXTRACTORS:  # own functions read what they like
-        return []
-    whole = [task for task in (*tasks.eval, *tasks.train) if "####" in task.answer]
-    if not whole:
-        return []
-    end = " ".join(whole[0].answer.split())[-20:]
-    return [
-        f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
-        f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
-        "task.answer_column, or use task.name = 'gsm8k' with task.path"
-    ]

@@ -240,6 +240,8 @@ def _run(
     say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
     say(f"update: {trainer.updater.layout}")
+    for note in trainer.parts.notes:
+        say(note)
     for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:

@@ -15,9 +15,10 @@ from podsrl.tasks.gsm8k import load_gsm8k
 from podsrl.tasks.hub import load_hub
 from podsrl.tasks.jsonl import load_jsonl
 from podsrl.tasks.math import load_math, load_math500
+from podsrl.tasks.split import MOST_HELD_OUT
 from podsrl.tasks.svamp import load_svamp
 
-__all__ = ["SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
+__all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
 """Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
@@ -39,6 +40,7 @@ def load_tasks(
     name: str,
     *,
     path: str | None = None,
+    eval_path: str | None = None,
     subset: str | None = None,
     train_split: str | None = None,
     eval_split: str | None = None,
@@ -48,7 +50,7 @@ def load_tasks(
     chat: bool | None = None,
     system_prompt: str | None = None,
     special_tokens: Literal["text", "tokens"] = "text",
-    num_eval: int = 256,
+    num_eval: int | None = None,
     seed: int = 0,
 ) -> TaskSet:
     """Load a task set by name.
@@ -60,12 +62,12 @@ def load_tasks(
     Args:
         name: of a known set (`TASKS`), or "module:function" for a loader of your own, for example
             `def load(*, path: str, num_eval: int, seed: int) -> TaskSet`.
-        path: see `load_jsonl`, `load_hub` and `load_published`.
+        path: see `load_jsonl`, `load_hub` and `load_published`; for `eval_path` the first.
         subset, train_split, eval_split: see `load_hub`.
         prompt_column, answer_column: see `load_jsonl`.
         digits: see `load_arithmetic`.
         chat, system_prompt, special_tokens: see `ask`.
-        num_eval: held-out questions; 0: all of the set's own test split.
+        num_eval: held-out questions; 0: all of the set's own test split; None: see `TaskConfig.num_eval`.
         seed: of the run, at least 0.
 
     Raises:
@@ -78,6 +80,7 @@ def load_tasks(
     """
     options = {
         "path": path,
+        "eval_path": eval_path,
         "subset": subset,
         "train_split": train_split,
         "eval_split": eval_split,
@@ -100,7 +103,7 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
     except ValueError as error:  # some functions written in C
         raise UsageError(f"task.name = '{name}': {error}; wanted a Python function that returns a TaskSet") from error
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(options)
+        return _in_numbers(name, options)
     if strange := [key for key, parameter in parameters.items() if key not in options and _is_required(parameter)]:
         raise UsageError(f"task.name = '{name}' wants {strange}; a loader can be given {list(options)}")
     defaults = inspect.signature(load_tasks).parameters
@@ -109,7 +112,13 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
             raise UsageError(f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out")
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
         raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
-    return {key: value for key, value in options.items() if key in parameters}
+    return _in_numbers(name, {key: value for key, value in options.items() if key in parameters})
+
+
+def _in_numbers(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, where a loader of the user's own gets a number of held-out questions in any case."""
+    is_open = name not in TASKS and options.get("num_eval", 0) is None
+    return {**options, "num_eval": MOST_HELD_OUT} if is_open else dict(options)
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from podsrl.errors import UsageError
 from podsrl.tasks.base import TaskSet
+from podsrl.tasks.split import MOST_HELD_OUT
 from podsrl.types import Task
 
 _EVAL_SEED = 20_240_817
@@ -36,13 +37,13 @@ def addition_task(a: int, b: int) -> Task:
     return Task(id=f"{a}+{b}", prompt=f"What is {a} + {b}?\n", answer=str(a + b))
 
 
-def load_arithmetic(*, digits: int, num_eval: int) -> TaskSet:
+def load_arithmetic(*, digits: int, num_eval: int | None) -> TaskSet:
     """Load all sums of two numbers of `digits` digits.
 
     Args:
         digits: of each addend, 1 .. 3; one digit means 1 .. 9.
         num_eval: held-out questions, 1 .. 9, 1,020 or 101,520 for 1, 2 or 3 digits. They do not depend on a run's
-            seed, and a smaller number is a prefix of a larger one.
+            seed, and a smaller number is a prefix of a larger one. None: `MOST_HELD_OUT`, or all 9.
 
     Returns:
         The set. A pair and its mirror image (47+85 and 85+47) are always on the same side.
@@ -56,6 +57,8 @@ def load_arithmetic(*, digits: int, num_eval: int) -> TaskSet:
         (7080, 256)
     """
     train, held_out = split_pairs(digits)
+    if num_eval is None:
+        num_eval = min(MOST_HELD_OUT, len(held_out))
     if not 1 <= num_eval <= len(held_out):
         raise UsageError(
             f"task.num_eval = {num_eval}; sums of {digits}-digit numbers have {len(held_out)} held-out questions: "

@@ -12,7 +12,7 @@ from podsrl.tasks.rows import Row, text_column
 _CALCULATOR_MARK = re.compile(r"<<[^<>]*>>")
 
 
-def load_gsm8k(*, path: str | None = None, num_eval: int = 0, seed: int = 0) -> TaskSet:
+def load_gsm8k(*, path: str | None = None, num_eval: int | None = 0, seed: int = 0) -> TaskSet:
     """Load GSM8K; see `load_published`.
 
     A task's answer is the number after `####`; its column "solution" is the published one without the calculator marks

@@ -25,7 +25,7 @@ def load_hub(
     eval_split: str | None,
     prompt_column: str,
     answer_column: str,
-    num_eval: int,
+    num_eval: int | None,
     seed: int,
 ) -> TaskSet:
     """Load a data set with named columns.
@@ -38,7 +38,8 @@ def load_hub(
         eval_split: None: `num_eval` rows of the training split are held out.
         prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
         answer_column: holds text or a number. All other columns go to `Task.columns`.
-        num_eval: of `eval_split`, the first so many of a fixed shuffle, or 0 for all.
+        num_eval: of `eval_split`, the first so many of a fixed shuffle, or 0 for all (None: see `take_eval`); without
+            it, rows of the training split (None: see `hold_out`).
         seed: of the shuffle that chooses what is held out.
 
     Returns:

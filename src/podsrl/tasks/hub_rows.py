@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UnavailableError, UsageError, nearest
 from podsrl.tasks.jsonl import read_rows
 from podsrl.tasks.rows import Row
 
@@ -34,7 +34,8 @@ def hub_rows(name: str, subset: str | None, split: str, *, option: str, cure: st
         rows: list[Row] = load_dataset(name, subset, split=split).to_list()
     except Exception as error:  # of many kinds: network, disk, hub, formats
         if "no data" not in str(error):
-            raise UsageError(f"{option}: {_explained(error, cure)}") from error
+            kind = UnavailableError if _is_unreachable(error) else UsageError
+            raise kind(f"{option}: {_explained(error, cure)}") from error
         rows = []
     if not rows:
         raise UsageError(f"{option}: split '{split}' has no rows; choose another one")
@@ -60,11 +61,15 @@ def folder_rows(folder: Path, split: str) -> list[tuple[str, Row]]:
 
 def _explained(error: Exception, cure: str) -> str:
     text = " ".join(str(error).split())
-    if isinstance(error, ConnectionError) or "offline" in type(error).__name__.lower():
+    if _is_unreachable(error):
         return f"cannot be loaded without a network ({text}); {cure}"
     if not isinstance(error, ValueError):
         return f"cannot be loaded: {type(error).__name__}: {text}"
     return f"{text}{_near(text)}"
+
+
+def _is_unreachable(error: Exception) -> bool:
+    return isinstance(error, ConnectionError) or "offline" in type(error).__name__.lower()
 
 
 def _near(text: str) -> str:

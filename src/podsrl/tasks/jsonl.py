@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from podsrl.errors import UsageError
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.rows import Row, check_row_characters, check_two_columns, row_task, shown
-from podsrl.tasks.split import hold_out
+from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
 
 
-def load_jsonl(path: str | Path, *, prompt_column: str, answer_column: str, num_eval: int, seed: int) -> TaskSet:
+def load_jsonl(
+    path: str | Path,
+    *,
+    prompt_column: str,
+    answer_column: str,
+    num_eval: int | None,
+    seed: int,
+    eval_path: str | Path | None = None,
+) -> TaskSet:
     """Load questions from a UTF-8 file with one JSON object a line; blank lines are skipped.
 
     Args:
@@ -29,15 +38,19 @@ def load_jsonl(path: str | Path, *, prompt_column: str, answer_column: str, num_
             task (text or whole number, unique); otherwise line 17 gets the id "line-17". All other columns go to
             `Task.columns`, and so does the answer under its own name if that is not "answer". A column that only some
             rows have is None in the others.
-        num_eval: rows to hold out, at least 1 and fewer than there are.
+        num_eval: rows to hold out, at least 1 and fewer than there are; None: see `hold_out`. With `eval_path`: the
+            first so many of a fixed shuffle of its rows; 0 or None: all of them.
         seed: of the shuffle that chooses them, at least 0. A prompt that several rows share is never held out, so
             that no held-out question is trained on.
+        eval_path: a file like the first, of the questions to hold out. Its rows without an "id" are named
+            "eval-line-17". A question that stands in both files is left out of training, and `TaskSet.notes` says so.
 
     Returns:
         The set; training tasks in the order of the file.
 
     Raises:
-        UsageError: the file cannot be read, is empty, or has a bad row; `num_eval` does not fit.
+        UsageError: a file cannot be read, is empty, or has a bad row; `num_eval` does not fit; both files are one, or
+            ask the same questions.
 
     Example:
         >>> import tempfile
@@ -49,13 +62,46 @@ def load_jsonl(path: str | Path, *, prompt_column: str, answer_column: str, num_
         (1, 1)
     """
     check_two_columns(prompt_column, answer_column)
-    rows = read_rows(path)
-    names = dict.fromkeys(name for _, row in rows for name in row if name != "id")
+    rows, eval_rows = read_rows(path), _read_eval_rows(path, eval_path)
+    names = dict.fromkeys(name for _, row in (*rows, *eval_rows) for name in row if name != "id")
+    read = partial(_read_tasks, names=names, prompt_column=prompt_column, answer_column=answer_column)
+    tasks = read(path, rows, "line")
+    if eval_path is None:
+        train, held_out = hold_out(path, tasks, num_eval, seed)
+        return TaskSet(name=Path(path).name, train=train, eval=held_out)
+    eval_tasks = read(eval_path, eval_rows, "eval-line")
+    train, notes = without_held_out(tasks, eval_tasks, eval_path)
+    if not train:
+        raise UsageError(f"task.path = '{path}': every question there is also in task.eval_path = '{eval_path}'")
+    held_out = take_eval(eval_path, eval_tasks, num_eval or 0, seed)
+    return TaskSet(name=Path(path).name, train=train, eval=held_out, notes=notes)
+
+
+def _read_eval_rows(path: str | Path, eval_path: str | Path | None) -> list[tuple[int, Row]]:
+    if eval_path is None:
+        return []
+    if Path(eval_path).resolve() == Path(path).resolve():
+        raise UsageError(
+            f"task.path and task.eval_path are both '{eval_path}': name two files, or leave task.eval_path out to hold "
+            "out rows of the one"
+        )
+    return read_rows(eval_path, option="task.eval_path")
+
+
+def _read_tasks(
+    path: str | Path,
+    rows: Sequence[tuple[int, Row]],
+    id_prefix: str,
+    *,
+    names: Mapping[str, None],
+    prompt_column: str,
+    answer_column: str,
+) -> list[Task]:
     tasks = [
         row_task(
             f"{path}:{line}",
             row,
-            id=_read_id(f"{path}:{line}", row["id"]) if "id" in row else f"line-{line}",
+            id=_read_id(f"{path}:{line}", row["id"]) if "id" in row else f"{id_prefix}-{line}",
             names=names,
             prompt_column=prompt_column,
             answer_column=answer_column,
@@ -63,12 +109,15 @@ def load_jsonl(path: str | Path, *, prompt_column: str, answer_column: str, num_
         for line, row in rows
     ]
     _check_unique_ids(path, [line for line, _ in rows], tasks)
-    train, held_out = hold_out(path, tasks, num_eval, seed)
-    return TaskSet(name=Path(path).name, train=train, eval=held_out)
+    return tasks
 
 
-def read_rows(path: str | Path) -> list[tuple[int, Row]]:
+def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Row]]:
     """Read a file with one JSON object a line.
+
+    Args:
+        path: the file.
+        option: what messages call it.
 
     Returns:
         Line number (from 1) and object, for each line that is not blank.
@@ -84,20 +133,20 @@ def read_rows(path: str | Path) -> list[tuple[int, Row]]:
         ...     read_rows(file.name)
         [(1, {'question': '3+4='}), (3, {'question': '1+2='})]
     """
-    rows = list(_parse_file(Path(path)))
+    rows = list(_parse_file(Path(path), option))
     if not rows:
-        raise UsageError(f"{path}: no rows (task.path); wanted one JSON object a line")
+        raise UsageError(f"{path}: no rows ({option}); wanted one JSON object a line")
     return rows
 
 
-def _parse_file(path: Path) -> Iterator[tuple[int, Row]]:
+def _parse_file(path: Path, option: str) -> Iterator[tuple[int, Row]]:
     try:
         # Bytes, because text files also break lines at characters that JSON allows inside strings.
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
-        raise UsageError(f"task.path = '{path}': no such file (looked for {path.absolute()})") from None
+        raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()})") from None
     except OSError as error:
-        raise UsageError(f"task.path = '{path}': cannot be read: {error.strerror}; wanted a file") from error
+        raise UsageError(f"{option} = '{path}': cannot be read: {error.strerror}; wanted a file") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield number, _parse_line(f"{path}:{number}", line)

@@ -24,7 +24,7 @@ _SUBJECTS = (
 )
 
 
-def load_math(*, path: str | None = None, num_eval: int = 0, seed: int = 0) -> TaskSet:
+def load_math(*, path: str | None = None, num_eval: int | None = 0, seed: int = 0) -> TaskSet:
     """Load MATH; see `load_published`.
 
     A task's answer is what the solution's last box holds (MATH-500 gives it in a column of its own). Its columns
@@ -37,7 +37,7 @@ def load_math(*, path: str | None = None, num_eval: int = 0, seed: int = 0) -> T
     return load_published(MATH, path=path, num_eval=num_eval, seed=seed)
 
 
-def load_math500(*, path: str | None = None, num_eval: int = 0, seed: int = 0) -> TaskSet:
+def load_math500(*, path: str | None = None, num_eval: int | None = 0, seed: int = 0) -> TaskSet:
     """Load MATH under the name of what is held out, which is the same."""
     return load_published(replace(MATH, name="math500"), path=path, num_eval=num_eval, seed=seed)
 

@@ -52,14 +52,15 @@ class Published:
     """From where a row stands, for messages, and the row."""
 
 
-def load_published(published: Published, *, path: str | None, num_eval: int, seed: int) -> TaskSet:
+def load_published(published: Published, *, path: str | None, num_eval: int | None, seed: int) -> TaskSet:
     """Load a known set: from `path`, else from the folder in `PODS_DATA`, else from the hub.
 
     Args:
         published: which one.
         path: a folder with train.jsonl and test.jsonl, or one .jsonl file, of which `num_eval` rows are then held out.
             A folder without train.jsonl is for evaluation only.
-        num_eval: the first so many of a fixed shuffle of the test split; 0: all of it.
+        num_eval: the first so many of a fixed shuffle of the test split; 0: all of it; None: see `take_eval`, and for
+            one file `hold_out`.
         seed: of that shuffle.
 
     Raises:
@@ -91,7 +92,7 @@ def _task_set(
     )
 
 
-def _one_file(published: Published, file: Path, num_eval: int, seed: int) -> TaskSet:
+def _one_file(published: Published, file: Path, num_eval: int | None, seed: int) -> TaskSet:
     if file.suffix != FILE_ENDING:
         raise UsageError(f"task.path = '{file}': no such folder; wanted a folder or a {FILE_ENDING} file")
     rows = [(f"{file}:{line}", row) for line, row in read_rows(file)]

@@ -15,19 +15,22 @@ import numpy as np
 from podsrl.errors import UsageError
 from podsrl.types import Task
 
+MOST_HELD_OUT = 256
+"""Questions held out where `task.num_eval` does not say how many, and there are enough."""
 _SPLIT_STREAM = 0x51
 """Second word of the split's seed, so that it is another stream than the training order's [seed, epoch]."""
 
 
 def hold_out(
-    where: object, tasks: Sequence[Task], num_eval: int, seed: int
+    where: object, tasks: Sequence[Task], num_eval: int | None, seed: int
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Split one list of tasks; both sides stay in its order.
 
     Args:
         where: what messages call the data.
         tasks: at least 2. A prompt that several share is never held out, so that no held-out question is trained on.
-        num_eval: tasks to hold out, at least 1 and fewer than there are.
+        num_eval: tasks to hold out, at least 1 and fewer than there are. None: a fifth of them, at least 1 and at most
+            `MOST_HELD_OUT`, and never one whose prompt another shares.
         seed: of the shuffle that chooses them, at least 0.
 
     Returns:
@@ -45,6 +48,8 @@ def hold_out(
     times = Counter(prompts)
     single = [index for index, prompt in enumerate(prompts) if times[prompt] == 1]
     most = min(len(single), len(tasks) - 1)
+    if num_eval is None:
+        num_eval = min(MOST_HELD_OUT, max(1, len(tasks) // 5), max(1, most))
     if not 1 <= num_eval <= most:
         repeats = len(tasks) - len(single)
         because = f", {repeats} of them with a prompt that another row shares" if repeats else ""
@@ -59,13 +64,14 @@ def hold_out(
     return train, tuple(tasks[index] for index in sorted(chosen))
 
 
-def take_eval(where: object, tasks: Sequence[Task], num_eval: int, seed: int) -> tuple[Task, ...]:
+def take_eval(where: object, tasks: Sequence[Task], num_eval: int | None, seed: int) -> tuple[Task, ...]:
     """Take questions of a set's own test split, in its order.
 
     Args:
         where: what messages call the split.
         tasks: the split.
-        num_eval: how many: the first of a fixed shuffle, or 0 for all.
+        num_eval: how many: the first of a fixed shuffle, or 0 for all. None: `MOST_HELD_OUT`, or all where there are
+            fewer.
         seed: of the shuffle, at least 0.
 
     Raises:
@@ -76,14 +82,23 @@ def take_eval(where: object, tasks: Sequence[Task], num_eval: int, seed: int) ->
         >>> len(take_eval("doubles", tasks, num_eval=0, seed=0)), len(take_eval("doubles", tasks, num_eval=2, seed=0))
         (5, 2)
     """
+    if num_eval is None:
+        num_eval = min(MOST_HELD_OUT, len(tasks))
     if not 0 <= num_eval <= len(tasks):
         raise UsageError(f"task.num_eval = {num_eval}: {where} has {len(tasks)} rows; choose 0 (all) .. {len(tasks)}")
     chosen = _first_of_shuffle(len(tasks), num_eval, seed) if num_eval else range(len(tasks))
     return tuple(tasks[index] for index in sorted(chosen))
 
 
-def without_held_out(train: Sequence[Task], test: Sequence[Task]) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+def without_held_out(
+    train: Sequence[Task], test: Sequence[Task], where: object = "the test split"
+) -> tuple[tuple[Task, ...], tuple[str, ...]]:
     """Leave out of training what the test split asks too.
+
+    Args:
+        train: questions to train on.
+        test: all questions of the test split, whether they will be asked or not.
+        where: what the note calls the test split.
 
     Returns:
         The other training tasks, and a note with the number that was left out, where there is one.
@@ -99,7 +114,7 @@ def without_held_out(train: Sequence[Task], test: Sequence[Task]) -> tuple[tuple
     if not num_left_out:
         return kept, ()
     verb = "is" if num_left_out == 1 else "are"
-    note = f"{num_left_out:,} of {len(train):,} training questions {verb} also in the test split"
+    note = f"{num_left_out:,} of {len(train):,} training questions {verb} also in {where}"
     return kept, (f"{note} and {verb} left out of training",)
 
 

@@ -10,7 +10,7 @@ from podsrl.tasks.published import Problem, Published, load_published
 from podsrl.tasks.rows import Row, column, text_column
 
 
-def load_svamp(*, path: str | None = None, num_eval: int = 0, seed: int = 0) -> TaskSet:
+def load_svamp(*, path: str | None = None, num_eval: int | None = 0, seed: int = 0) -> TaskSet:
     """Load SVAMP; see `load_published`.
 
     Rows have the published columns (Body, Question, Answer), or "question" and "answer". A folder whose
