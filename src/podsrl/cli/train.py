@@ -33,7 +33,9 @@ def train(
     config: Annotated[
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
