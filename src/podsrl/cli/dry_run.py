@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import typer
 
 from podsrl.cli.console import errors, output
 from podsrl.config.schema import RunConfig
@@ -14,29 +17,47 @@ if TYPE_CHECKING:
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 
 
-def show_plan(config: RunConfig | None, processes: int, as_json: bool, *, is_asked_for: bool) -> None:
+def show_plan(
+    config: RunConfig | None,
+    processes: int,
+    as_json: bool,
+    *,
+    is_asked_for: bool,
+    memory: str | None = None,
+    words: Sequence[str] = (),
+) -> None:
     """Print what a run would do.
 
     Args:
         config: of the run; None with --resume.
         processes: that share it.
         as_json: instead of text.
-        is_asked_for: whether --dry-run was given, without which the other two mean nothing.
+        is_asked_for: whether --dry-run was given, without which the others mean nothing.
+        memory: a size that a process may take at most; the command ends with 1 where the run takes more.
+        words: the config's name and flags, to be repeated with the changes that make it fit.
 
     Raises:
         UsageError: options that do not go together, or a config whose model cannot be planned for.
     """
     if not is_asked_for:
-        raise UsageError("--processes and --json go with --dry-run; several processes train with pods launch")
+        raise UsageError("--processes, --memory and --json go with --dry-run; several processes train with pods launch")
     if config is None:
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
+    from podsrl.cli.memory import advise_on, print_advice
     from podsrl.run.dry_run import plan_run
+    from podsrl.run.memory_advice import parse_memory
 
     plan = plan_run(config, processes)
+    advice = None if memory is None else advise_on(config, parse_memory(memory), processes).to_json()
     if as_json:
-        output.print_json(data=plan.to_json())
+        output.print_json(data=plan.to_json() | ({"memory": advice} if advice else {}))
     else:
         print_plan(plan)
+    if advice and not as_json:
+        command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
+        print_advice(advice, [*command, *words])
+    if advice and not advice["fits"]:
+        raise typer.Exit(1)
 
 
 def print_plan(plan: Plan) -> None:

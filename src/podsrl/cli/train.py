@@ -42,6 +42,9 @@ def train(
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and load no weights.")] = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
+    memory: Annotated[
+        str | None, typer.Option(help="With --dry-run: whether it fits into so much, such as 24GiB, and what makes it.")
+    ] = None,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.
@@ -59,6 +62,8 @@ def train(
       pods train --resume runs/mine --stop.steps=200       go on, longer
 
       pods train paper/a --dry-run                         the plan, with the memory it takes
+
+      pods train paper/a --dry-run --memory 24GiB          and which options make it fit
     """
     from podsrl.config.load import load_config
 
@@ -70,10 +75,10 @@ def train(
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
-    if dry_run or processes != 1 or json:
+    if dry_run or processes != 1 or json or memory is not None:
         from podsrl.cli.dry_run import show_plan
 
-        show_plan(loaded, processes, json, is_asked_for=dry_run)
+        show_plan(loaded, processes, json, is_asked_for=dry_run, memory=memory, words=[str(config), *overrides])
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 

@@ -105,8 +105,9 @@ def _default(name: str, field: FieldInfo, own: BaseModel | None) -> str:
 
 
 def _takes(field: FieldInfo, schema: Mapping[str, Any]) -> str:
-    for note in field.metadata:
-        if words := _OWN_WORDS.get(getattr(note, "func", None)):
+    readers = [getattr(note, "func", None) for note in field.metadata]
+    for reader, words in _OWN_WORDS.items():
+        if reader in readers:
             return words
     return takes_of(schema)
 
@@ -131,7 +132,7 @@ def takes_of(schema: Mapping[str, Any]) -> str:
     if kind == "object":
         values = schema.get("additionalProperties")
         return (
-            f"a table of names and {_PLURALS.get(values.get('type'), 'tables')}"
+            f"a table of names and {_PLURALS.get(str(values.get('type')), 'tables')}"
             if isinstance(values, dict)
             else "a table"
         )
@@ -149,7 +150,7 @@ def _list_of(schema: Mapping[str, Any]) -> str:
     if "prefixItems" in schema:
         parts = schema["prefixItems"]
         return f"a list of {len(parts)}: each {takes_of(parts[0])}"
-    return f"a list of {_PLURALS.get(schema['items'].get('type'), 'values')}"
+    return f"a list of {_PLURALS.get(str(schema['items'].get('type')), 'values')}"
 
 
 def toml_value(value: Any) -> str:

@@ -1,0 +1,381 @@
+"""Which options bring a run under a bound of memory, the cheapest first: every figure is an estimate of a real config.
+
+Goes in: a `RunConfig`, the `ModelShape` and bytes. Comes out: a `MemoryAdvice`. The ladder of options, from what costs
+least to what costs most:
+
+    nothing in the result, little time      smaller micro-batches, fewer rows of logits at once, less key-value memory
+    time, nothing in the result             weights or optimizer state shared out (several processes), checkpointing
+    precision                               8-bit moments, bfloat16
+    what is trained                         adapters, then a 4-bit base
+    what is learned                         shorter completions
+
+A step is taken where it lowers what lies above the bound, at the mildest value that is enough; then, from the costliest
+back, each is undone or made milder as far as the others leave room, so that none of those left can be left out. Fewer
+kept rollouts are no step: the update holds one micro-batch of them at a time, so that with the first step taken they
+lower nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from podsrl.config.load import merge
+from podsrl.config.schema import RunConfig, parse_bytes
+from podsrl.errors import UsageError
+from podsrl.run.checks import check_processes
+from podsrl.run.estimate import Part, estimate, kv_bytes_per_token, work
+from podsrl.run.shapes import ModelShape
+
+LEAST_CHUNK_TOKENS = 128
+"""Of `optim.logprob_chunk_tokens`: below it the head's product is slow."""
+LEAST_NEW_TOKENS = 32
+ADAPTER_RANK = 64
+"""The schema's default, and the paper's."""
+MIB = 1 << 20
+_UNITS = {"": "B", "K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
+"""Short units in capitals -> those of the schema; as in Slurm and Docker "24G" are GiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStep:
+    """One option to change, and the estimate with it and all steps before it."""
+
+    key: str
+    old: Any
+    new: Any
+    cost: str
+    """What it costs, in words."""
+    generate_bytes: int
+    """Held while generating."""
+    update_bytes: int
+    """Held in the update."""
+
+    @property
+    def flag(self) -> str:
+        """To paste behind a command."""
+        value = str(self.new).lower() if isinstance(self.new, bool) else self.new
+        return f"--{self.key}={value}"
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.generate_bytes, self.update_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        return {**asdict(self), "flag": self.flag, "peak_bytes": self.peak_bytes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAdvice:
+    """Whether a run fits, and what makes it fit; bytes of one process."""
+
+    bound_bytes: int
+    generate_bytes: int
+    """Of the config as it is, while generating."""
+    update_bytes: int
+    """Likewise in the update."""
+    fits: bool
+    """The config as it is."""
+    steps: tuple[MemoryStep, ...]
+    """Changes of which none can be left out, the cheapest first; where nothing is enough, all that help."""
+    alone: tuple[MemoryStep, ...]
+    """Changes of which each is enough without any other; the estimate is with it alone."""
+    config: RunConfig
+    """With all steps taken."""
+    parts: tuple[Part, ...]
+    """Of that config."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the config as it is."""
+        return max(self.generate_bytes, self.update_bytes)
+
+    @property
+    def least_bytes(self) -> int:
+        """With all steps taken."""
+        return self.steps[-1].peak_bytes if self.steps else self.peak_bytes
+
+    @property
+    def is_possible(self) -> bool:
+        """The run fits with the steps."""
+        return self.least_bytes <= self.bound_bytes
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(step.flag for step in self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`; of the last config its parts only."""
+        found = {name: value for name, value in asdict(self).items() if name != "config"}
+        return {
+            **found,
+            "steps": [step.to_json() for step in self.steps],
+            "alone": [step.to_json() for step in self.alone],
+            "peak_bytes": self.peak_bytes,
+            "least_bytes": self.least_bytes,
+            "is_possible": self.is_possible,
+            "flags": list(self.flags),
+        }
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of `--memory`: "24GiB", "24 GB", "24G".
+
+    Raises:
+        UsageError: no size, or one without a unit.
+
+    Example:
+        >>> parse_memory("24G") == parse_memory("24 gib") == 24 << 30
+        True
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    unit = match[2].upper() if match else ""
+    try:
+        if match is None:
+            raise ValueError
+        size = int(parse_bytes(match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))))
+    except (ValueError, OverflowError):
+        raise UsageError(f"--memory {text}: wanted a size with its unit, such as 24GiB, 80GB or 900MiB") from None
+    if size < MIB:
+        raise UsageError(f"--memory {text}: wanted at least 1MiB")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class _Rung:
+    key: str
+    cost: str
+    values: Callable[[RunConfig, ModelShape, int], Iterator[Any]]
+    """From the mildest to the strongest; none where the option is at its end or means nothing here."""
+
+
+def _halves(start: int, least: int) -> Iterator[int]:
+    """Smaller numbers by a factor of two, down to the least itself."""
+    size = start // 2
+    while size > least:
+        yield size
+        size //= 2
+    if least < start:
+        yield least
+
+
+def _micro_batches(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
+    todo = work(config, num_processes)
+    return _halves(todo.micro_batch_tokens, todo.row_tokens)
+
+
+def _chunks(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
+    now = min(config.optim.logprob_chunk_tokens, work(config, num_processes).micro_batch_tokens)
+    return _halves(now, LEAST_CHUNK_TOKENS)
+
+
+def _kv_sizes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
+    """Powers of two and one and a half of them, in MiB, down to what one row takes."""
+    held = next((p.num_bytes for p in estimate(config, shape, num_processes) if p.name == "key-values"), 0)
+    least = -(-work(config, num_processes).row_tokens * kv_bytes_per_token(config, shape) // MIB)
+    size = 1 << 40
+    while size >= least:
+        for mebibytes in (size * 3 // 2, size):
+            if least <= mebibytes < held / MIB:
+                yield _size_text(mebibytes)
+        size //= 2
+    if size * 3 // 2 < least < held / MIB and size * 2 > least:
+        yield _size_text(least)
+
+
+def _size_text(mebibytes: int) -> str:
+    return f"{mebibytes // 1024}GiB" if mebibytes % 1024 == 0 else f"{mebibytes}MiB"
+
+
+def _strategies(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
+    order = ("ddp", "zero2", "fsdp2")
+    return iter(order[order.index(config.scale.strategy) + 1 :] if num_processes > 1 else ())
+
+
+def _checkpointing(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
+    return iter([] if config.model.gradient_checkpointing else [True])
+
+
+def _moments(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
+    return iter([] if config.optim.name == "adamw_8bit" else ["adamw_8bit"])
+
+
+def _dtypes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
+    return iter(["bfloat16"] if config.model.dtype == "float32" else [])
+
+
+def _adapters(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
+    return iter([ADAPTER_RANK] if config.lora is None else _halves(config.lora.rank, 8))
+
+
+def _four_bits(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
+    return iter([True] if config.lora is not None and not config.model.load_in_4bit else [])
+
+
+def _lengths(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
+    return _halves(config.rollouts.max_new_tokens, LEAST_NEW_TOKENS)
+
+
+NOTHING = "nothing in the result; a little time"
+LADDER = (
+    _Rung("optim.micro_batch_tokens", NOTHING, _micro_batches),
+    _Rung("optim.logprob_chunk_tokens", NOTHING, _chunks),
+    _Rung("rollouts.kv_cache_bytes", "nothing in the result; fewer rollouts run at once", _kv_sizes),
+    _Rung("scale.strategy", "nothing in the result; time to exchange what is shared out", _strategies),
+    _Rung(
+        "model.gradient_checkpointing", "nothing in the result; about a third more time in the update", _checkpointing
+    ),
+    _Rung("optim.name", "precision of the optimizer's moments; needs bitsandbytes and a GPU", _moments),
+    _Rung("model.dtype", "precision of weights and activations", _dtypes),
+    _Rung("lora.rank", "adapters of this rank are trained instead; they want an optim.lr of their own", _adapters),
+    _Rung("model.load_in_4bit", "precision of the frozen weights; needs bitsandbytes and a GPU", _four_bits),
+    _Rung("rollouts.max_new_tokens", "longer answers are cut, so other things are learned", _lengths),
+)
+"""From what costs least to what costs most."""
+LAST = LADDER[-1]
+
+
+def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1) -> MemoryAdvice:
+    """Find the cheapest changes that bring a run under a bound.
+
+    Args:
+        config: of the run.
+        shape: of its model.
+        bound_bytes: of one process.
+        num_processes: that share the run.
+
+    Example:
+        >>> from podsrl.run.shapes import read_shape
+        >>> advice = advise(RunConfig(), read_shape(RunConfig().model), 64 << 20)
+        >>> advice.fits, advice.flags
+        (False, ('--optim.micro_batch_tokens=1024', '--rollouts.kv_cache_bytes=48MiB'))
+    """
+    search = _Search(shape, bound_bytes, num_processes)
+    changes = search.relax(config, search.climb(config))
+    steps = tuple(search.steps(config, changes))
+    final = search.changed(config, changes)
+    generate, update = search.phases(config)
+    return MemoryAdvice(
+        bound_bytes=bound_bytes,
+        generate_bytes=generate,
+        update_bytes=update,
+        fits=search.excess(config) == 0,
+        steps=steps,
+        alone=tuple(search.alone(config)) if steps else (),
+        config=final,
+        parts=tuple(estimate(final, shape, num_processes)),
+    )
+
+
+Changes = Mapping[str, Any]
+
+
+class _Search:
+    def __init__(self, shape: ModelShape, bound: int, num_processes: int) -> None:
+        self._shape, self._bound, self._num_processes = shape, bound, num_processes
+
+    def phases(self, config: RunConfig) -> tuple[int, int]:
+        """Bytes while generating and in the update."""
+        sums = {"always": 0, "generate": 0, "update": 0}
+        for part in estimate(config, self._shape, self._num_processes):
+            sums[part.phase] += part.num_bytes
+        return sums["always"] + sums["generate"], sums["always"] + sums["update"]
+
+    def excess(self, config: RunConfig) -> int:
+        """Bytes above the bound, of both phases: a step may mend one of them while the other is larger."""
+        return sum(max(0, size - self._bound) for size in self.phases(config))
+
+    def changed(self, config: RunConfig, changes: Changes) -> RunConfig:
+        """Raises ValueError where the changes do not go together."""
+        tree = config.model_dump(mode="json", exclude_none=True)
+        for key, value in changes.items():
+            section, _, name = key.partition(".")
+            tree = merge(tree, {section: {name: value}})
+        return RunConfig.model_validate(tree)
+
+    def climb(self, config: RunConfig) -> dict[str, Any]:
+        """Changes that make the run fit; where nothing does, those that leave least above the bound.
+
+        Shorter completions make room for smaller steps of all other kinds, so the ladder is climbed anew for each.
+        """
+        changes = self._climb(config, {})
+        least = self.excess(self.changed(config, changes))
+        for length in LAST.values(config, self._shape, self._num_processes) if least else ():
+            found = self._climb(config, {LAST.key: length})
+            size = self.excess(self.changed(config, found))
+            if size < least:
+                least, changes = size, found
+            if least == 0:
+                break
+        return changes
+
+    def _climb(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
+        """Of each rung but the last in turn the mildest value that helps most, until the run fits."""
+        least = self.excess(self.changed(config, changes))
+        for rung in LADDER[:-1]:
+            if least == 0:
+                break
+            now = self.changed(config, changes)
+            for value in rung.values(now, self._shape, self._num_processes):
+                size = self._excess_with(config, {**changes, rung.key: value})
+                if size is not None and size < least:
+                    least, changes = size, {**changes, rung.key: value}
+        return changes
+
+    def relax(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
+        """From the costliest back: without it, or milder, where the others are enough."""
+        if self.excess(self.changed(config, changes)) > 0:
+            return changes
+        for rung in reversed([rung for rung in LADDER if rung.key in changes]):
+            rest = {key: value for key, value in changes.items() if key != rung.key}
+            if self._excess_with(config, rest) == 0:
+                changes = rest
+                continue
+            changes = {**changes, rung.key: self._mildest(config, rest, rung, changes[rung.key])}
+        return changes
+
+    def _mildest(self, config: RunConfig, rest: Changes, rung: _Rung, taken: Any) -> Any:
+        """The mildest value that is enough with the other changes; what was taken, where they need it as it is."""
+        try:
+            values = rung.values(self.changed(config, rest), self._shape, self._num_processes)
+        except ValueError:
+            return taken
+        return next((value for value in values if self._excess_with(config, {**rest, rung.key: value}) == 0), taken)
+
+    def alone(self, config: RunConfig) -> Iterator[MemoryStep]:
+        """Of each rung the mildest value that is enough without any other."""
+        for rung in LADDER:
+            for value in rung.values(config, self._shape, self._num_processes):
+                if self._excess_with(config, {rung.key: value}) == 0:
+                    yield from self.steps(config, {rung.key: value})
+                    break
+
+    def steps(self, config: RunConfig, changes: Changes) -> Iterator[MemoryStep]:
+        """The changes in the ladder's order, each with the estimate after it."""
+        taken: dict[str, Any] = {}
+        for rung in LADDER:
+            if rung.key not in changes:
+                continue
+            taken[rung.key] = changes[rung.key]
+            generate, update = self.phases(self.changed(config, taken))
+            section, _, name = rung.key.partition(".")
+            yield MemoryStep(
+                key=rung.key,
+                old=getattr(getattr(config, section), name, None),
+                new=changes[rung.key],
+                cost=rung.cost,
+                generate_bytes=generate,
+                update_bytes=update,
+            )
+
+    def _excess_with(self, config: RunConfig, changes: Changes) -> int | None:
+        """None where a run with these changes would be refused."""
+        try:
+            changed = self.changed(config, changes)
+            check_processes(changed, self._num_processes)
+        except ValueError:
+            return None
+        return self.excess(changed)
