@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ["demo", "train", "compare", "reproduce", "eval", "report", "bench", "pretrain", "doctor"]
+COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "bench", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
 
@@ -47,6 +47,23 @@ print(json.dumps(pages))
     for command, (exit_code, page) in pages.items():
         assert exit_code == 0 and f"Usage: pods {command}" in page
         assert "Examples" in page or command == "doctor"
+
+
+def test_options_are_listed_without_anything_heavy() -> None:
+    code = f"""
+import json, sys
+from podsrl.cli.main import main
+for words in (["config"], ["config", "optim"], ["config", "memory"], ["config", "--resolved", "pods"], ["--version"]):
+    sys.argv = ["pods", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code
+{LOADED}
+"""
+    done = python(code)
+    assert (done.returncode, json.loads(done.stderr)) == (0, [])
+    assert "rollouts.num_rollouts = 64" in done.stdout and "podsrl " in done.stdout
 
 
 def test_pods_help_names_every_command_and_comes_within_a_second() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podsrl.config.load import load_config
@@ -160,7 +160,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), has_adapters=st.booleans(), has_checkpointing=st.booleans())
 def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: bool, has_checkpointing: bool) -> None:
     shape = read_shape(RunConfig().model)
@@ -175,7 +175,7 @@ def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: boo
         assert small <= large, key
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mebibytes=st.integers(1, 400), num_kept=st.integers(2, 64), is_large=st.booleans())
 def test_advice_on_a_small_model_holds_for_any_bound(mebibytes: int, num_kept: int, is_large: bool) -> None:
     config = load_config("pods", [f"select.num_kept={num_kept}", f"rollouts.max_new_tokens={200 if is_large else 48}"])

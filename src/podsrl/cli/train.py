@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.cli.console import RunOut, errors, new_folder, output, split_words
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.scale.launch import LOST_EXIT_CODE, end_with_launcher, is_launched, is_main_process, num_processes
@@ -33,9 +33,7 @@ def train(
     config: Annotated[
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")
-    ] = None,
+    out: RunOut = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,

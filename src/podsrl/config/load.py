@@ -148,6 +148,8 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
         return unknown_key(model, _whole_key(location, problem["input"]))
+    if problem["type"] == "missing" and len(location) == 1:
+        return f"{key} has to be set"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{key} = {problem['input']!r}: {message}" if key else message
 

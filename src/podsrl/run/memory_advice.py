@@ -251,7 +251,7 @@ def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes
         >>> from podsrl.run.shapes import read_shape
         >>> advice = advise(RunConfig(), read_shape(RunConfig().model), 64 << 20)
         >>> advice.fits, advice.flags
-        (False, ('--optim.micro_batch_tokens=1024', '--rollouts.kv_cache_bytes=48MiB'))
+        (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))
     """
     search = _Search(shape, bound_bytes, num_processes)
     changes = search.relax(config, search.climb(config))
