@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from podsrl.cli.flags import join_flags
 from podsrl.config.load import apply_overrides
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.config.options import SCHEMAS
+from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -83,7 +84,7 @@ def test_each_command_has_keys_of_its_own() -> None:
         assert join(f"--{prefix}{switch}", "a", schemas=schemas) == [f"--{prefix}{switch}=true", "a"]
         assert join(f"--{prefix}optim.lr", "1", schemas=schemas) == [f"--{prefix}optim.lr=1"]
     assert join("--num_seeds", "2", schemas=(CompareConfig,)) == ["--num_seeds=2"]
-    assert join("--careful", "0.1", "out", schemas=(PretrainConfig,)) == ["--careful=0.1", "out"]
+    assert join("--careful", "0.1", "out", schemas=(SCHEMAS["pretrain"],)) == ["--careful=0.1", "out"]
     with pytest.raises(UsageError, match="num_seeds"):
         join("--num_seeds", "2")
 

@@ -9,7 +9,7 @@ import pytest
 
 from podsrl.config.load import all_keys, build, load_config, merge, read_tree, recipe_names
 from podsrl.config.options import SCHEMAS, chapters_of, commented_toml, find_field, is_switch, search, takes_of
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.config.schema import CompareConfig, RunConfig
 
 
 def entries(model: Any = RunConfig) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_defaults_are_toml_or_words() -> None:
     assert (found["optim.betas"], found["model.revision"]) == ("[0.9, 0.99]", "not set")
     assert found["stop.steps"] == "100, or 0 where another option of the section is set"
     assert "has to be set" in entries(CompareConfig)["arms"].default
-    assert entries(PretrainConfig)["digits"].default == "{ 2 = 0.7, 3 = 0.3 }"
+    assert entries(SCHEMAS["pretrain"])["digits"].default == "{ 2 = 0.7, 3 = 0.3 }"
     assert [chapter.name for chapter in chapters_of(RunConfig) if chapter.is_absent] == ["lora"]
 
 
@@ -107,5 +107,5 @@ def test_a_comparison_and_a_pretraining_with_comments_read_back_equal(tmp_path: 
     assert again == comparison
     for changes in again.arms.values():
         build(RunConfig, merge(again.base, changes), "arm")
-    pretrain = PretrainConfig(digits={1: 0.5, 3: 0.25}, start="builtin:arithmetic")
-    assert build(PretrainConfig, read_tree(saved(tmp_path, commented_toml(pretrain))), "copy") == pretrain
+    pretrain = build(SCHEMAS["pretrain"], {"digits": {1: 0.5, 3: 0.25}, "start": "builtin:arithmetic"}, "edited")
+    assert build(SCHEMAS["pretrain"], read_tree(saved(tmp_path, commented_toml(pretrain))), "copy") == pretrain

@@ -150,6 +150,15 @@ def test_processes_share_only_what_their_other_options_allow(large_shape: ModelS
     assert "scale.strategy" not in {step.key for step in advise(RunConfig(), large_shape, 40 * GIB, 1).steps}
 
 
+def test_held_out_questions_that_were_counted_stand_for_those_of_the_config(large_shape: ModelShape) -> None:
+    config = load_config(None, ["rollouts.num_prompts=1", "select.num_kept=2", "optim.micro_batch_tokens=64"])
+    few, many = (advise(config, large_shape, 1 << 40, num_eval=count) for count in (8, 10_000))
+    row = (512 + 64) * 2 * 2 * 128 * 36 * 4
+    assert few.generate_bytes == advise(config, large_shape, 1 << 40, num_eval=64).generate_bytes  # 64 rollouts
+    assert many.generate_bytes - few.generate_bytes == (10_000 - 64) * (row * 3 // 2 + 151936 * 12)
+    assert many.update_bytes == few.update_bytes and many.config == config
+
+
 OPTIONS = {
     "optim.micro_batch_tokens": st.integers(64, 1 << 15),
     "optim.logprob_chunk_tokens": st.integers(16, 1 << 13),

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from typer.core import TyperCommand
 
 from podsrl.config.load import unknown_key
-from podsrl.config.options import find_field, is_switch
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.config.options import SCHEMAS, find_field, is_switch
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, nearest
 
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
@@ -113,16 +113,16 @@ class ConfigCommand(TyperCommand):
 class CompareCommand(ConfigCommand):
     """Its flags are those of a comparison."""
 
-    schemas = (CompareConfig,)
+    schemas = (SCHEMAS["compare"],)
 
 
 class ReproduceCommand(ConfigCommand):
     """Its flags are those of both arms, or of the comparison."""
 
-    schemas = (RunConfig, CompareConfig)
+    schemas = (RunConfig, SCHEMAS["compare"])
 
 
 class PretrainCommand(ConfigCommand):
     """Its flags are those of pretraining."""
 
-    schemas = (PretrainConfig,)
+    schemas = (SCHEMAS["pretrain"],)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1) -> MemoryAdvice:
+def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:
     """`podsrl.run.memory_advice.advise`, with the shape of the config's own model."""
     from podsrl.run.memory_advice import advise
     from podsrl.run.shapes import read_shape
 
-    return advise(config, read_shape(config.model), bound_bytes, num_processes)
+    return advise(config, read_shape(config.model), bound_bytes, num_processes, num_eval)
 
 
 def print_advice(advice: Json, command: Sequence[str] | None) -> None:

@@ -17,12 +17,12 @@ from pydantic.fields import FieldInfo
 
 from podsrl.config.load import section_of
 from podsrl.config.other_names import OTHER_NAMES
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig, parse_bytes, parse_words
+from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
 
 SCHEMAS: dict[str, type[BaseModel]] = {"train": RunConfig, "compare": CompareConfig, "pretrain": PretrainConfig}
 """Command -> what its TOML file holds."""
-_OWN_WORDS = {parse_bytes: "a number of bytes, or text such as 512MiB", parse_words: "a list of texts, or a,b,c"}
-"""Reader of a value -> what it takes."""
+_OWN_WORDS = {"parse_bytes": "a number of bytes, or text such as 512MiB", "parse_words": "a list of texts, or a,b,c"}
+"""Name of the function that reads a value -> what it takes."""
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
 _PLURALS = {"integer": "whole numbers", "number": "numbers", "boolean": "truth values", "string": "texts"}
@@ -105,7 +105,7 @@ def _default(name: str, field: FieldInfo, own: BaseModel | None) -> str:
 
 
 def _takes(field: FieldInfo, schema: Mapping[str, Any]) -> str:
-    readers = [getattr(note, "func", None) for note in field.metadata]
+    readers = [getattr(getattr(note, "func", None), "__name__", None) for note in field.metadata]
     for reader, words in _OWN_WORDS.items():
         if reader in readers:
             return words

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from podsrl.config.load import merge
-from podsrl.config.schema import RunConfig, parse_bytes
+from podsrl.config.schema import RolloutConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.checks import check_processes
 from podsrl.run.estimate import Part, estimate, kv_bytes_per_token, work
@@ -136,7 +136,8 @@ def parse_memory(text: str) -> int:
     try:
         if match is None:
             raise ValueError
-        size = int(parse_bytes(match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))))
+        written = match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))
+        size = RolloutConfig.model_validate({"kv_cache_bytes": written}).kv_cache_bytes  # read as every size is
     except (ValueError, OverflowError):
         raise UsageError(f"--memory {text}: wanted a size with its unit, such as 24GiB, 80GB or 900MiB") from None
     if size < MIB:
@@ -238,7 +239,9 @@ LADDER = (
 LAST = LADDER[-1]
 
 
-def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1) -> MemoryAdvice:
+def advise(
+    config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None
+) -> MemoryAdvice:
     """Find the cheapest changes that bring a run under a bound.
 
     Args:
@@ -246,6 +249,7 @@ def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes
         shape: of its model.
         bound_bytes: of one process.
         num_processes: that share the run.
+        num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
 
     Example:
         >>> from podsrl.run.shapes import read_shape
@@ -253,7 +257,7 @@ def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes
         >>> advice.fits, advice.flags
         (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))
     """
-    search = _Search(shape, bound_bytes, num_processes)
+    search = _Search(shape, bound_bytes, num_processes, num_eval)
     changes = search.relax(config, search.climb(config))
     steps = tuple(search.steps(config, changes))
     final = search.changed(config, changes)
@@ -266,7 +270,7 @@ def advise(config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes
         steps=steps,
         alone=tuple(search.alone(config)) if steps else (),
         config=final,
-        parts=tuple(estimate(final, shape, num_processes)),
+        parts=tuple(search.parts(final)),
     )
 
 
@@ -274,13 +278,20 @@ Changes = Mapping[str, Any]
 
 
 class _Search:
-    def __init__(self, shape: ModelShape, bound: int, num_processes: int) -> None:
+    def __init__(self, shape: ModelShape, bound: int, num_processes: int, num_eval: int | None) -> None:
         self._shape, self._bound, self._num_processes = shape, bound, num_processes
+        self._num_eval = num_eval
+
+    def parts(self, config: RunConfig) -> list[Part]:
+        """The estimate, with as many held-out questions as there are."""
+        if self._num_eval is not None:
+            config = config.model_copy(update={"task": config.task.model_copy(update={"num_eval": self._num_eval})})
+        return estimate(config, self._shape, self._num_processes)
 
     def phases(self, config: RunConfig) -> tuple[int, int]:
         """Bytes while generating and in the update."""
         sums = {"always": 0, "generate": 0, "update": 0}
-        for part in estimate(config, self._shape, self._num_processes):
+        for part in self.parts(config):
             sums[part.phase] += part.num_bytes
         return sums["always"] + sums["generate"], sums["always"] + sums["update"]
 
