@@ -87,6 +87,9 @@ def test_each_command_has_keys_of_its_own() -> None:
     assert join("--careful", "0.1", "out", schemas=(SCHEMAS["pretrain"],)) == ["--careful=0.1", "out"]
     with pytest.raises(UsageError, match="num_seeds"):
         join("--num_seeds", "2")
+    for prefix in ("base", "arms.pods"):
+        with pytest.raises(UsageError, match=rf"--{prefix}.optim.rate: .*Known: .*lr"):
+            join(f"--{prefix}.optim.rate", "1", schemas=(CompareConfig,))
 
 
 VALUES = {

@@ -10,6 +10,7 @@ is true or false takes the next word only where that says true or false.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,10 @@ def _unknown(name: str, own: Mapping[str, bool], schemas: Sequence[type[BaseMode
     hint = "" if "." in name else nearest(name, own)
     if hint.startswith(" Did you mean"):
         return f"{name}: no such option.{hint}"
-    return f"{name}: {unknown_key(schemas[0], name.removeprefix('--'))}"
+    key, schema = name.removeprefix("--"), schemas[0]
+    if SCHEMAS["compare"] in schemas and (inner := re.fullmatch(r"(?:base|arms\.[^.]+)\.(.+)", key)):
+        key, schema = inner[1], RunConfig
+    return f"{name}: {unknown_key(schema, key)}"
 
 
 class ConfigCommand(TyperCommand):

@@ -26,7 +26,7 @@ DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "Read-only file
 app = typer.Typer(
     name="pods",
     help="Train language models with verifiable rewards, and spend the update only on the rollouts that teach.",
-    epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8",
+    epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8      All options:  pods config",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

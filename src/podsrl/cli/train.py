@@ -47,7 +47,7 @@ def train(
 ) -> None:
     """Train a model.
 
-    Any value of the config can be set as --section.key=value.
+    Any value of the config can be set as --section.key=value or --section.key value; pods config lists them all.
 
     [bold]Examples[/]
 
