@@ -17,7 +17,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.checks import check_processes
 from podsrl.run.estimate import estimate, peak, work
-from podsrl.run.memory_advice import LADDER, MemoryAdvice, advise, parse_memory
+from podsrl.run.memory_advice import MemoryAdvice, advise, parse_memory
+from podsrl.run.memory_ladder import LADDER
 from podsrl.run.shapes import ModelShape, read_shape
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -133,6 +134,16 @@ def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape:
     check(advice, config, large_shape)
     assert advice.is_possible and advice.steps[-1].key == "rollouts.max_new_tokens"
     assert work(advice.config, 1).micro_batch_tokens < 8192 // 2
+
+
+def test_the_least_key_value_memory_holds_one_row(large_shape: ModelShape) -> None:
+    for tokens in (100, 700, 1000, 1500, 3000):
+        config = load_config(None, [f"rollouts.max_new_tokens={tokens}", "rollouts.max_prompt_tokens=100"])
+        row = (tokens + 100) * 2 * 2 * 128 * 36 * 4
+        steps = {step.key: step.new for step in advise(config, large_shape, 1 << 20).steps}
+        least = parse_memory(steps["rollouts.kv_cache_bytes"])
+        tokens_left = steps.get("rollouts.max_new_tokens", tokens) + 100
+        assert 0 <= least - row * tokens_left / (tokens + 100) < 1 << 20
 
 
 def test_changes_that_are_enough_alone_are_named(large_shape: ModelShape) -> None:

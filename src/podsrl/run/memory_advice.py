@@ -1,24 +1,15 @@
 """Which options bring a run under a bound of memory, the cheapest first: every figure is an estimate of a real config.
 
-Goes in: a `RunConfig`, the `ModelShape` and bytes. Comes out: a `MemoryAdvice`. The ladder of options, from what costs
-least to what costs most:
-
-    nothing in the result, little time      smaller micro-batches, fewer rows of logits at once, less key-value memory
-    time, nothing in the result             weights or optimizer state shared out (several processes), checkpointing
-    precision                               8-bit moments, bfloat16
-    what is trained                         adapters, then a 4-bit base
-    what is learned                         shorter completions
-
-A step is taken where it lowers what lies above the bound, at the mildest value that is enough; then, from the costliest
-back, each is undone or made milder as far as the others leave room, so that none of those left can be left out. Fewer
-kept rollouts are no step: the update holds one micro-batch of them at a time, so that with the first step taken they
-lower nothing.
+Goes in: a `RunConfig`, the `ModelShape` and bytes. Comes out: a `MemoryAdvice`. A step of the ladder
+(`memory_ladder.py`) is taken where it lowers what lies above the bound, at the mildest value that is enough; then, from
+the costliest back, each is undone or made milder as far as the others leave room, so that none of those left can be
+left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,14 +17,10 @@ from podsrl.config.load import merge
 from podsrl.config.schema import RolloutConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.checks import check_processes
-from podsrl.run.estimate import Part, estimate, kv_bytes_per_token, work
+from podsrl.run.estimate import Part, estimate
+from podsrl.run.memory_ladder import LADDER, LAST, Rung
 from podsrl.run.shapes import ModelShape
 
-LEAST_CHUNK_TOKENS = 128
-"""Of `optim.logprob_chunk_tokens`: below it the head's product is slow."""
-LEAST_NEW_TOKENS = 32
-ADAPTER_RANK = 64
-"""The schema's default, and the paper's."""
 MIB = 1 << 20
 _UNITS = {"": "B", "K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
 """Short units in capitals -> those of the schema; as in Slurm and Docker "24G" are GiB."""
@@ -145,100 +132,6 @@ def parse_memory(text: str) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class _Rung:
-    key: str
-    cost: str
-    values: Callable[[RunConfig, ModelShape, int], Iterator[Any]]
-    """From the mildest to the strongest; none where the option is at its end or means nothing here."""
-
-
-def _halves(start: int, least: int) -> Iterator[int]:
-    """Smaller numbers by a factor of two, down to the least itself."""
-    size = start // 2
-    while size > least:
-        yield size
-        size //= 2
-    if least < start:
-        yield least
-
-
-def _micro_batches(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    todo = work(config, num_processes)
-    return _halves(todo.micro_batch_tokens, todo.row_tokens)
-
-
-def _chunks(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    now = min(config.optim.logprob_chunk_tokens, work(config, num_processes).micro_batch_tokens)
-    return _halves(now, LEAST_CHUNK_TOKENS)
-
-
-def _kv_sizes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    """Powers of two and one and a half of them, in MiB, down to what one row takes."""
-    held = next((p.num_bytes for p in estimate(config, shape, num_processes) if p.name == "key-values"), 0)
-    least = -(-work(config, num_processes).row_tokens * kv_bytes_per_token(config, shape) // MIB)
-    size = 1 << 40
-    while size >= least:
-        for mebibytes in (size * 3 // 2, size):
-            if least <= mebibytes < held / MIB:
-                yield _size_text(mebibytes)
-        size //= 2
-    if size * 3 // 2 < least < held / MIB and size * 2 > least:
-        yield _size_text(least)
-
-
-def _size_text(mebibytes: int) -> str:
-    return f"{mebibytes // 1024}GiB" if mebibytes % 1024 == 0 else f"{mebibytes}MiB"
-
-
-def _strategies(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    order = ("ddp", "zero2", "fsdp2")
-    return iter(order[order.index(config.scale.strategy) + 1 :] if num_processes > 1 else ())
-
-
-def _checkpointing(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
-    return iter([] if config.model.gradient_checkpointing else [True])
-
-
-def _moments(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    return iter([] if config.optim.name == "adamw_8bit" else ["adamw_8bit"])
-
-
-def _dtypes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    return iter(["bfloat16"] if config.model.dtype == "float32" else [])
-
-
-def _adapters(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    return iter([ADAPTER_RANK] if config.lora is None else _halves(config.lora.rank, 8))
-
-
-def _four_bits(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
-    return iter([True] if config.lora is not None and not config.model.load_in_4bit else [])
-
-
-def _lengths(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    return _halves(config.rollouts.max_new_tokens, LEAST_NEW_TOKENS)
-
-
-NOTHING = "nothing in the result; a little time"
-LADDER = (
-    _Rung("optim.micro_batch_tokens", NOTHING, _micro_batches),
-    _Rung("optim.logprob_chunk_tokens", NOTHING, _chunks),
-    _Rung("rollouts.kv_cache_bytes", "nothing in the result; fewer rollouts run at once", _kv_sizes),
-    _Rung("scale.strategy", "nothing in the result; time to exchange what is shared out", _strategies),
-    _Rung(
-        "model.gradient_checkpointing", "nothing in the result; about a third more time in the update", _checkpointing
-    ),
-    _Rung("optim.name", "precision of the optimizer's moments; needs bitsandbytes and a GPU", _moments),
-    _Rung("model.dtype", "precision of weights and activations", _dtypes),
-    _Rung("lora.rank", "adapters of this rank are trained instead; they want an optim.lr of their own", _adapters),
-    _Rung("model.load_in_4bit", "precision of the frozen weights; needs bitsandbytes and a GPU", _four_bits),
-    _Rung("rollouts.max_new_tokens", "longer answers are cut, so other things are learned", _lengths),
-)
-"""From what costs least to what costs most."""
-LAST = LADDER[-1]
-
-
 def advise(
     config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None
 ) -> MemoryAdvice:
@@ -348,7 +241,7 @@ class _Search:
             changes = {**changes, rung.key: self._mildest(config, rest, rung, changes[rung.key])}
         return changes
 
-    def _mildest(self, config: RunConfig, rest: Changes, rung: _Rung, taken: Any) -> Any:
+    def _mildest(self, config: RunConfig, rest: Changes, rung: Rung, taken: Any) -> Any:
         """The mildest value that is enough with the other changes; what was taken, where they need it as it is."""
         try:
             values = rung.values(self.changed(config, rest), self._shape, self._num_processes)
