@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "bench", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
@@ -79,7 +81,18 @@ def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     assert min(seconds) < 1.0  # of processor time, which a busy machine hardly changes
 
 
-def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads() -> None:
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["train", "pods", "--select.num_kep=4"], "Did you mean 'select.num_kept'?"),
+        (["train", "pods", "--select.m", "4"], "Did you mean 'select.num_kept'"),
+        (["train", "pods", "--dry-run", "--memory", "24"], "--memory 24"),
+        (["plan", "pods", "--memory", "24"], "--memory 24"),
+    ],
+)
+def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads(
+    words: list[str], wanted: str
+) -> None:
     code = f"""
 import json, sys
 from podsrl.cli.main import main
@@ -88,7 +101,7 @@ try:
 finally:
     {LOADED}
 """
-    done = python(code, "train", "pods", "--select.num_kep=4")
+    done = python(code, *words)
     message, loaded = done.stderr.strip().splitlines()
     assert (done.returncode, json.loads(loaded)) == (2, [])
-    assert message.startswith("error: ") and "Did you mean 'select.num_kept'?" in message
+    assert message.startswith("error: ") and wanted in message

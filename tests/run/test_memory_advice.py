@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from podsrl.cli.memory import parse_memory
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.checks import check_processes
 from podsrl.run.estimate import estimate, peak, work
-from podsrl.run.memory_advice import MemoryAdvice, advise, parse_memory
+from podsrl.run.memory_advice import MemoryAdvice, advise
 from podsrl.run.memory_ladder import LADDER
 from podsrl.run.shapes import ModelShape, read_shape
 

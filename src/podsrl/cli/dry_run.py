@@ -43,12 +43,13 @@ def show_plan(
         raise UsageError("--processes, --memory and --json go with --dry-run; several processes train with pods launch")
     if config is None:
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
-    from podsrl.cli.memory import advise_on, print_advice
+    from podsrl.cli.memory import advise_on, parse_memory, print_advice
+
+    bound = None if memory is None else parse_memory(memory)
     from podsrl.run.dry_run import plan_run
-    from podsrl.run.memory_advice import parse_memory
 
     plan = plan_run(config, processes)
-    advice = None if memory is None else advise_on(config, parse_memory(memory), processes).to_json()
+    advice = None if bound is None else advise_on(config, bound, processes).to_json()
     if as_json:
         output.print_json(data=plan.to_json() | ({"memory": advice} if advice else {}))
     else:

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from podsrl.cli.console import output
+from podsrl.config.schema import RolloutConfig
+from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
     from podsrl.config.schema import RunConfig
     from podsrl.run.memory_advice import MemoryAdvice
 
 Json = dict[str, Any]
+MIB = 1 << 20
+_UNITS = {"": "B", "K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
+"""Short units in capitals -> those of the schema; as in Slurm and Docker "24G" are GiB."""
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of `--memory`: "24GiB", "24 GB", "24G".
+
+    Raises:
+        UsageError: no size, or one without a unit.
+
+    Example:
+        >>> parse_memory("24G") == parse_memory("24 gib") == 24 << 30
+        True
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    unit = match[2].upper() if match else ""
+    try:
+        if match is None:
+            raise ValueError
+        written = match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))
+        size = RolloutConfig.model_validate({"kv_cache_bytes": written}).kv_cache_bytes  # read as every size is
+    except (ValueError, OverflowError):
+        raise UsageError(f"--memory {text}: wanted a size with its unit, such as 24GiB, 80GB or 900MiB") from None
+    if size < MIB:
+        raise UsageError(f"--memory {text}: wanted at least 1MiB")
+    return size
 
 
 def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:

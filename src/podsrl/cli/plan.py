@@ -59,7 +59,7 @@ def plan(
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
-    from podsrl.run.memory_advice import parse_memory
+    from podsrl.cli.memory import parse_memory
 
     bound = None if memory is None else parse_memory(memory)
     try:
