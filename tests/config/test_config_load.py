@@ -113,7 +113,8 @@ def test_a_config_never_changes_after_checking() -> None:
     ("flag", "hint"),
     [
         ("select.num_kep=4", "unknown key 'select.num_kep'. Did you mean 'select.num_kept'?"),
-        ("selct.num_kept=4", "unknown key 'selct'. Did you mean 'select'?"),
+        ("selct.num_kept=4", "unknown key 'selct.num_kept'. Did you mean 'select.num_kept'?"),
+        ("selct.kept=4", "unknown key 'selct'. Did you mean 'select'?"),
         ("sed=4", "unknown key 'sed'. Did you mean 'seed'?"),
         ("rollouts.num_kept=4", "unknown key 'rollouts.num_kept'. Did you mean 'select.num_kept'?"),
         ("select.num_rollouts=4", "unknown key 'select.num_rollouts'. Did you mean 'rollouts.num_rollouts'?"),

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ["demo", "train", "compare", "reproduce", "eval", "report", "bench", "pretrain", "doctor"]
+import pytest
+
+COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "bench", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
 
@@ -49,6 +51,23 @@ print(json.dumps(pages))
         assert "Examples" in page or command == "doctor"
 
 
+def test_options_are_listed_without_anything_heavy() -> None:
+    code = f"""
+import json, sys
+from podsrl.cli.main import main
+for words in (["config"], ["config", "optim"], ["config", "memory"], ["config", "--resolved", "pods"], ["--version"]):
+    sys.argv = ["pods", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code
+{LOADED}
+"""
+    done = python(code)
+    assert (done.returncode, json.loads(done.stderr)) == (0, [])
+    assert "rollouts.num_rollouts = 64" in done.stdout and "podsrl " in done.stdout
+
+
 def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     pods = Path(sys.executable).with_name("pods")
     seconds = []
@@ -62,7 +81,18 @@ def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     assert min(seconds) < 1.0  # of processor time, which a busy machine hardly changes
 
 
-def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads() -> None:
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["train", "pods", "--select.num_kep=4"], "Did you mean 'select.num_kept'?"),
+        (["train", "pods", "--select.m", "4"], "Did you mean 'select.num_kept'"),
+        (["train", "pods", "--dry-run", "--memory", "24"], "--memory 24"),
+        (["plan", "pods", "--memory", "24"], "--memory 24"),
+    ],
+)
+def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads(
+    words: list[str], wanted: str
+) -> None:
     code = f"""
 import json, sys
 from podsrl.cli.main import main
@@ -71,7 +101,7 @@ try:
 finally:
     {LOADED}
 """
-    done = python(code, "train", "pods", "--select.num_kep=4")
+    done = python(code, *words)
     message, loaded = done.stderr.strip().splitlines()
     assert (done.returncode, json.loads(loaded)) == (2, [])
-    assert message.startswith("error: ") and "Did you mean 'select.num_kept'?" in message
+    assert message.startswith("error: ") and wanted in message

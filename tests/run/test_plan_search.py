@@ -11,7 +11,7 @@ from podsrl.config.load import load_config
 from podsrl.run.plan.measured import Measurements
 from podsrl.run.plan.result import flags, to_json
 from podsrl.run.plan.rewards import RewardModel, Seen
-from podsrl.run.plan.search import NothingTeaches, kept_sizes, make_plan, rollout_sizes, tilt_to
+from podsrl.run.plan.search import DoesNotFit, NothingTeaches, kept_sizes, make_plan, rollout_sizes, tilt_to
 
 
 def measurements(*overrides: str, pass_rate: float = 0.2, micro: int = 4096, **changes: Any) -> Measurements:
@@ -66,6 +66,25 @@ def test_a_micro_batch_that_would_fill_the_memory_is_no_candidate() -> None:
     assert {c.micro_batch_tokens for c in plan.candidates} == {1024}
     assert plan.largest_micro_batch == pytest.approx(3000, abs=2)
     assert 4096 in {c.micro_batch_tokens for c in make_plan(replace(tight, memory_bytes=None)).candidates}
+
+
+def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_too() -> None:
+    measured = measurements(micro=4096)
+    bound = int(1.003e9 / 0.9)
+    plan = make_plan(measured, bound)
+    assert plan.own.micro_batch_tokens == 4096 and plan.own not in plan.candidates
+    assert plan.best.micro_batch_tokens == 1024 and plan.best in plan.candidates
+    assert {choice.micro_batch_tokens for _, choice in plan.later} == {1024}
+    assert all(max(c.kv_bytes, c.update_bytes or 0) <= 0.9 * bound for c in plan.candidates)
+    assert to_json(plan, (), "here")["own"]["micro_batch_tokens"] == 4096
+    with pytest.raises(DoesNotFit, match=r"--memory of 0\.93 GiB"):
+        make_plan(measured, 10**9)
+
+
+@pytest.mark.slow
+def test_a_bound_of_the_machine_s_memory_changes_nothing() -> None:
+    measured = measurements()
+    assert make_plan(measured, measured.memory_bytes) == make_plan(measured)
 
 
 def at_generation_cost(factor: float, *overrides: str, **changes: Any) -> Measurements:

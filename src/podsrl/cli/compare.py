@@ -24,7 +24,9 @@ def demo(
     quick: Annotated[
         bool, typer.Option(help="A few seconds an arm: shows that everything works, not who wins.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the comparison; default: runs/demo-DATE-TIME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the comparison; default: runs/demo-DATE-TIME.")
+    ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Watch three ways of training against each other, on a laptop, with no download.
@@ -49,7 +51,7 @@ def compare(
     context: typer.Context,
     config: Annotated[str, typer.Argument(help="TOML file with a CompareConfig, or a recipe's name.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder; one that holds this comparison already is gone on with.")
+        Path | None, typer.Option("--out", "-o", help="Folder; one that holds this comparison already is gone on with.")
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from podsrl.errors import UsageError
 
 output = Console()
 errors = Console(stderr=True)
+RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
+"""Option of every command that starts a run."""
 
 
 def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from podsrl.cli.console import errors, output
 from podsrl.config.schema import RunConfig
@@ -20,7 +22,14 @@ SHOWN_CHARACTERS = 240
 
 
 def show_plan(
-    config: RunConfig | None, processes: int, as_json: bool, *, is_asked_for: bool, out: Path | None = None
+    config: RunConfig | None,
+    processes: int,
+    as_json: bool,
+    *,
+    is_asked_for: bool,
+    out: Path | None = None,
+    memory: str | None = None,
+    words: Sequence[str] = (),
 ) -> None:
     """Check what a run would check before its weights, and print what it would do.
 
@@ -28,18 +37,23 @@ def show_plan(
         config: of the run; None with --resume.
         processes: that share it.
         as_json: instead of text.
-        is_asked_for: whether --dry-run was given, without which the other two mean nothing.
+        is_asked_for: whether --dry-run was given, without which the others mean nothing.
         out: the folder that the run would be written to, where one is named.
+        memory: a size that a process may take at most; the command ends with 1 where the run takes more.
+        words: the config's name and flags, to be repeated with the changes that make it fit.
 
     Raises:
         UsageError: options that do not go together, or what a run would end with before its weights are loaded.
     """
     if not is_asked_for:
-        raise UsageError("--processes and --json go with --dry-run; several processes train with pods launch")
+        raise UsageError("--processes, --memory and --json go with --dry-run; several processes train with pods launch")
     if config is None:
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
     if processes < 1:
         raise UsageError(f"--processes {processes}: wanted at least 1")
+    from podsrl.cli.memory import advise_on, parse_memory, print_advice
+
+    bound = None if memory is None else parse_memory(memory)
     from podsrl.run.dry_run import plan_run
     from podsrl.run.folder import RunFolder
     from podsrl.run.inputs import check_inputs
@@ -51,10 +65,17 @@ def show_plan(
     if not as_json:
         _print_lines(input_lines(inputs))  # before the plan, which there is none of while the model is out of reach
     plan = plan_run(config, processes, inputs.num_eval)
+    advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
     if as_json:
-        output.print_json(data={**plan.to_json(), "inputs": inputs.to_json()})
+        memory_json = {"memory": advice} if advice else {}
+        output.print_json(data={**plan.to_json(), **memory_json, "inputs": inputs.to_json()})
     else:
         print_plan(plan, inputs)
+    if advice and not as_json:
+        command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
+        print_advice(advice, [*command, *words])
+    if advice and not advice["fits"]:
+        raise typer.Exit(1)
 
 
 def print_plan(plan: Plan, inputs: Inputs | None = None) -> None:

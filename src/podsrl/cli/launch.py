@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, split_words
+from podsrl.cli.console import RunOut, errors, new_folder, split_words
 from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -21,7 +21,7 @@ def launch(
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many; each takes a GPU, or its share of the cores.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
+    out: RunOut = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,

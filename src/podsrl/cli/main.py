@@ -9,43 +9,61 @@ import os
 import sys
 import warnings
 from contextlib import nullcontext
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from podsrl.cli import check_reward, compare, evaluate, inspect, launch, plan, reproduce, train
-from podsrl.cli.console import errors
+from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train
+from podsrl.cli.console import errors, output
+from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
 from podsrl.errors import PodsError, UsageError, one_line
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.run.threads import set_waiting_policy
 from podsrl.scale.launch import leaving_at_once, num_processes
 
-OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 """How the operating system says that a file cannot be written."""
 
 app = typer.Typer(
     name="pods",
     help="Train language models with verifiable rewards, and spend the update only on the rollouts that teach.",
-    epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8",
+    epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8      All options:  pods config",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command(context_settings=OVERRIDES)(compare.demo)
-app.command(context_settings=OVERRIDES)(train.train)
-app.command(context_settings=OVERRIDES)(launch.launch)
-app.command(context_settings=OVERRIDES)(compare.compare)
-app.command(context_settings=OVERRIDES)(reproduce.reproduce)
-app.command(context_settings=OVERRIDES)(plan.plan)
-app.command("eval", context_settings=OVERRIDES)(evaluate.evaluate)
+app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.demo)
+app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(train.train)
+app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(launch.launch)
+app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.show_config)
+app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
+app.command(cls=ReproduceCommand, context_settings=OWN_ARGUMENTS)(reproduce.reproduce)
+app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
+app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)
 app.command()(inspect.report)
 app.command()(inspect.bench)
-app.command(context_settings=OVERRIDES)(train.pretrain)
+app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
 app.command()(inspect.doctor)
+
+
+def _say_version(is_asked_for: bool) -> None:
+    if is_asked_for:
+        from importlib.metadata import version
+
+        output.print(f"podsrl {version('podsrl')}", highlight=False)
+        raise typer.Exit()
+
+
+@app.callback()
+def _whole_command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    return None  # a docstring would stand in place of the help above
 
 
 def main() -> None:

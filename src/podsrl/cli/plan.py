@@ -15,6 +15,7 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from podsrl.config.schema import RunConfig
     from podsrl.run.plan.probe import Tick
 
 Json = dict[str, Any]
@@ -30,6 +31,9 @@ def plan(
     measure: Annotated[
         float, typer.Option(help="Seconds to measure for, loading not counted; no effect on a run's folder.")
     ] = 60.0,
+    memory: Annotated[
+        str | None, typer.Option(help="Stay under this size, such as 24GiB, instead of this machine's memory.")
+    ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
 ) -> None:
@@ -45,6 +49,8 @@ def plan(
       pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
 
       pods plan runs/mine --json                           from what a run has logged
+
+      pods plan my.toml --memory 24GiB                     for a smaller GPU
     """
     name, overrides = split_words(target, context.args)
     if name is None:
@@ -53,8 +59,14 @@ def plan(
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
+    from podsrl.cli.memory import parse_memory
+
+    bound = None if memory is None else parse_memory(memory)
     try:
-        result = _from_folder(Path(name), overrides) if Path(name).is_dir() else _from_config(name, overrides, measure)
+        if Path(name).is_dir():
+            result = _from_folder(Path(name), overrides, bound)
+        else:
+            result = _from_config(name, overrides, measure, bound)
     except KeyboardInterrupt:
         errors.print("interrupted; nothing was written")
         raise typer.Exit(130) from None
@@ -66,17 +78,29 @@ def plan(
         output.print_json(data=result)
         return
     _show(result)
+    if bound is not None:
+        from podsrl.cli.memory import print_advice
+
+        print_advice(result["memory"], None if Path(name).is_dir() else ["pods", "train", name, *overrides])
 
 
-def _from_folder(folder: Path, overrides: list[str]) -> Json:
+def _from_folder(folder: Path, overrides: list[str], bound: int | None) -> Json:
     from podsrl.run.plan.recorded import read_measurements
     from podsrl.run.plan.result import to_json
     from podsrl.run.plan.search import make_plan
 
-    return to_json(make_plan(read_measurements(folder, overrides)), (), "as the run's own")
+    measured = read_measurements(folder, overrides)
+    return to_json(make_plan(measured, bound), (), "as the run's own") | _advice(measured.config, bound)
 
 
-def _from_config(name: str, overrides: list[str], seconds: float) -> Json:
+def _advice(config: RunConfig, bound: int | None) -> Json:
+    """What the estimate says of the config as a whole, under "memory"; nothing without a bound."""
+    from podsrl.cli.memory import advise_on
+
+    return {} if bound is None else {"memory": advise_on(config, bound).to_json()}
+
+
+def _from_config(name: str, overrides: list[str], seconds: float, bound: int | None) -> Json:
     from podsrl.config.load import load_config
 
     config = load_config(name, overrides)
@@ -89,12 +113,12 @@ def _from_config(name: str, overrides: list[str], seconds: float) -> Json:
 
     with _progress() as tick, still_trainer(config) as trainer:
         measured = measure(trainer, config, budget_seconds=(1 - SHARE_OF_CHECK) * seconds, tick=tick)
-        found = make_plan(measured)
+        found = make_plan(measured, bound)
         least, most = NUM_CHECK_STEPS
         choices = [found.best, found.own] if found.best != found.own else [found.own]
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
         checks = check(trainer, choices, num_steps=min(most, max(least, steps)), tick=tick)
-    return to_json(found, checks, hardware_line())
+    return to_json(found, checks, hardware_line()) | _advice(config, bound)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ def reproduce(
     setting: Annotated[str, typer.Argument(help="a, b, c, d or e: a setting of the paper.")],
     seeds: Annotated[int, typer.Option(help="Paired runs an arm; the paper has 10 (a, b, c) or 5 (d, e).")] = 3,
     out: Annotated[
-        Path | None, typer.Option(help="Folder; one that holds this reproduction already is gone on with.")
+        Path | None,
+        typer.Option("--out", "-o", help="Folder; one that holds this reproduction already is gone on with."),
     ] = None,
     processes: Annotated[int, typer.Option(help="That share each run; the paper: 1 (a, b, c) or 8 (d, e).")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print both plans, and train nothing.")] = False,

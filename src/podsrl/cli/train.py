@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.cli.console import RunOut, errors, new_folder, output, split_words
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
@@ -34,7 +34,7 @@ def train(
     config: Annotated[
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/NAME-DATE-TIME.")] = None,
+    out: RunOut = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
@@ -43,11 +43,14 @@ def train(
         bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")
     ] = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
+    memory: Annotated[
+        str | None, typer.Option(help="With --dry-run: whether it fits into so much, such as 24GiB, and what makes it.")
+    ] = None,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.
 
-    Any value of the config can be set as --section.key=value.
+    Any value of the config can be set as --section.key=value or --section.key value; pods config lists them all.
 
     [bold]Examples[/]
 
@@ -60,6 +63,8 @@ def train(
       pods train --resume runs/mine --stop.steps=200       go on, longer
 
       pods train my.toml --dry-run                         check data, rewards and prompts; estimate the memory
+
+      pods train my.toml --dry-run --memory 24GiB          and say which options make it fit
     """
     from podsrl.config.load import load_config
 
@@ -70,10 +75,11 @@ def train(
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
-    if dry_run or processes != 1 or json:
+    if dry_run or processes != 1 or json or memory is not None:
         from podsrl.cli.dry_run import show_plan
 
-        show_plan(loaded, processes, json, is_asked_for=dry_run, out=out)
+        words = [str(config), *overrides]
+        show_plan(loaded, processes, json, is_asked_for=dry_run, out=out, memory=memory, words=words)
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 

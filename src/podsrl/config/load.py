@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
+from podsrl.config.other_names import find_other_name
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, nearest, short
 
@@ -188,28 +189,68 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "extra_forbidden" and key in _OTHER_KIND:
         return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {short(key)}.{_nearest_key(model, location)}"
+        return unknown_key(model, _whole_key(location, problem["input"]))
+    if problem["type"] == "missing" and len(location) == 1:
+        return f"{key} has to be set"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{key} = {short(problem['input'])}: {message}" if key else message
 
 
-def _nearest_key(model: type[BaseModel], location: list[str]) -> str:
-    """Look for the same name in another section first, then for a similar one in the same section."""
-    same_name = [key for key in all_keys(model) if key.rsplit(".", 1)[-1] == location[-1]]
-    if same_name:
-        return f" Did you mean '{same_name[0]}'?"
-    section: Any = model
-    for part in location[:-1]:
-        section = _section(section.model_fields[part].annotation)
-    prefix = "".join(f"{part}." for part in location[:-1])
-    return nearest(location[-1], section.model_fields).replace("mean '", f"mean '{prefix}")
+def unknown_key(model: type[BaseModel], key: str) -> str:
+    """Say that there is no such key, and which was meant: one of the same name elsewhere, what another library or the
+    paper calls so, or the nearest of its section.
+
+    Args:
+        model: whose keys are known.
+        key: dotted, as it was given.
+
+    Example:
+        >>> unknown_key(RunConfig, "select.m")
+        "unknown key 'select.m'. Did you mean 'select.num_kept' (paper: m)?"
+    """
+    known = all_keys(model)
+    parts = key.split(".")
+    for end in (".".join(parts[start:]) for start in range(1, len(parts))):
+        if end in known:
+            return f"unknown key {short(key)}. Did you mean {end!r}?"
+    other = find_other_name(key)
+    if other is not None and (other.ours in known or other.ours.startswith("--")):
+        difference = f"; {other.difference}" if other.difference else ""
+        return f"unknown key {short(key)}. Did you mean {other.ours!r} ({other.origin}: {other.theirs}{difference})?"
+    for cure in known:
+        if cure.rpartition(".")[2] == parts[-1]:
+            return f"unknown key {short(key)}. Did you mean {cure!r}?"
+    return _nearest_key(model, parts)
+
+
+def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:
+    """The first part that is not known, and the most similar one of the section that it stands in."""
+    section, prefix = model, ""
+    for part in parts:
+        field = section.model_fields.get(part)
+        inner = section_of(field.annotation) if field is not None else None
+        if inner is None:
+            hint = nearest(part, section.model_fields).replace("mean '", f"mean '{prefix}")
+            return f"unknown key {short(prefix + part)}.{hint}"
+        section, prefix = inner, f"{prefix}{part}."
+    return f"unknown key {short('.'.join(parts))}."
+
+
+def _whole_key(location: list[str], given: Any) -> str:
+    """The dotted key down to the first value: of an unknown section the checker names the section alone."""
+    keys = [*location]
+    while isinstance(given, Mapping) and given:
+        first = next(iter(given))
+        keys.append(str(first))
+        given = given[first]
+    return ".".join(keys)
 
 
 def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Every dotted key of a config model."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
-        kind = _section(field.annotation)
+        kind = section_of(field.annotation)
         if kind is not None:
             keys += all_keys(kind, f"{prefix}{name}.")
         else:
@@ -217,7 +258,7 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     return keys
 
 
-def _section(kind: Any) -> type[BaseModel] | None:
+def section_of(kind: Any) -> type[BaseModel] | None:
     """The model that a field holds, also where it may be left out; None for a plain value."""
     kinds = [kind, *get_args(kind)]
     return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)

@@ -40,6 +40,10 @@ class NothingTeaches(PodsError):
     """No kept group had unequal rewards, so no choice of n and m can be told from another."""
 
 
+class DoesNotFit(PodsError):
+    """No choice of n, m and micro-batch stays under the bound of memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One choice, predicted."""
@@ -91,18 +95,26 @@ class Plan:
         return candidate.progress(exponent) / own if own > 0 else float("inf")
 
 
-def make_plan(measured: Measurements) -> Plan:
+def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     """Predict every candidate and choose.
+
+    Args:
+        measured: of a model on a machine.
+        bound_bytes: stands for the machine's memory; the config's own choice is then only suggested where it fits.
 
     Raises:
         NothingTeaches: all seen rewards of all questions were equal.
+        DoesNotFit: no candidate stays under the bound.
     """
     rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
     noise = DEFAULT_NOISE if measured.noise_ratio is None else measured.noise_ratio
-    search = _Search(measured, costs, noise)
+    search = _Search(measured, costs, noise, bound_bytes)
     found = search.at(rewards, tilt=0.0)
     own = next(c for c in found if c.key == _own_key(measured.config))
-    candidates = _one_micro_batch(found, own.micro_batch_tokens)
+    allowed = _allowed(search, found)
+    if not allowed:
+        raise DoesNotFit(_why_not(found, bound_bytes))
+    candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
     best = _best(candidates)
     if best.progress() == 0:
         raise NothingTeaches(
@@ -111,7 +123,7 @@ def make_plan(measured: Measurements) -> Plan:
         )
     return Plan(
         own=own,
-        best=best if best.progress() > WORTH_CHANGING * own.progress() else own,
+        best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
         candidates=tuple(candidates),
         later=_later(search, rewards, own.micro_batch_tokens),
         pass_rate=rewards.pass_rate,
@@ -124,11 +136,22 @@ def make_plan(measured: Measurements) -> Plan:
     )
 
 
+def _why_not(found: Sequence[Candidate], bound_bytes: int | None) -> str:
+    least = min(max(c.kv_bytes, c.update_bytes or 0.0) for c in found)
+    return (
+        f"--memory of {(bound_bytes or 0) / 2**30:.2f} GiB: with a tenth of it left free, no measured n, m and "
+        f"micro-batch fits (the config's own wants {least / 2**30:.2f} GiB); `pods train CONFIG --dry-run --memory` "
+        "names what makes it fit"
+    )
+
+
 class _Search:
-    def __init__(self, measured: Measurements, costs: CostModel, noise: float) -> None:
+    def __init__(self, measured: Measurements, costs: CostModel, noise: float, bound_bytes: int | None) -> None:
         self._config, self._costs, self._noise = measured.config, costs, noise
         self._largest = REACH * max(p.num_rollouts for p in measured.generation)
-        self.limit = None if measured.memory_bytes is None else (1 - SPARE) * measured.memory_bytes
+        self._is_bound = bound_bytes is not None
+        memory = measured.memory_bytes if bound_bytes is None else bound_bytes
+        self.limit = None if memory is None else (1 - SPARE) * memory
         self._rule = planning_rule(measured.config)
         self._advantage, _ = resolve_loss(measured.config.loss.name, advantage=measured.config.loss.advantage)
 
@@ -164,10 +187,15 @@ class _Search:
         )
 
     def _fits(self, candidate: Candidate) -> bool:
-        """The config's own choice always stays: it ran."""
-        if self.limit is None or candidate.key == _own_key(self._config):
-            return True
-        return max(candidate.kv_bytes, candidate.update_bytes or 0.0) <= self.limit
+        """The config's own choice always stays: it ran, and the others are compared with it."""
+        return candidate.key == _own_key(self._config) or self._is_within(candidate)
+
+    def is_allowed(self, candidate: Candidate) -> bool:
+        """Whether it may be suggested: the config's own choice, which ran, unless a bound was asked for."""
+        return self._is_within(candidate) if self._is_bound else self._fits(candidate)
+
+    def _is_within(self, candidate: Candidate) -> bool:
+        return self.limit is None or max(candidate.kv_bytes, candidate.update_bytes or 0.0) <= self.limit
 
 
 def planning_rule(config: RunConfig) -> SelectionRule:
@@ -203,6 +231,10 @@ def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
     return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
 
 
+def _allowed(search: _Search, candidates: Sequence[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in candidates if search.is_allowed(candidate)]
+
+
 def _best(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=lambda c: c.progress())
 
@@ -225,7 +257,9 @@ def _later(search: _Search, rewards: RewardModel, own: int) -> tuple[tuple[float
     if not 0 < now < 1:
         return ()
     tilts = [(rate, tilt_to(rewards, rate)) for rate in LATER if rate > now + 0.02]
-    return tuple((rate, _best(_one_micro_batch(search.at(rewards, tilt), own))) for rate, tilt in tilts)
+    return tuple(
+        (rate, _best(_one_micro_batch(_allowed(search, search.at(rewards, tilt)), own))) for rate, tilt in tilts
+    )
 
 
 def tilt_to(rewards: RewardModel, pass_rate: float) -> float:

@@ -1,0 +1,197 @@
+"""`pods config`: every option, or some, or a whole config with its comments."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from podsrl.cli.console import output, split_words
+from podsrl.cli.known_names import NAMED_OPTIONS, known_names
+from podsrl.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from podsrl.config.options import Chapter, OptionEntry
+
+MAX_WIDTH = 100
+"""Characters of a line of text, where the terminal is wider."""
+
+
+def show_config(
+    context: typer.Context,
+    what: Annotated[
+        str | None, typer.Argument(help="A section, an option, or a word to look for; with --resolved a CONFIG.")
+    ] = None,
+    search: Annotated[str | None, typer.Option(help="Look for words in names and meanings.")] = None,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Print a whole config as TOML: defaults, then CONFIG, then flags.")
+    ] = False,
+    of: Annotated[str, typer.Option(help="Whose options: train, compare or pretrain.")] = "train",
+    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/options.md.")] = False,
+) -> None:
+    """List the options of a config: what each takes, its default, its meaning.
+
+    [bold]Examples[/]
+
+      pods config                                 every option of pods train
+
+      pods config rollouts                        one section
+
+      pods config select.rule                     one option, with the names it knows
+
+      pods config num_generations                 what another library calls so
+
+      pods config --search memory                 options that speak of memory
+
+      pods config --resolved pods > mine.toml     a whole config with comments, to start from
+
+      pods config --of compare                    options of pods compare
+    """
+    from podsrl.cli.config_page import options_page
+    from podsrl.config.options import SCHEMAS, chapters_of
+    from podsrl.config.options import search as find
+
+    word, overrides = split_words(what, context.args)
+    if of not in SCHEMAS:
+        raise UsageError(f"--of {of}: wanted train, compare or pretrain.{nearest(of, SCHEMAS)}")
+    if overrides and not resolved:
+        raise UsageError(f"{overrides[0]}: values are set with --resolved; `pods config KEY` describes an option")
+    if sum([resolved, markdown, search is not None]) > 1 or (word and (markdown or search is not None)):
+        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG], --markdown")
+    model = SCHEMAS[of]
+    if markdown:
+        typer.echo(options_page(), nl=False)
+    elif resolved:
+        _show_resolved(word, overrides, model if of != "train" else None, json)
+    elif search is not None:
+        _show_found(find(model, search), search, json)
+    elif word is None:
+        _show_chapters(chapters_of(model), json)
+    else:
+        _show_word(model, word, json)
+
+
+def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
+    """A section; else an option by its key, its last part or another library's name; else what speaks of the word."""
+    from podsrl.config.load import recipe_names
+    from podsrl.config.options import chapters_of, search
+    from podsrl.config.other_names import find_other_name
+
+    chapters = chapters_of(model)
+    sections = [chapter for chapter in chapters if chapter.name == word]
+    if sections:
+        return _show_chapters(sections, as_json)
+    other = find_other_name(word)
+    options = {option.key: option for chapter in chapters for option in chapter.options}
+    exact = [option for key, option in options.items() if word in (key, key.rpartition(".")[2])]
+    if not exact and other is not None and other.ours in options:
+        exact = [options[other.ours]]
+    if len(exact) == 1:
+        return _show_option(exact[0], as_json)
+    if not exact and (word in recipe_names() or Path(word).is_file()):
+        raise UsageError(f"{word!r} is a config, not an option: pods config --resolved {word} prints it whole")
+    return _show_found(exact or search(model, word), word, as_json)
+
+
+def _show_found(found: Sequence[OptionEntry], text: str, as_json: bool) -> None:
+    if not found:
+        raise UsageError(f"no option speaks of {text!r}; `pods config` lists all")
+    if as_json:
+        output.print_json(data=[asdict(option) for option in found])
+        return
+    _print_options(found)
+
+
+def _show_chapters(chapters: Sequence[Chapter], as_json: bool) -> None:
+    if as_json:
+        output.print_json(data=[asdict(option) for chapter in chapters for option in chapter.options])
+        return
+    for chapter in chapters:
+        if chapter.name:
+            note = " Not there by default; setting one of its options makes it." if chapter.is_absent else ""
+            _print(f"[{chapter.name}]  {chapter.meaning}{note}", style="bold")
+            output.print()
+        _print_options(chapter.options)
+
+
+def _print_options(options: Iterable[OptionEntry]) -> None:
+    for option in options:
+        output.print(f"{option.key} = {option.default}", style="cyan", markup=False, highlight=False, soft_wrap=True)
+        takes = f" Takes {option.takes}." if option.takes != "text" else ""
+        names = f" The names: pods config {option.key}" if option.key in NAMED_OPTIONS else ""
+        _print(f"{option.meaning}{takes}{names}", indent="    ")
+    output.print()
+
+
+def _print(text: str, indent: str = "", style: str | None = None) -> None:
+    """A paragraph; words are never cut."""
+    wrapped = textwrap.fill(
+        text,
+        min(output.width, MAX_WIDTH),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    output.print(wrapped, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_option(option: OptionEntry, as_json: bool) -> None:
+    names = known_names(option.key)
+    if as_json:
+        output.print_json(data={**asdict(option), "known": list(names)})
+        return
+    section, _, name = option.key.rpartition(".")
+    facts = {"takes": option.takes, "default": option.default}
+    if names:
+        facts[NAMED_OPTIONS[option.key]] = ", ".join(names)
+    facts["as a flag"] = f"--{option.key}={_in_shell(option.value)}"
+    facts["in a file"] = f"{name} = {_in_file(option.value)}" + (f"   under [{section}]" if section else "")
+    if option.other_names:
+        facts["elsewhere"] = option.other_names
+    output.print(option.key, style="bold cyan", highlight=False)
+    _print(option.meaning, indent="    ")
+    output.print()
+    for title, text in facts.items():
+        _print_fact(title, text)
+
+
+def _in_shell(value: Any) -> str:
+    from podsrl.config.options import toml_value
+
+    return "…" if value is None else shlex.quote(value if isinstance(value, str) else toml_value(value))
+
+
+def _in_file(value: Any) -> str:
+    from podsrl.config.options import toml_value
+
+    return "…" if value is None else toml_value(value)
+
+
+def _print_fact(title: str, text: str) -> None:
+    start, width = f"    {title:14}", min(output.width, MAX_WIDTH)
+    wrapped = textwrap.fill(
+        text, width, initial_indent=start, subsequent_indent=" " * 18, break_long_words=False, break_on_hyphens=False
+    )
+    output.print(wrapped, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:
+    from podsrl.config.load import apply_overrides, build, read_tree
+    from podsrl.config.options import SCHEMAS, commented_toml
+
+    tree: dict[str, Any] = read_tree(name) if name is not None else {}
+    kind = model or SCHEMAS["compare" if "arms" in tree else "train"]
+    config = build(kind, apply_overrides(tree, overrides), name or "defaults")
+    if as_json:
+        output.print_json(data=config.model_dump(mode="json"))
+    else:
+        typer.echo(commented_toml(config), nl=False)

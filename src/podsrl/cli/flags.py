@@ -1,0 +1,132 @@
+"""Flags as people type them: `--section.key=value`, `--section.key value`, and `--section.key` for true.
+
+Goes in: the words of a command line. Comes out: the same words with every config flag and its value in one, so that
+their order among a command's own options and its one positional word does not matter.
+
+A value after a space is any word but one that begins with two dashes or is an option of the command itself: numbers
+below 0 are values, and a text that begins with dashes wants the sign ("--task.system_prompt=--brief"). An option that
+is true or false takes the next word only where that says true or false.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from typer.core import TyperCommand
+
+from podsrl.config.load import unknown_key
+from podsrl.config.options import SCHEMAS, find_field, is_switch
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError, nearest
+
+TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
+"""Words that an option takes as true or false, in any case."""
+OWN_ARGUMENTS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Config flags are left alone and handed over as extra arguments."""
+
+
+def join_flags(words: Sequence[str], own: Mapping[str, bool], schemas: Sequence[type[BaseModel]]) -> list[str]:
+    """Put each config flag and its value into one word.
+
+    Args:
+        words: of the command line, after the command's name.
+        own: options of the command itself, with their dashes -> whether a value follows.
+        schemas: config models whose keys may be set; a key of any of them is one.
+
+    Returns:
+        The words in their order; config flags as "--key=value".
+
+    Raises:
+        UsageError: a flag without a value, or one that neither the command nor the config has.
+
+    Example:
+        >>> join_flags(["--optim.lr", "1e-5", "pods", "--model.load_in_4bit", "-o", "x"], {"-o": True}, [RunConfig])
+        ['--optim.lr=1e-5', 'pods', '--model.load_in_4bit=true', '-o', 'x']
+    """
+    joined: list[str] = []
+    rest = [*words]
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*joined, word, *rest]
+        name, sign, _ = word.partition("=")
+        if name in own:
+            joined += [word, *rest[:1]] if own[name] and not sign else [word]
+            rest = rest[1:] if own[name] and not sign else rest
+        elif word.startswith("--") and not sign:
+            following = rest[0] if rest and not _is_flag(rest[0], own) else None
+            value, is_taken = _value_of(name, following, own, schemas)
+            joined.append(f"{name}={value}")
+            rest = rest[1:] if is_taken else rest
+        else:
+            joined.append(word)
+    return joined
+
+
+def _is_flag(word: str, own: Mapping[str, bool]) -> bool:
+    return word.startswith("--") or word.partition("=")[0] in own
+
+
+def _value_of(
+    name: str, following: str | None, own: Mapping[str, bool], schemas: Sequence[type[BaseModel]]
+) -> tuple[str, bool]:
+    """The value of a flag that stands alone, and whether the next word is it."""
+    key = name.removeprefix("--")
+    fields = [field for schema in schemas if (field := find_field(schema, key)) is not None]
+    if not fields:
+        raise UsageError(_unknown(name, own, schemas))
+    if is_switch(fields[0]):
+        is_taken = following is not None and following.lower() in TRUTHS
+        return (str(following) if is_taken else "true"), is_taken
+    if following is None:
+        raise UsageError(
+            f"{name}: wanted a value, as {name}=VALUE or {name} VALUE; one that begins with -- needs the ="
+        )
+    return following, True
+
+
+def _unknown(name: str, own: Mapping[str, bool], schemas: Sequence[type[BaseModel]]) -> str:
+    """An option of the command that is spelt alike goes before the config's keys, unless the flag has a section."""
+    hint = "" if "." in name else nearest(name, own)
+    if hint.startswith(" Did you mean"):
+        return f"{name}: no such option.{hint}"
+    key, schema = name.removeprefix("--"), schemas[0]
+    if SCHEMAS["compare"] in schemas and (inner := re.fullmatch(r"(?:base|arms\.[^.]+)\.(.+)", key)):
+        key, schema = inner[1], RunConfig
+    return f"{name}: {unknown_key(schema, key)}"
+
+
+class ConfigCommand(TyperCommand):
+    """A command whose further flags are config values."""
+
+    schemas: tuple[type[BaseModel], ...] = (RunConfig,)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {
+            name: not (getattr(option, "is_flag", False) or getattr(option, "count", False))
+            for option in self.get_params(ctx)
+            if option.param_type_name == "option"
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        return super().parse_args(ctx, join_flags(args, own, self.schemas))
+
+
+class CompareCommand(ConfigCommand):
+    """Its flags are those of a comparison."""
+
+    schemas = (SCHEMAS["compare"],)
+
+
+class ReproduceCommand(ConfigCommand):
+    """Its flags are those of both arms, or of the comparison."""
+
+    schemas = (RunConfig, SCHEMAS["compare"])
+
+
+class PretrainCommand(ConfigCommand):
+    """Its flags are those of pretraining."""
+
+    schemas = (SCHEMAS["pretrain"],)

@@ -1,0 +1,110 @@
+"""What `--memory 24GiB` prints: whether the run fits, and the cheapest options that make it fit."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from podsrl.cli.console import output
+from podsrl.config.schema import RolloutConfig
+from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from podsrl.config.schema import RunConfig
+    from podsrl.run.memory_advice import MemoryAdvice
+
+Json = dict[str, Any]
+MIB = 1 << 20
+_UNITS = {"": "B", "K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
+"""Short units in capitals -> those of the schema; as in Slurm and Docker "24G" are GiB."""
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of `--memory`: "24GiB", "24 GB", "24G".
+
+    Raises:
+        UsageError: no size, or one without a unit.
+
+    Example:
+        >>> parse_memory("24G") == parse_memory("24 gib") == 24 << 30
+        True
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    unit = match[2].upper() if match else ""
+    try:
+        if match is None:
+            raise ValueError
+        written = match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))
+        size = RolloutConfig.model_validate({"kv_cache_bytes": written}).kv_cache_bytes  # read as every size is
+    except (ValueError, OverflowError):
+        raise UsageError(f"--memory {text}: wanted a size with its unit, such as 24GiB, 80GB or 900MiB") from None
+    if size < MIB:
+        raise UsageError(f"--memory {text}: wanted at least 1MiB")
+    return size
+
+
+def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:
+    """`podsrl.run.memory_advice.advise`, with the shape of the config's own model."""
+    from podsrl.run.memory_advice import advise
+    from podsrl.run.shapes import read_shape
+
+    return advise(config, read_shape(config.model), bound_bytes, num_processes, num_eval)
+
+
+def print_advice(advice: Json, command: Sequence[str] | None) -> None:
+    """Say whether a run fits, and if not what makes it fit.
+
+    Args:
+        advice: of `MemoryAdvice.to_json`.
+        command: that starts the run as it is, to be repeated with the changes; None: only the flags are shown.
+    """
+    bound, peak = _size(advice["bound_bytes"]), _size(advice["peak_bytes"])
+    if advice["fits"]:
+        _say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
+        return
+    _say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
+    for step in advice["steps"]:
+        _say_step(step, advice["bound_bytes"])
+    if not advice["is_possible"]:
+        _say_floor(advice, bound)
+        return
+    _say("none of these can be left out" if len(advice["steps"]) > 1 else "that is enough")
+    rest = [step for step in advice["alone"] if [step] != advice["steps"]]
+    if rest:
+        _say("enough without any other: " + ", ".join(f"{s['flag']} ({_size(s['peak_bytes'])})" for s in rest))
+    _say("  " + _command(advice, command))
+
+
+def _say_step(step: Json, bound_bytes: int) -> None:
+    old = step["old"]
+    before = _size(old) if step["key"].endswith("_bytes") and old else old
+    was = "" if old in (None, 0, False) else f" (now {before})"
+    sizes = (step["generate_bytes"], step["update_bytes"])
+    phases = ", ".join(f"{name} {_size(size)}" for name, size in zip(("generating", "update"), sizes, strict=True))
+    mark = "fits" if max(sizes) <= bound_bytes else "not yet"
+    _say(f"  {step['flag']}{was}\n      then {phases}: {mark}\n      costs {step['cost']}")
+
+
+def _say_floor(advice: Json, bound: str) -> None:
+    largest = max(advice["parts"], key=lambda part: part["num_bytes"])
+    _say(
+        f"that is not enough: about {_size(advice['least_bytes'])} is the least, of which {largest['name']} takes "
+        f"{_size(largest['num_bytes'])}; {bound} wants a smaller model, or more processes that share it"
+    )
+
+
+def _command(advice: Json, command: Sequence[str] | None) -> str:
+    """The command with its own values of the changed options left out, since a flag may stand once only."""
+    keys = {f"--{step['key']}" for step in advice["steps"]}
+    kept = [word for word in command or () if word.partition("=")[0] not in keys]
+    return shlex.join([*kept, *advice["flags"]])
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= 2**29 else f"{num_bytes / 2**20:.1f} MiB"
+
+
+def _say(text: str) -> None:
+    output.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,128 @@
+"""What the PODS paper, TRL and verl call the options of this package: for the hint at an unknown key, and for the docs.
+
+TRL's names are those of `GRPOConfig`, its `TrainingArguments` and `ModelConfig`; verl's are the ends of its dotted keys
+in `ppo_trainer.yaml`, so that "rollout.n" also stands for "actor_rollout_ref.rollout.n".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Origin = Literal["paper", "TRL", "verl"]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """A name from elsewhere."""
+
+    origin: Origin
+    theirs: str
+    ours: str
+    """Dotted key of `RunConfig`, or a flag such as "--out"."""
+    difference: str = ""
+    """What is not the same, where that matters for the value."""
+
+
+_COMPLETIONS = "theirs counts completions, ours questions"
+_TOKENS = "theirs counts rows, ours tokens; gradients do not depend on it"
+_STEPS = "theirs counts passes over the data, ours steps"
+_BOTH_CLIPS = "loss.clip_high is set apart"
+
+OTHER_NAMES = (
+    OtherName("paper", "n", "rollouts.num_rollouts"),
+    OtherName("paper", "m", "select.num_kept"),
+    OtherName("paper", "G", "rollouts.num_rollouts", "the group size in the GRPO paper"),
+    OtherName("paper", "mu", "optim.num_epochs", "the GRPO paper's iterations on a batch"),
+    OtherName("paper", "beta", "loss.kl_beta"),
+    OtherName("paper", "group_size", "rollouts.num_rollouts"),
+    OtherName("paper", "batch_size", "rollouts.num_prompts", "in questions per step"),
+    OtherName("TRL", "num_generations", "rollouts.num_rollouts"),
+    OtherName("TRL", "per_device_train_batch_size", "optim.micro_batch_tokens", _TOKENS),
+    OtherName("TRL", "gradient_accumulation_steps", "optim.micro_batch_tokens", "a step is cut into micro-batches"),
+    OtherName("TRL", "generation_batch_size", "rollouts.num_prompts", _COMPLETIONS),
+    OtherName("TRL", "max_completion_length", "rollouts.max_new_tokens"),
+    OtherName("TRL", "max_prompt_length", "rollouts.max_prompt_tokens", "longer prompts are left out, not cut"),
+    OtherName("TRL", "learning_rate", "optim.lr"),
+    OtherName("TRL", "lr_scheduler_type", "optim.schedule"),
+    OtherName("TRL", "adam_beta1", "optim.betas", "a list of both"),
+    OtherName("TRL", "adam_beta2", "optim.betas", "a list of both"),
+    OtherName("TRL", "adam_epsilon", "optim.eps"),
+    OtherName("TRL", "num_iterations", "optim.num_epochs"),
+    OtherName("TRL", "beta", "loss.kl_beta"),
+    OtherName("TRL", "epsilon", "loss.clip_low", _BOTH_CLIPS),
+    OtherName("TRL", "epsilon_high", "loss.clip_high"),
+    OtherName("TRL", "loss_type", "loss.name"),
+    OtherName("TRL", "scale_rewards", "loss.advantage"),
+    OtherName("TRL", "importance_sampling_level", "loss.ratio"),
+    OtherName("TRL", "reward_funcs", "task.rewards"),
+    OtherName("TRL", "reward_weights", "task.rewards"),
+    OtherName("TRL", "dataset_name", "task.path", 'with task.name = "hub"'),
+    OtherName("TRL", "model_name_or_path", "model.path"),
+    OtherName("TRL", "model_revision", "model.revision"),
+    OtherName("TRL", "attn_implementation", "model.attention"),
+    OtherName("TRL", "torch_dtype", "model.dtype"),
+    OtherName("TRL", "bf16", "model.dtype", '"bfloat16" instead of true'),
+    OtherName("TRL", "use_peft", "lora.rank", "setting it turns adapters on"),
+    OtherName("TRL", "lora_r", "lora.rank"),
+    OtherName("TRL", "lora_alpha", "lora.alpha"),
+    OtherName("TRL", "lora_dropout", "lora.dropout"),
+    OtherName("TRL", "lora_target_modules", "lora.targets"),
+    OtherName("TRL", "max_steps", "stop.steps"),
+    OtherName("TRL", "num_train_epochs", "stop.steps", _STEPS),
+    OtherName("TRL", "save_steps", "checkpoint.every_steps"),
+    OtherName("TRL", "save_total_limit", "checkpoint.keep"),
+    OtherName("TRL", "eval_steps", "eval.every_steps"),
+    OtherName("TRL", "output_dir", "--out"),
+    OtherName("verl", "rollout.n", "rollouts.num_rollouts"),
+    OtherName("verl", "data.train_batch_size", "rollouts.num_prompts"),
+    OtherName("verl", "data.max_prompt_length", "rollouts.max_prompt_tokens", "longer prompts are left out, not cut"),
+    OtherName("verl", "data.max_response_length", "rollouts.max_new_tokens"),
+    OtherName("verl", "data.train_files", "task.path"),
+    OtherName("verl", "data.prompt_key", "task.prompt_column"),
+    OtherName("verl", "model.enable_gradient_checkpointing", "model.gradient_checkpointing"),
+    OtherName("verl", "model.use_remove_padding", "optim.packing"),
+    OtherName("verl", "model.lora_rank", "lora.rank"),
+    OtherName("verl", "actor.optim.lr", "optim.lr"),
+    OtherName("verl", "actor.optim.lr_warmup_steps", "optim.warmup_steps"),
+    OtherName("verl", "actor.ppo_epochs", "optim.num_epochs"),
+    OtherName("verl", "actor.ppo_mini_batch_size", "optim.num_epochs", "each epoch here is one optimizer step"),
+    OtherName("verl", "actor.ppo_micro_batch_size_per_gpu", "optim.micro_batch_tokens", _TOKENS),
+    OtherName("verl", "actor.ppo_max_token_len_per_gpu", "optim.micro_batch_tokens"),
+    OtherName("verl", "actor.grad_clip", "optim.max_grad_norm"),
+    OtherName("verl", "actor.clip_ratio", "loss.clip_low", _BOTH_CLIPS),
+    OtherName("verl", "actor.clip_ratio_low", "loss.clip_low"),
+    OtherName("verl", "actor.clip_ratio_high", "loss.clip_high"),
+    OtherName("verl", "actor.loss_agg_mode", "loss.aggregate"),
+    OtherName("verl", "actor.use_kl_loss", "loss.kl_beta", "a weight above 0 instead of true"),
+    OtherName("verl", "actor.kl_loss_coef", "loss.kl_beta"),
+    OtherName("verl", "rollout.gpu_memory_utilization", "rollouts.kv_cache_bytes", "in bytes, of keys and values"),
+    OtherName("verl", "rollout.max_num_seqs", "rollouts.num_slots"),
+    OtherName("verl", "algorithm.adv_estimator", "loss.name"),
+    OtherName("verl", "algorithm.norm_adv_by_std_in_grpo", "loss.advantage"),
+    OtherName("verl", "trainer.total_training_steps", "stop.steps"),
+    OtherName("verl", "trainer.total_epochs", "stop.steps", _STEPS),
+    OtherName("verl", "trainer.save_freq", "checkpoint.every_steps"),
+    OtherName("verl", "trainer.test_freq", "eval.every_steps"),
+    OtherName("verl", "trainer.max_actor_ckpt_to_keep", "checkpoint.keep"),
+    OtherName("verl", "trainer.n_gpus_per_node", "--processes", "of pods launch"),
+)
+
+
+def find_other_name(key: str) -> OtherName | None:
+    """Whose name a key is, if anybody's.
+
+    Args:
+        key: as a user wrote it. More parts may stand before a known name, and of a dotted name the last part is enough.
+
+    Example:
+        >>> find_other_name("actor_rollout_ref.rollout.n").ours, find_other_name("learning-rate").ours
+        ('rollouts.num_rollouts', 'optim.lr')
+    """
+    parts = key.replace("-", "_").split(".")
+    ends = [".".join(parts[start:]) for start in range(len(parts))]
+    for end in ends:
+        for other in OTHER_NAMES:
+            if end == other.theirs:
+                return other
+    return next((other for other in OTHER_NAMES if [other.theirs.rpartition(".")[2]] == parts), None)

@@ -1,0 +1,166 @@
+"""Flags as people type them, in any order."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from podsrl.cli.flags import join_flags
+from podsrl.config.load import apply_overrides
+from podsrl.config.options import SCHEMAS
+from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.errors import UsageError
+
+Pods = Callable[..., tuple[int, str, str]]
+OWN = {"--out": True, "-o": True, "--json": False, "--help": False}
+
+
+def join(*words: str, schemas: Sequence[Any] = (RunConfig,)) -> list[str]:
+    return join_flags(words, OWN, schemas)
+
+
+@pytest.mark.parametrize(
+    ("words", "joined"),
+    [
+        (["--select.num_kept", "8"], ["--select.num_kept=8"]),
+        (["--select.num_kept=8"], ["--select.num_kept=8"]),
+        (["--optim.lr", "-1"], ["--optim.lr=-1"]),
+        (["--optim.lr", "-1e-5"], ["--optim.lr=-1e-5"]),
+        (["--task.path", ""], ["--task.path="]),
+        (["--task.path", "a=b"], ["--task.path=a=b"]),
+        (["--task.system_prompt", "-brief"], ["--task.system_prompt=-brief"]),
+        (["--task.system_prompt=--brief"], ["--task.system_prompt=--brief"]),
+        (["--task.rewards.correct", "1"], ["--task.rewards.correct=1"]),
+        (["--optim.betas", "[0.9, 0.95]"], ["--optim.betas=[0.9, 0.95]"]),
+        (["--seed", "3", "pods"], ["--seed=3", "pods"]),
+        (["--model.gradient_checkpointing"], ["--model.gradient_checkpointing=true"]),
+        (["--model.gradient_checkpointing", "pods"], ["--model.gradient_checkpointing=true", "pods"]),
+        (["--model.gradient_checkpointing", "False", "pods"], ["--model.gradient_checkpointing=False", "pods"]),
+        (["--model.gradient_checkpointing", "--seed=1"], ["--model.gradient_checkpointing=true", "--seed=1"]),
+        (["--task.chat", "no"], ["--task.chat=no"]),
+        (["--out", "--seed", "--seed", "1"], ["--out", "--seed", "--seed=1"]),  # an option's own value is not looked at
+        (["--out=x", "pods"], ["--out=x", "pods"]),
+        (["-o", "x", "--json", "pods"], ["-o", "x", "--json", "pods"]),
+        (["pods", "--", "--seed", "1"], ["pods", "--", "--seed", "1"]),
+    ],
+)
+def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str]) -> None:
+    assert join(*words) == joined
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--optim.lr"], "--optim.lr: wanted a value"),
+        (["--optim.lr", "--seed=1"], "--optim.lr: wanted a value"),
+        (["--optim.lr", "-o", "x"], "--optim.lr: wanted a value"),
+        (["--optim.lr", "--json"], "--optim.lr: wanted a value"),
+        (["--task.system_prompt", "--brief"], "needs the ="),
+        (["--otu", "x"], "Did you mean '--out'"),
+        (["--jsn"], "Did you mean '--json'"),
+        (["--select.m", "8"], "Did you mean 'select.num_kept'"),
+        (["--num_generations", "8"], "Did you mean 'rollouts.num_rollouts'"),
+        (["--output_dir", "x"], "Did you mean '--out'"),
+        (["--zzz"], "unknown key 'zzz'"),
+    ],
+)
+def test_a_flag_without_value_or_without_meaning_is_named(words: list[str], wanted: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        join(*words)
+    assert wanted in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_each_command_has_keys_of_its_own() -> None:
+    both = (RunConfig, CompareConfig)
+    switch = "model.load_in_4bit"
+    for prefix, schemas in (("", both), ("base.", both), ("arms.pods.", both), ("arms.a-1.", (CompareConfig,))):
+        assert join(f"--{prefix}{switch}", "a", schemas=schemas) == [f"--{prefix}{switch}=true", "a"]
+        assert join(f"--{prefix}optim.lr", "1", schemas=schemas) == [f"--{prefix}optim.lr=1"]
+    assert join("--num_seeds", "2", schemas=(CompareConfig,)) == ["--num_seeds=2"]
+    assert join("--careful", "0.1", "out", schemas=(SCHEMAS["pretrain"],)) == ["--careful=0.1", "out"]
+    with pytest.raises(UsageError, match="num_seeds"):
+        join("--num_seeds", "2")
+    for prefix in ("base", "arms.pods"):
+        with pytest.raises(UsageError, match=rf"--{prefix}.optim.rate: .*Known: .*lr"):
+            join(f"--{prefix}.optim.rate", "1", schemas=(CompareConfig,))
+
+
+VALUES = {
+    "seed": st.integers(0, 99).map(str),
+    "optim.lr": st.floats(1e-6, 1).map(repr),
+    "rollouts.top_k": st.integers(-9, 9).map(str),
+    "model.path": st.text("abc-=/ .[\"'", min_size=1).filter(lambda text: not text.startswith("--") and text != "-o"),
+}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=st.data(),
+    keys=st.lists(st.sampled_from([*VALUES]), unique=True),
+    has_switch=st.booleans(),
+    own=st.lists(st.sampled_from(["--out", "-o"]), max_size=1),
+)
+def test_any_order_and_either_form_set_the_same_values(data: Any, keys: list[str], has_switch: bool, own: Any) -> None:
+    values = {key: data.draw(VALUES[key], key) for key in keys}
+    pieces = [["pods"], *([name, "folder"] for name in own), *([["--model.load_in_4bit"]] if has_switch else [])]
+    for key, value in values.items():
+        is_apart = data.draw(st.booleans(), f"{key} apart") and not value.startswith("-o")
+        pieces.append([f"--{key}", value] if is_apart else [f"--{key}={value}"])
+    words = [word for piece in data.draw(st.permutations(pieces), "order") for word in piece]
+    joined = join(*words)
+    wanted = {f"--{key}={value}" for key, value in values.items()}
+    wanted |= {"--model.load_in_4bit=true"} if has_switch else set()
+    assert {word for word in joined if word.startswith("--") and "=" in word} == wanted
+    assert [word for word in joined if not word.startswith("-")] == [
+        word for word in words if word in ("pods", "folder")
+    ]
+    tree = apply_overrides({}, [word for word in joined if word.startswith("--") and "=" in word])
+    assert set(tree) == {key.partition(".")[0] for key in keys} | ({"model"} if has_switch else set())
+
+
+# --- through the whole command line ---
+
+
+def test_every_order_gives_the_same_config(pods: Pods) -> None:
+    pieces = [["pods"], ["--select.num_kept", "8"], ["--optim.lr=1e-5"], ["--model.gradient_checkpointing"]]
+    pieces += [["--resolved", "--json"], ["--task.system_prompt", "-1 is a number"]]
+    orders = random.Random(0).sample([*permutations(pieces)], 20)
+    found = {pods("config", *(word for piece in order for word in piece)) for order in orders}
+    assert len(found) == 1
+    code, printed, _ = found.pop()
+    config = json.loads(printed)
+    assert code == 0 and config["select"]["num_kept"] == 8 and config["optim"]["lr"] == 1e-5
+    assert config["model"]["gradient_checkpointing"] and config["task"]["system_prompt"] == "-1 is a number"
+
+
+def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: Pods) -> None:
+    pieces = [["pods"], ["--select.num_kept", "8"], ["--dry-run", "--json"], ["-o", "x"], ["--stop.steps=5"]]
+    for order in random.Random(1).sample([*permutations(pieces)], 6):
+        code, printed, errors = pods("train", *(word for piece in order for word in piece))
+        assert code == 0, errors
+        options = {option["key"]: option["value"] for option in json.loads(printed)["options"]}
+        assert (options["select.num_kept"], options["stop.steps"]) == (8, 5)
+
+
+@pytest.mark.parametrize("command", ["train", "launch", "demo", "compare", "reproduce"])
+def test_out_has_a_short_form(command: str, pods: Pods) -> None:
+    code, printed, _ = pods(command, "--help")
+    assert code == 0 and "-o" in printed.split()
+
+
+def test_the_version_is_said(pods: Pods) -> None:
+    from importlib.metadata import version
+
+    assert pods("--version") == (0, f"podsrl {version('podsrl')}\n", "")
+
+
+def test_without_a_command_there_is_help(pods: Pods) -> None:
+    _, printed, errors = pods()
+    assert "Train language models" in printed + errors and "config" in printed + errors
