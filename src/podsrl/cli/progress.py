@@ -182,9 +182,8 @@ class Lines:
         self.beat()
 
     def say(self, text: str) -> None:
-        """Print a line that stays; the next line of progress then has time."""
+        """Print a line that stays."""
         with self._lock:
-            self._due = max(self._due, self._clock() + LINE_SECONDS)
             self._print(text)
 
     def beat(self) -> None:
