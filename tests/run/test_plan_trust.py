@@ -70,7 +70,7 @@ def test_measurements_that_a_fit_runs_through_tell_nothing_of_their_error() -> N
 
 @pytest.mark.slow
 def test_resampled_models_scatter_around_the_fit_as_fits_to_new_measurements_do() -> None:
-    """The deviation of a generation's seconds over 60 resamples of one set, beside that over 60 sets made anew."""
+    """The deviation of a generation's seconds over the resamples of one set, beside that over 60 sets made anew."""
     probe = generation(64, shared=0.5)
     first = scattered(0.3)
     costs = CostModel(first)

@@ -15,7 +15,7 @@ from podsrl.run.plan.cost import CostModel
 from podsrl.run.plan.fit import Array
 from podsrl.run.plan.measured import Measurements
 
-NUM_RESAMPLES = 60
+NUM_RESAMPLES = 40
 SEED = 0
 MIDDLE = (0.05, 0.95)
 """The quantiles between which a range lies."""
