@@ -152,7 +152,7 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}.{_nearest_key(model, location)}"
-    if problem["type"] == "missing":
+    if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} is not set"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{key} = {problem['input']!r}: {message}" if key else message
