@@ -156,6 +156,8 @@ def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(sys, "path", [*sys.path])  # what the command changes is put back after the test
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    # How much is said while something loads depends on the machine's speed; tests of messages want none of it.
+    monkeypatch.setattr("podsrl.cli.progress.FIRST_LINE_SECONDS", float("inf"))
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["pods", *arguments])

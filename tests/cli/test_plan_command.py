@@ -58,6 +58,28 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> None:
+    """The plan and a hog on one core."""
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel does not count how long a thread waits for a core")
+    core = {min(os.sched_getaffinity(0))}
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(hog.pid, core)
+        options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
+        program = f"import os, sys; os.sched_setaffinity(0, {core}); os.execv(sys.executable, sys.argv[1:])"
+        plan = [sys.executable, "-m", "podsrl.cli", "plan", "pods", "--measure", "3", *options]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *plan], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
+        )
+    finally:
+        hog.kill()
+    assert done.returncode == 0, done.stderr
+    warning, flags = done.stdout.index("not trusted: "), done.stdout.index("--rollouts.num_rollouts=")
+    assert warning < flags and "of the time for a core" in done.stdout and "(not trusted, see above)" in done.stdout
+
+
+@pytest.mark.slow
 def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
     options = ["--rollouts.num_rollouts=32", "--select.num_kept=8", "--task.num_eval=8", "--stop.seconds=0"]
     options += ["--stop.steps=12", "--record.groups_every_steps=1", "--record.num_groups=8", "--plain"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from podsrl.cli import progress
 from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
 from podsrl.config.load import load_config
 
@@ -14,6 +15,7 @@ def record(step: int, *, invalid: int = 0, zero_signal: int = 0) -> dict[str, An
     return {
         "step": step,
         "reward/all": 0.5,
+        "accuracy/all": 0.091,
         "rollouts/invalid": invalid,
         "invalid_reasons": ["reward 'mine' raised ValueError: no"] if invalid else [],
         "groups/zero_signal": zero_signal,
@@ -25,7 +27,7 @@ def record(step: int, *, invalid: int = 0, zero_signal: int = 0) -> dict[str, An
 def warnings_of(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, *overrides: str) -> list[str]:
     display = TrainDisplay(load_config("pods", list(overrides)), is_plain=True)
     said: list[str] = []
-    monkeypatch.setattr(display, "say", said.append)
+    monkeypatch.setattr(display._shown, "say", said.append)
     for line in records:
         display.show(line)
     return said
@@ -55,3 +57,38 @@ def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_a
     said = warnings_of([record(1), record(2) | stopped, record(3) | stopped], monkeypatch)
     assert len(said) == 1
     assert "2 of 512 answers of step 2" in said[0] and "took longer than 10 s" in said[0]
+
+
+def evaluation(step: int, accuracy: float, **changes: float) -> dict[str, Any]:
+    return {"step": step, "eval/accuracy": accuracy, "seconds/train_elapsed": float(step), **changes}
+
+
+def test_both_accuracies_are_named_and_the_held_out_one_has_its_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    display = TrainDisplay(load_config("pods", ["--stop.steps=100", "--stop.seconds=0"]), is_plain=True)
+    display.show(evaluation(40, 0.027))
+    capsys.readouterr()
+    display.show(record(41))
+    assert capsys.readouterr().err.split("  ", 3)[3] == (
+        "step 41: accuracy: training 9.1%, held out 2.7% (step 40), mean reward 0.500, 512 rollouts/s\n"
+    )
+    display.evaluating(20, 256)
+    assert capsys.readouterr().err.endswith("evaluating: 20 of 256 answers\n")
+
+
+def test_every_evaluation_is_said_with_both_shares_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = warnings_of(
+        [
+            evaluation(0, 0.02, **{"eval/accuracy_and_format": 0.02}),
+            record(1),
+            evaluation(1, 0.5, **{"eval/accuracy_and_format": 0.25}),
+        ],
+        monkeypatch,
+    )
+    assert said == [
+        "step 0: held-out accuracy 2.0% after 0.0 s of training",
+        "step 1: held-out accuracy 50.0% (25.0% in the wanted form) after 1.0 s of training",
+    ]

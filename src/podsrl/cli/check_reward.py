@@ -61,7 +61,12 @@ def check_reward(
     find_functions(rewards, correct or judge)  # a wrong name is told before a bar appears
     with bar("judging") as show:
         checks = check_rewards(
-            rewards, correct or judge, stored, num_workers=workers, timeout_seconds=timeout, show=show
+            rewards,
+            correct or judge,
+            stored,
+            num_workers=workers,
+            timeout_seconds=timeout,
+            show=lambda done, total, name: show(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
     if json:

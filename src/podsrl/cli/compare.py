@@ -62,11 +62,43 @@ def compare(
       pods compare demo --num_seeds=5 --jobs=2
 
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
+
+    Runs that are there already are put side by side by pods report runs/a runs/b.
+
+    [bold]A file of arms[/] (docs/comparing.md explains every key)
+
+    \b
+      baseline = "grpo"              # the other arms are measured against it
+      num_seeds = 3                  # runs of each arm
+      \\[base]                         # a training config that all arms share
+      task = { name = "arithmetic", digits = 2, num_eval = 64 }
+      rollouts.num_prompts = 8
+      eval.every_seconds = 2
+      stop.seconds = 20              # training seconds of every run
+      \\[arms.grpo]                    # changes to base
+      rollouts.num_rollouts = 16
+      select = { rule = "keep_all", num_kept = 16 }
+      \\[arms.pods]
+      rollouts.num_rollouts = 64
+      select = { rule = "max_variance", num_kept = 16 }
     """
+    _refuse_folders([config, *context.args])
     name, overrides = split_words(config, context.args)
     if name is None:
         raise UsageError("pods compare wants a CONFIG, e.g. `pods compare demo`")
     _compare(name, overrides, out or new_folder(Path(name).stem), json)
+
+
+def _refuse_folders(words: Sequence[str]) -> None:
+    """Runs that are there already are not compared here, but reported."""
+    from podsrl.config.load import recipe_names
+
+    folders = [word for word in words if Path(word).is_dir() and word not in recipe_names()]
+    if folders:
+        raise UsageError(
+            f"{folders[0]} is a folder, and pods compare wants a TOML file of arms, which it then runs; to put runs "
+            f"that are there side by side: pods report {' '.join(folders)}"
+        )
 
 
 def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool) -> None:
@@ -76,9 +108,11 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
     result = run_comparison(config, folder)
 
+    from podsrl.cli.progress import waiting
     from podsrl.report.html import write_report
 
-    report = write_report([folder], folder / "report.html")
+    with waiting("drawing the report"):
+        report = write_report([folder], folder / "report.html")
     if as_json:
         output.print_json(data=result)
     else:
@@ -100,13 +134,15 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
     Raises:
         UsageError, RunFailed: as `podsrl.run.compare`. Ctrl-C ends the command after a hint.
     """
+    from podsrl.cli.progress import waiting
     from podsrl.run import compare as comparison
     from podsrl.run.measure import measure
     from podsrl.run.prepare import prepare
 
     members = comparison.plan(config, folder)
-    for member in members[: len(config.arms)]:
-        prepare(member.config).close()  # every arm, before minutes go into the first
+    with waiting("checking the arms"):
+        for member in members[: len(config.arms)]:
+            prepare(member.config).close()  # every arm, before minutes go into the first
     comparison.open_folder(config, folder)
     with _Display(members) as tick:
         is_complete = comparison.run_all(members, config.jobs, tick, num_processes)
@@ -166,53 +202,47 @@ def speedup_text(speedup: Json) -> str:
 
 
 class _Display:
-    """One live line a run, and one bar for all; plain lines without a terminal. Logs are read only where they grow."""
+    """A bar for all runs and one for each; lines without a terminal. Logs are read only where they grow."""
 
     def __init__(self, members: Sequence[Any]) -> None:
-        from podsrl.cli.progress import new_progress
+        from podsrl.cli.progress import shown
         from podsrl.run.folder import LogTail
 
         self._members = members
         self._tails = {member: LogTail(member.path / "metrics.jsonl") for member in members}
         self._seconds = dict.fromkeys(members, 0.0)
-        self._accuracy = dict.fromkeys(members, "")
-        self._speed = dict.fromkeys(members, "")
-        self._tasks: dict[Any, Any] = {}
-        self._progress = new_progress() if errors.is_terminal else None
+        self._training: dict[Any, float | None] = {}
+        self._held_out = dict.fromkeys(members, "")
+        self._total = sum(float(member.config.stop.seconds) for member in members)
+        self._shown = shown("all runs")
 
     def __enter__(self) -> Callable[[], None]:
-        if self._progress:
-            total = sum(member.config.stop.seconds for member in self._members)
-            self._total = self._progress.add_task("all runs", total=total, text="")
-            self._progress.start()
+        self._shown.__enter__()
         return self._tick
 
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
+    def __exit__(self, *error: Any) -> None:
+        self._shown.__exit__(*error)
 
     def _tick(self) -> None:
         for member in self._members:
-            lines = self._tails[member].new_lines()
-            if lines:
+            if lines := self._tails[member].new_lines():
                 self._take(member, lines)
-        if self._progress:
-            self._progress.update(self._total, completed=sum(self._seconds.values()))
+        num_done = sum(member.is_finished for member in self._members)
+        text = f"{num_done} of {len(self._members)} runs done"
+        self._shown.update(sum(self._seconds.values()), self._total, text)
 
     def _take(self, member: Any, lines: Sequence[Json]) -> None:
+        from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text
+
         limit = float(member.config.stop.seconds)
         self._seconds[member] = min(limit, float(lines[-1]["seconds/train_elapsed"]))
-        evaluations = [line["eval/accuracy"] for line in lines if "eval/accuracy" in line]
-        if evaluations:
-            self._accuracy[member] = f"accuracy {evaluations[-1]:6.1%}"
-        steps = [line["seconds/total"] for line in lines if "seconds/total" in line]
-        if steps:
-            a_step = member.config.rollouts.num_prompts * member.config.rollouts.num_rollouts
-            self._speed[member] = f"{a_step * len(steps) / sum(steps):,.0f} rollouts/s"
-        text = f"{self._accuracy[member]}  {self._speed[member]}"
-        if self._progress:
-            if member not in self._tasks:
-                self._tasks[member] = self._progress.add_task(member.path.name, total=limit, text=text)
-            self._progress.update(self._tasks[member], completed=self._seconds[member], text=text)
-        elif evaluations:
-            errors.print(f"{member.path.name}: {self._seconds[member]:5.1f} of {limit:g} s  {text}", highlight=False)
+        for line in lines:
+            if "eval/accuracy" in line:
+                self._held_out[member] = held_out_text(line)
+                self._shown.say(f"{member.path.name}: {evaluation_text(line)}")
+            elif "seconds/total" in line:
+                self._training[member] = line["accuracy/all"]
+        text = self._held_out[member]
+        if member in self._training:
+            text = accuracy_text(self._training[member], text)
+        self._shown.update(self._seconds[member], limit, text, row=member.path.name)

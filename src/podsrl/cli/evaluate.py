@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from podsrl.cli.console import errors, output, split_words
-from podsrl.cli.progress import bar
+from podsrl.cli.progress import bar, waiting
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def evaluate(
     from podsrl.run.evaluator import Evaluator
 
     with ExitStack() as stack:
-        with errors.status("loading"):
+        with waiting("loading"):
             evaluator = stack.enter_context(
                 Evaluator(found.config, num_questions=num_questions, adapters=found.adapters)
             )
@@ -103,13 +103,13 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     total, num_right = len(evaluator.questions), 0
     try:
         with _writer(out) as write, bar("evaluating") as advance:
-            advance(0, total, "")
+            advance(0, total, f"0 of {total:,} questions")
             for group in evaluator.answers():
                 write(group)
                 groups.append(group)
                 num_right += sum(rollout.is_correct for rollout in group.rollouts)
                 share = num_right / (len(groups) * len(group.rollouts))
-                advance(len(groups), total, f"{len(groups)} of {total} questions, accuracy {share:.1%}")
+                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, accuracy so far {share:.1%}")
     except KeyboardInterrupt:
         return groups, False
     return groups, True

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.console import output
+from podsrl.cli.progress import waiting
 
 
 def report(
@@ -50,7 +51,7 @@ def bench(
     if name not in BENCHES:
         raise UsageError(f"bench {name!r}: no such benchmark.{nearest(name, BENCHES)}")
     module = load_bench(name)
-    with errors.status(f"measuring {name}"):
+    with waiting(f"measuring {name}"):
         result = module.run(quick=quick)
     if json:
         output.print_json(data=result)

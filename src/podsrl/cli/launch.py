@@ -84,9 +84,11 @@ def _check(config: str | None, overrides: list[str], folder: Path, num_processes
     check_processes(options, num_processes)
     _check_devices(options, num_processes)
 
+    from podsrl.cli.progress import waiting
     from podsrl.run.prepare import prepare
 
-    prepare(options).close()
+    with waiting("checking the config and its data"):
+        prepare(options).close()
 
 
 def _check_devices(config: RunConfig, num_processes: int) -> None:

@@ -107,18 +107,28 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
 
     from podsrl.bench.hardware import hardware_line
     from podsrl.run.plan.check import check
+    from podsrl.run.plan.machine import MachineWatch
     from podsrl.run.plan.probe import measure, still_trainer
     from podsrl.run.plan.result import to_json
     from podsrl.run.plan.search import make_plan
 
     with _progress() as tick, still_trainer(config) as trainer:
-        measured = measure(trainer, config, budget_seconds=(1 - SHARE_OF_CHECK) * seconds, tick=tick)
+        watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK
+        measured = measure(
+            trainer, config, budget_seconds=by_check * seconds, tick=lambda done, text: tick(by_check * done, text)
+        )
         found = make_plan(measured, bound)
         least, most = NUM_CHECK_STEPS
         choices = [found.best, found.own] if found.best != found.own else [found.own]
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
-        checks = check(trainer, choices, num_steps=min(most, max(least, steps)), tick=tick)
-    return to_json(found, checks, hardware_line()) | _advice(config, bound)
+        checks = check(
+            trainer,
+            choices,
+            num_steps=min(most, max(least, steps)),
+            tick=lambda done, text: tick(by_check + SHARE_OF_CHECK * done, text),
+        )
+        use = watch.use()
+    return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
 
 
 @contextmanager
@@ -126,25 +136,45 @@ def _progress() -> Iterator[Tick]:
     from podsrl.cli.progress import bar
 
     with bar("measuring") as update:
+        update(0, None, "loading")
         yield lambda done, text: update(int(1000 * done), 1000, text)
 
 
 def _show(result: Json) -> None:
     own, best = result["own"], result["best"]
+    is_trusted = result["trust"]["is_trusted"]
+    if not is_trusted:
+        output.print(_warning(result["trust"]), highlight=False, soft_wrap=True)
     output.print(_table(result))
     output.print(_reading(result), highlight=False, soft_wrap=True)
+    for name in ("own", "best"):
+        if result["checks"][name] is not None:
+            output.print(_checked(name, result[name], result["checks"][name]), highlight=False, soft_wrap=True)
     if best["num_rollouts"] == own["num_rollouts"] and best["num_kept"] == own["num_kept"]:
         is_same = best["micro_batch_tokens"] == own["micro_batch_tokens"]
         head = "keep the config's choice" if is_same else "keep n and m, with another micro-batch"
     else:
-        head = "suggestion: {} ({}) the config's progress a second".format(*_relative(best))
-    output.print(f"[bold]{head}[/]", highlight=False)
+        head = _suggestion(result)
+    head += "" if is_trusted else " (not trusted, see above)"
+    output.print(f"[bold]{head}[/]", highlight=False, soft_wrap=True)
     output.print("  " + " ".join(result["flags"]), highlight=False, soft_wrap=True, markup=False)
-    for name in ("own", "best"):
-        if result["checks"][name] is not None:
-            output.print(_checked(name, result["checks"][name]), highlight=False, soft_wrap=True)
     for text in result["unknown"]:
         errors.print(f"not known: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _warning(trust: Json) -> str:
+    again = "" if trust["num_cores"] is None else ": run it again when the machine is quiet, or longer (--measure)"
+    return f"[bold red]not trusted:[/] {'; '.join(trust['reasons'])}{again}"
+
+
+def _suggestion(result: Json) -> str:
+    """The gain with its range, and what the seconds say that both choices took when they were run in turns."""
+    gain, ends = _relative(result["best"])
+    low = result["best"]["relative_progress_range"][0]
+    certain = "suggestion" if low is None or low > 1 else "suggestion, within the error of the measurement"
+    measured = result["measured_relative_progress"]
+    as_run = "" if measured is None else f"; {measured:.2f}× with the seconds measured for both"
+    return f"{certain}: {gain} ({ends}) the config's progress per second{as_run}"
 
 
 def _table(result: Json) -> Table:
@@ -152,7 +182,7 @@ def _table(result: Json) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title, hardware = "predicted milliseconds a step; for each n its best m", result["hardware"]
+    title, hardware = "predicted milliseconds per step; for each n its best m", result["hardware"]
     table = Table(title=title, caption=hardware, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for name in ("n → m", "micro-\nbatch", "generate", "update", "step", "signal", "progress", "range"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -212,12 +242,14 @@ def _reading(result: Json) -> str:
     return "\n".join(lines)
 
 
-def _checked(name: str, check: Json) -> str:
+def _checked(name: str, choice: Json, check: Json) -> str:
     stages = ", ".join(f"{stage} {_seconds(a)} / {_seconds(b)}" for stage, (a, b) in check["stages"].items())
+    ends = choice["seconds_range"]
+    unsure = "" if ends is None else f" ({_seconds(ends[0])}–{_seconds(ends[1])})"
     return (
-        f"{name}: predicted / measured {_seconds(check['predicted'])} / {_seconds(check['measured'])} a step = "
-        f"{check['ratio']:.2f} (quartiles of {check['num_steps']} steps {_seconds(check['low'])}–"
-        f"{_seconds(check['high'])}); {stages}"
+        f"{name}: predicted {_seconds(check['predicted'])}{unsure}, measured {_seconds(check['measured'])} per step "
+        f"(quartiles of {check['num_steps']} steps {_seconds(check['low'])}–{_seconds(check['high'])}), ratio "
+        f"{check['ratio']:.2f}; predicted / measured: {stages}"
     )
 
 

@@ -1,44 +1,270 @@
-"""What a person sees while something runs: a bar with time left, or plain lines where there is no terminal."""
+"""What a person sees while something runs: a bar with the time left, or plain lines where there is no terminal.
+
+In a log every line is whole. Beside what is said once (`say`) there is at most one in ten seconds, and one then even
+while nothing new is reported, so that a slow phase can be told from a process that hangs.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from podsrl.cli.console import errors
 from podsrl.config.schema import RunConfig
 
-PLAIN_SECONDS = 5.0
+LINE_SECONDS = 10.0
 """Without a terminal, a line at most this often."""
+FIRST_LINE_SECONDS = 3.0
+"""The first line comes after this; what is done sooner needs none."""
+BEAT_SECONDS = 0.5
+"""Between two looks at whether a line is due."""
+LEAST_ELAPSED_SECONDS = 1.0
+"""No time left is told from a shorter stretch."""
 SILENT_STEPS = 10
 """Steps in a row without anything to learn, after which a person is told."""
 
+Clock = Callable[[], float]
 
-def new_progress() -> Progress:
-    """A bar, its share, time passed and left, and a text that the caller sets."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[text]}"),
-        console=errors,
-    )
+
+class Shown(Protocol):
+    """Where progress is reported to; entered while it is on view."""
+
+    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
+        """Report.
+
+        Args:
+            done: out of `total`, in any unit.
+            total: None where it is not known.
+            text: what else there is to know.
+            row: one of several things that go on at once, with a bar of its own in a terminal; None: the whole.
+        """
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        ...
+
+    def __enter__(self) -> Shown: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def shown(name: str, *, is_plain: bool = False) -> Shown:
+    """A live bar in a terminal; elsewhere, or where lines are asked for, plain lines."""
+    return Lines(name) if is_plain or not _is_live() else Live(name)
 
 
 @contextmanager
-def bar(description: str) -> Iterator[Callable[[int, int, str], None]]:
+def bar(name: str) -> Iterator[Callable[[float, float | None, str], None]]:
     """A bar driven by (done, total, text)."""
-    with new_progress() as progress:
-        task = progress.add_task(description, total=None, text="")
-        yield lambda done, total, text: progress.update(task, completed=done, total=total, text=text)
+    with shown(name) as display:
+        yield display.update
+
+
+def waiting(name: str) -> AbstractContextManager[Any]:
+    """Something that takes a while and cannot tell how far it is: a spinner in a terminal."""
+    return errors.status(name) if _is_live() else Lines(name)
+
+
+def _is_live() -> bool:
+    """FORCE_COLOR makes rich take a file for a terminal; a bar that redraws itself would garble it."""
+    return errors.is_interactive and errors.file.isatty()
+
+
+def time_text(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    Example:
+        >>> [time_text(s) for s in (0.4, 59.6, 80, 2400, 7380)]
+        ['0 s', '1 min', '1 min 20 s', '40 min', '2 h 3 min']
+    """
+    whole = round(seconds)
+    if whole < 3600:
+        sizes, units = (whole // 60, whole % 60), ("min", "s")
+    else:
+        sizes, units = (whole // 3600, whole % 3600 // 60), ("h", "min")
+    return " ".join(f"{size} {unit}" for size, unit in zip(sizes, units, strict=True) if size) or "0 s"
+
+
+class TimeLeft:
+    """Tells the time left from the mean speed since the first report.
+
+    What was done before that report (loading, the part of a run that is resumed) says nothing about the speed.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock, self._start = clock, clock()
+        self._first: tuple[float, float] | None = None
+        self._share = 0.0
+
+    def report(self, share: float) -> None:
+        """Take over the share done, 0 .. 1."""
+        self._share = share
+        if self._first is None:
+            self._first = self._clock(), share
+
+    @property
+    def seconds(self) -> float | None:
+        """Time left; None where too little was seen to tell."""
+        if self._first is None:
+            return None
+        first_time, first_share = self._first
+        elapsed, gained = self._clock() - first_time, self._share - first_share
+        if elapsed < LEAST_ELAPSED_SECONDS or gained <= 0:
+            return None
+        return elapsed * (1 - self._share) / gained
+
+    @property
+    def text(self) -> str:
+        """ "1 min 20 s left", or how long it has taken so far."""
+        seconds = self.seconds
+        if seconds is None:
+            return f"{time_text(self._clock() - self._start)} so far"
+        return f"{time_text(seconds)} left"
+
+
+class Lines:
+    """Whole lines for a log.
+
+    Args:
+        name: of what goes on, in front of each line.
+        clock: seconds.
+        console: that prints.
+    """
+
+    _open: ClassVar[list[Lines]] = []
+    """Entered and not left; the innermost one speaks, in the name of all."""
+
+    def __init__(self, name: str, clock: Clock = time.monotonic, console: Console = errors) -> None:
+        self._name, self._clock, self._console = name, clock, console
+        self._left = TimeLeft(clock)
+        self._share: float | None = None
+        self._text = ""
+        self._due = clock() + FIRST_LINE_SECONDS
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="progress lines", daemon=True)
+
+    def __enter__(self) -> Lines:
+        Lines._open.append(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        Lines._open.remove(self)
+
+    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
+        """Report (see `Shown`); rows are not shown."""
+        if row is not None:
+            return
+        with self._lock:
+            self._text, self._share = text, done / total if total else None
+            if self._share is not None:
+                self._left.report(self._share)
+        self.beat()
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        with self._lock:
+            self._print(text)
+
+    def beat(self) -> None:
+        """Print how far it is, where that is due."""
+        with self._lock:
+            if self._clock() < self._due:
+                return
+            self._due = self._clock() + LINE_SECONDS
+            share = "" if self._share is None else f"{self._share:4.0%}  "
+            self._print(f"{self._name}  {share}{self._left.text}  {self._text}".rstrip())
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _beat_on(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            if Lines._open[-1] is self:
+                self.beat()
+
+
+class _Bars(Progress):
+    """Bars, and below them a line of text that has the terminal's whole width."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.note:
+            yield Text(self.note)
+
+
+class Live:
+    """A bar that redraws itself, with rows where several things go on at once.
+
+    Args:
+        name: of what goes on.
+        console: a terminal.
+    """
+
+    def __init__(self, name: str, console: Console = errors) -> None:
+        self._bars = _Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            TaskProgressColumn(),
+            _LeftColumn("", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=False)),
+            console=console,
+        )
+        self._rows: dict[str | None, Any] = {None: self._new_row(name)}
+
+    def __enter__(self) -> Live:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
+        """Report (see `Shown`); the whole's text stands below the bars, a row's beside its own."""
+        if row not in self._rows:
+            self._rows[row] = self._new_row(str(row))
+        task = self._bars.tasks[self._rows[row]]
+        if total:
+            task.fields["left"].report(done / total)
+        if row is None:
+            self._bars.note, text = text, ""
+        self._bars.update(task.id, completed=done, total=total, text=text)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _new_row(self, name: str) -> Any:
+        return self._bars.add_task(name, total=None, text="", left=TimeLeft())
+
+
+class _LeftColumn(TextColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.finished else task.fields["left"].text)
 
 
 class TrainDisplay:
@@ -52,42 +278,45 @@ class TrainDisplay:
     def __init__(self, config: RunConfig, is_plain: bool) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
         self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
-        self._progress = None if is_plain or not errors.is_terminal else new_progress()
-        self._task = self._progress.add_task("training", total=1.0, text="loading") if self._progress else None
+        self._shown = shown("training", is_plain=is_plain)
         self._groups = config.rollouts.num_prompts * config.select.num_chunks
-        self._accuracy = "–"
-        self._last_line = 0.0
+        self._share = 0.0
+        self._total: float | None = None  # until the first evaluation, which is no part of the pace
+        self._held_out = ""
         self._num_invalid = self._num_stopped = self._num_silent = 0
 
     def __enter__(self) -> TrainDisplay:
-        if self._progress:
-            self._progress.start()
+        self._shown.__enter__()
+        self._shown.update(0, None, "loading")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress:
-            self._progress.stop()
+        self._shown.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """Print one line above the bar."""
-        (self._progress.console if self._progress else errors).print(
-            text, markup=False, highlight=False, soft_wrap=True
-        )
+        self._shown.say(text)
+
+    def evaluating(self, num_answered: int, num_asked: int) -> None:
+        """Take over how far an evaluation is; the whole run gets no further by it."""
+        self._shown.update(self._share, self._total, f"evaluating: {num_answered:,} of {num_asked:,} answers")
 
     def show(self, record: dict[str, Any]) -> None:
         """Take over a line of `metrics.jsonl`."""
+        self._share, self._total = self._share_done(record), 1.0
         if "eval/accuracy" in record:
-            self._accuracy = _accuracy_text(record)
-            self._print(record, f"step {record['step']}: held-out accuracy {self._accuracy}", is_important=True)
+            self._held_out = held_out_text(record)
+            self._shown.update(self._share, self._total, self._held_out)
+            self._shown.say(evaluation_text(record))
             return
         self._notice(record)
         reward = record["reward/all"]
-        shown = "–" if reward is None else f"{reward:.3f}"
-        speed = self._rollouts / record["seconds/total"]
-        text = f"step {record['step']}  accuracy {self._accuracy}  reward {shown}  {speed:,.0f} rollouts/s"
-        self._print(record, text, is_important=False)
+        text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
+        text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
+        text += [f"{self._rollouts / record['seconds/total']:,.0f} rollouts/s"]
+        self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
@@ -112,23 +341,38 @@ class TrainDisplay:
         if self._num_silent == SILENT_STEPS:
             self.say(
                 f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "
-                "the rollouts (pods report), try more rollouts a question, easier questions or another reward"
+                "the rollouts (pods report), try more rollouts per question, easier questions or another reward"
             )
 
-    def _print(self, record: dict[str, Any], text: str, is_important: bool) -> None:
-        if self._progress and self._task is not None:
-            self._progress.update(self._task, completed=self._share(record), text=text)
-        elif is_important or time.monotonic() - self._last_line > PLAIN_SECONDS:
-            self._last_line = time.monotonic()
-            errors.print(f"{self._share(record):4.0%}  {text}", highlight=False, soft_wrap=True)
-
-    def _share(self, record: dict[str, Any]) -> float:
+    def _share_done(self, record: dict[str, Any]) -> float:
         by_steps = record["step"] / self._steps if self._steps else 0.0
         by_time = record["seconds/train_elapsed"] / self._seconds if self._seconds else 0.0
         return min(1.0, max(by_steps, by_time))
 
 
-def _accuracy_text(record: dict[str, Any]) -> str:
-    """Right answers, and beside them those that also have the wanted form, where the two differ."""
+def accuracy_text(training: float | None, held_out: str) -> str:
+    """Both accuracies, each under its name.
+
+    Args:
+        training: of the step's own rollouts (`accuracy/all`), 0 .. 1.
+        held_out: `held_out_text` of the last evaluation, or "".
+
+    Example:
+        >>> accuracy_text(0.091, "held out 2.7% (step 40)")
+        'accuracy: training 9.1%, held out 2.7% (step 40)'
+    """
+    parts = ["training –" if training is None else f"training {training:.1%}", held_out]
+    return f"accuracy: {', '.join(part for part in parts if part)}"
+
+
+def held_out_text(record: dict[str, Any]) -> str:
+    """The accuracy of an evaluation's line in `metrics.jsonl`, with the step that it is of."""
+    return f"held out {record['eval/accuracy']:.1%} (step {record['step']})"
+
+
+def evaluation_text(record: dict[str, Any]) -> str:
+    """All there is to say of an evaluation: right answers, and those that also have the wanted form if these differ."""
     right, both = record["eval/accuracy"], record.get("eval/accuracy_and_format")
-    return f"{right:.1%}" if both is None or both == right else f"{right:.1%} ({both:.1%} in the wanted form)"
+    form = "" if both is None or both == right else f" ({both:.1%} in the wanted form)"
+    after = f"after {record['seconds/train_elapsed']:.1f} s of training"
+    return f"step {record['step']}: held-out accuracy {right:.1%}{form} {after}"

@@ -56,19 +56,14 @@ def reproduce(
 
 
 def _say_length(config: CompareConfig, processes: int) -> None:
+    from podsrl.cli.progress import time_text
     from podsrl.run.reproduce import arm_configs
 
     seconds = next(iter(arm_configs(config).values())).stop.seconds
-    each = f"{config.num_seeds} seed(s) × {len(config.arms)} arms × {_time_text(seconds)}"
-    total = _time_text(config.num_seeds * len(config.arms) * seconds / config.jobs)
+    each = f"{config.num_seeds} seed(s) × {len(config.arms)} arms × {time_text(seconds)}"
+    total = time_text(config.num_seeds * len(config.arms) * seconds / config.jobs)
     on = f", each by {processes} processes" if processes > 1 else ""
     errors.print(f"{each}{on}: {total} of training, and its evaluations", highlight=False, soft_wrap=True)
-
-
-def _time_text(seconds: float) -> str:
-    """21600 -> "6 h", 2400 -> "40 min", 6 -> "6 s"."""
-    size, unit = (3600, "h") if seconds >= 3600 else (60, "min") if seconds >= 60 else (1, "s")
-    return f"{seconds / size:.3g} {unit}"
 
 
 def _show_plans(config: CompareConfig, processes: int, as_json: bool) -> None:
@@ -95,12 +90,14 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
     mark(folder, name)
     result = run_comparison(config, folder, processes)
 
+    from podsrl.cli.progress import waiting
     from podsrl.report.html import write_report
     from podsrl.report.paper import overlay_figure
     from podsrl.report.plots import save_png
 
-    picture = save_png(overlay_figure(folder), folder / f"paper-{name}.png")
-    report = write_report([folder], folder / "report.html")
+    with waiting("drawing the report"):
+        picture = save_png(overlay_figure(folder), folder / f"paper-{name}.png")
+        report = write_report([folder], folder / "report.html")
     if as_json:
         output.print_json(data=result)
     else:

@@ -102,8 +102,15 @@ def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: 
     try:
         with TrainDisplay(shown, plain or not is_main_process()) as display:
             if config is not None:
-                return start(config, folder, on_record=display.show, say=display.say)
-            return resume(folder, overrides, on_record=display.show, say=display.say, **allowed)
+                return start(config, folder, on_record=display.show, say=display.say, on_answer=display.evaluating)
+            return resume(
+                folder,
+                overrides,
+                on_record=display.show,
+                say=display.say,
+                on_answer=display.evaluating,
+                **allowed,
+            )
     except LostProcess as error:
         if not is_launched():
             raise
@@ -142,5 +149,10 @@ def pretrain(
     from podsrl.run.pretrain import pretrain as run
 
     with bar("pretraining") as update:
-        run(options, folder, lambda step, total, loss: update(step, total, f"loss {loss:.3f}"))
+        update(0, None, "starting")
+        run(options, folder, lambda step, total, loss: update(step, total, _pretrain_text(step, total, loss)))
     output.print(f"done: {folder}   train it: pods train pods --model.path={folder}", markup=False, soft_wrap=True)
+
+
+def _pretrain_text(step: int, total: int, loss: float) -> str:
+    return f"step {step:,} of {total:,}, loss {loss:.3f} nats per token"

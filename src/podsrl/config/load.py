@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
 from podsrl.config.other_names import find_other_name
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -128,6 +128,8 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
         UsageError: one line for all that is wrong.
     """
     _check_texts(tree, source)
+    if other := _other_kind(model, tree):
+        raise UsageError(f"config {source}: {other}")
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -170,11 +172,6 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     return lines
 
 
-_OTHER_KIND = {
-    "arms": "this is a comparison, not a training run: use pods compare",
-    "rollouts": "this is a training run, not a comparison: use pods train",
-}
-
 _WANTED = {
     "tuple_type": "wanted a list, in square brackets",
     "dict_type": "wanted a table of names and values, such as '{name = 1.0}'",
@@ -183,14 +180,22 @@ _WANTED = {
 """Kind of problem -> what to say instead of pydantic's words for programmers."""
 
 
+def _other_kind(model: type[BaseModel], tree: Mapping[str, Any]) -> str | None:
+    """What the tree is instead, where it is another kind of config: one sentence, and not one for each of its keys."""
+    if model is not CompareConfig and "arms" in tree:
+        return "this is a comparison, not a training run: use pods compare"
+    is_without_arms = model is CompareConfig and not {"arms", "base"} & tree.keys()
+    if is_without_arms and RunConfig.model_fields.keys() & tree.keys():
+        return "this is a training run, not a comparison of arms (pods compare --help shows one): use pods train"
+    return None
+
+
 def _explain(model: type[BaseModel], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location)
-    if problem["type"] == "extra_forbidden" and key in _OTHER_KIND:
-        return _OTHER_KIND[key]
     if problem["type"] == "extra_forbidden":
         return unknown_key(model, _whole_key(location, problem["input"]))
-    if problem["type"] == "missing" and len(location) == 1:
+    if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} has to be set"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{key} = {short(problem['input'])}: {message}" if key else message

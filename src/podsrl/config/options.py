@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from podsrl.config.load import section_of
 from podsrl.config.other_names import OTHER_NAMES
-from podsrl.config.schema import CompareConfig, PretrainConfig, RunConfig
+from podsrl.config.pretrain import PretrainConfig
+from podsrl.config.schema import CompareConfig, RunConfig
 
 SCHEMAS: dict[str, type[BaseModel]] = {"train": RunConfig, "compare": CompareConfig, "pretrain": PretrainConfig}
 """Command -> what its TOML file holds."""

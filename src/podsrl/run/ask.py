@@ -17,6 +17,8 @@ from podsrl.types import Completion, Group, Task
 MAX_REMEMBERED_PROMPTS = 4096
 
 Stage = Callable[[str], AbstractContextManager[Any]]
+OnAnswer = Callable[[int, int], None]
+"""Told how many answers are generated, and of how many; those of one process."""
 
 
 class Asker:
@@ -47,6 +49,7 @@ class Asker:
         sampling: Sampling,
         *,
         stage: Stage = nullcontext,
+        on_answer: OnAnswer | None = None,
     ) -> list[Group]:
         """Generate and score any tasks with any sampling, shared out over the processes.
 
@@ -56,6 +59,7 @@ class Asker:
             num_rollouts: completions a task.
             sampling: how they are drawn.
             stage: entered with "generate", "score" and, with several processes, "exchange".
+            on_answer: told of each that is generated.
 
         Returns:
             One group a task, in their order; all of them on every process.
@@ -63,7 +67,9 @@ class Asker:
         places = self._processes.share(range(len(tasks)))
         own = [tasks[i] for i in places]
         with stage("generate"):
-            completions = self.complete([ids[i] for i in places], own, num_rollouts, sampling, prefetch=True)
+            completions = self.complete(
+                [ids[i] for i in places], own, num_rollouts, sampling, prefetch=True, on_answer=on_answer
+            )
         with stage("score"):
             groups = self.score(own, completions)
         if self._processes.is_alone:
@@ -79,6 +85,7 @@ class Asker:
         sampling: Sampling,
         *,
         prefetch: bool = False,
+        on_answer: OnAnswer | None = None,
     ) -> list[list[Completion]]:
         """By this process alone: one list a task, in the order of their index.
 
@@ -87,10 +94,12 @@ class Asker:
         requests = [Request(i, self.prompt_ids(t), num_rollouts, sampling) for i, t in zip(ids, tasks, strict=True)]
         found: dict[str, list[Completion]] = {request.id: [] for request in requests}
         task_of = dict(zip(ids, tasks, strict=True))
-        for completion in self.engine.generate(requests):
+        for done, completion in enumerate(self.engine.generate(requests), start=1):
             found[completion.request_id].append(completion)
             if prefetch and self.scorer.has_workers:
                 self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
+            if on_answer is not None:
+                on_answer(done, len(requests) * num_rollouts)
         return [sorted(found[request.id], key=lambda completion: completion.index) for request in requests]
 
     def score(self, tasks: Sequence[Task], completions: Sequence[Sequence[Completion]]) -> list[Group]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.run.accuracy import Accuracy, accuracy_metrics, accuracy_of
+from podsrl.run.ask import OnAnswer
 from podsrl.run.evaluator import eval_sampling, request_id
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
@@ -34,17 +35,21 @@ class Evaluation:
         }
 
 
-def evaluate(trainer: Trainer) -> Evaluation:
+def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     """Sample `eval.num_samples` answers to each held-out question and judge them.
 
     The random numbers depend on the run's seed and the question alone, so two evaluations differ only by the weights.
+
+    Args:
+        trainer: whose model is asked.
+        on_answer: told of each answer that is generated.
     """
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     tasks = trainer.tasks.eval
     ids = [request_id(place, task.id) for place, task in enumerate(tasks)]
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
-    groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling)
+    groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling, on_answer=on_answer)
     return Evaluation(
         step=trainer.progress.step,
         result=accuracy_of(groups),

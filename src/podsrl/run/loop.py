@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from podsrl.errors import PodsError
 from podsrl.generate import EngineStats
+from podsrl.run.ask import OnAnswer
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
@@ -88,6 +89,7 @@ def train(
     *,
     on_record: Callable[[Json], None],
     should_stop: Callable[[], bool],
+    on_answer: OnAnswer | None = None,
 ) -> Outcome:
     """Train until the config says stop, or until `should_stop`; then save.
 
@@ -97,9 +99,10 @@ def train(
         schedule: new, or loaded.
         on_record: called with every line that goes into `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
+        on_answer: told how far an evaluation is.
     """
     last_save, num_empty = time.monotonic(), 0
-    _evaluate_if_due(trainer, folder, schedule, on_record)
+    _evaluate_if_due(trainer, folder, schedule, on_record, on_answer)
     while not _is_done(trainer):
         if trainer.processes.broadcast(should_stop()):
             _save(trainer, folder, schedule)
@@ -107,7 +110,7 @@ def train(
         record = training_step(trainer, folder)
         on_record(record)
         num_empty = num_empty + 1 if record["reward/kept"] is None else 0  # nothing was kept, of however many groups
-        _evaluate_if_due(trainer, folder, schedule, on_record)
+        _evaluate_if_due(trainer, folder, schedule, on_record, on_answer)
         options = trainer.config.checkpoint
         by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds
         by_time = trainer.processes.broadcast(by_time)
@@ -124,7 +127,11 @@ def train(
 
 
 def _evaluate_if_due(
-    trainer: Trainer, folder: RunFolder | None, schedule: Schedule, on_record: Callable[[Json], None]
+    trainer: Trainer,
+    folder: RunFolder | None,
+    schedule: Schedule,
+    on_record: Callable[[Json], None],
+    on_answer: OnAnswer | None,
 ) -> None:
     """At the start, at the end, and each time the config's seconds or steps have passed; once a step at most."""
     options, progress = trainer.config.eval, trainer.progress
@@ -132,7 +139,7 @@ def _evaluate_if_due(
     by_steps = options.every_steps > 0 and progress.step % options.every_steps == 0
     if progress.step == schedule.last_eval_step or not (by_time or by_steps or progress.step == 0 or _is_done(trainer)):
         return
-    record = evaluate(trainer).to_json()
+    record = evaluate(trainer, on_answer).to_json()
     if folder is not None:
         folder.append("metrics.jsonl", record)
     on_record(record)

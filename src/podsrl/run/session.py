@@ -18,6 +18,7 @@ from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.signals import answered_by
+from podsrl.run.ask import OnAnswer
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
@@ -34,7 +35,14 @@ Say = Callable[[str], None]
 STOPPING = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
 
 
-def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], say: Say) -> Outcome:
+def start(
+    config: RunConfig,
+    path: Path,
+    *,
+    on_record: Callable[[Json], None],
+    say: Say,
+    on_answer: OnAnswer | None = None,
+) -> Outcome:
     """Begin a new run in `path`.
 
     Raises:
@@ -49,7 +57,7 @@ def start(config: RunConfig, path: Path, *, on_record: Callable[[Json], None], s
         if folder is not None:
             folder.create(dump(config))
         with _locked(folder):
-            return _run(trainer, folder, Schedule(), on_record, say)
+            return _run(trainer, folder, Schedule(), on_record, say, on_answer)
 
 
 def resume(
@@ -58,6 +66,7 @@ def resume(
     *,
     on_record: Callable[[Json], None],
     say: Say,
+    on_answer: OnAnswer | None = None,
     allow_data_change: bool = False,
     allow_lost_lines: bool = False,
 ) -> Outcome:
@@ -68,6 +77,7 @@ def resume(
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, nothing else.
         on_record: as in `train`.
         say: prints a line.
+        on_answer: as in `train`.
         allow_data_change: go on with other data than the checkpoint's; the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
 
@@ -98,7 +108,7 @@ def resume(
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
                 _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
-            return _run(trainer, folder, schedule, on_record, say)
+            return _run(trainer, folder, schedule, on_record, say, on_answer)
 
 
 def _newest_checkpoint(
@@ -226,7 +236,12 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 def _run(
-    trainer: Trainer, folder: RunFolder | None, schedule: Schedule, on_record: Callable[[Json], None], say: Say
+    trainer: Trainer,
+    folder: RunFolder | None,
+    schedule: Schedule,
+    on_record: Callable[[Json], None],
+    say: Say,
+    on_answer: OnAnswer | None,
 ) -> Outcome:
     say(trainer.threads)
     strategy = trainer.config.scale.strategy
@@ -245,7 +260,7 @@ def _run(
     for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
-        outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop)
+        outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
     if outcome == "finished" and folder is not None:
         progress = trainer.progress
         result = {

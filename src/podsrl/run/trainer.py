@@ -28,7 +28,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Sampling
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import load_policy
-from podsrl.run.ask import Asker, Stage
+from podsrl.run.ask import Asker, OnAnswer, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_config, check_data, check_device, check_processes, check_same_choice, check_window
 from podsrl.run.data_digest import Side, describe_data
@@ -134,9 +134,17 @@ class Trainer:
         groups = self._asker.answer(self._group_ids(tasks), tasks, num_rollouts, self.sampling, stage=stage)
         return split_groups(groups, self.config.select.num_chunks)
 
-    def answer(self, ids: Sequence[str], tasks: Sequence[Task], num_rollouts: int, sampling: Sampling) -> list[Group]:
+    def answer(
+        self,
+        ids: Sequence[str],
+        tasks: Sequence[Task],
+        num_rollouts: int,
+        sampling: Sampling,
+        *,
+        on_answer: OnAnswer | None = None,
+    ) -> list[Group]:
         """Generate and score any tasks with any sampling (see `Asker.answer`): one group a task, in their order."""
-        return self._asker.answer(ids, tasks, num_rollouts, sampling)
+        return self._asker.answer(ids, tasks, num_rollouts, sampling, on_answer=on_answer)
 
     def generate(self, tasks: Sequence[Task]) -> list[list[Completion]]:
         """`num_rollouts` completions for each task, in the order of their index; by this process alone."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from podsrl.run.plan.fit import Array, fit_nonnegative, power_law
-from podsrl.run.plan.measured import Measurements, UpdateProbe
+from podsrl.run.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.run.plan.value import Teaching
 
 TINY_SECONDS = 1e-7
@@ -74,6 +74,25 @@ class CostModel:
     def micro_batches(self) -> tuple[int, ...]:
         """Sizes that were measured, ascending; others are not predicted."""
         return tuple(sorted(self._updates))
+
+    @property
+    def num_generation_terms(self) -> int:
+        """Coefficients of generation that are not 0."""
+        return int(np.count_nonzero(self._generate))
+
+    @property
+    def num_update_terms(self) -> int:
+        """Coefficients of the updates that are not 0, over all micro-batch sizes."""
+        return sum(int(np.count_nonzero(fitted)) for fitted in self._updates.values())
+
+    def fitted_generation(self, probe: GenerationProbe) -> float:
+        """Seconds that the fit gives what was measured."""
+        return float(self._generate @ [probe.decode_steps, probe.forwarded, probe.generated])
+
+    def fitted_update(self, probe: UpdateProbe) -> float:
+        """Seconds that the fit gives what was measured."""
+        counts = [1, probe.trained_rows, probe.trained_tokens]
+        return max(float(self._updates[probe.micro_batch_tokens] @ counts), TINY_SECONDS)
 
     def seconds(self, num_rollouts: int, micro_batch_tokens: int, taught: Teaching, mean_length: float) -> StepSeconds:
         """Predict a step.

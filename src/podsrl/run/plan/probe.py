@@ -6,7 +6,6 @@ norms belong together, and the weights stay what they were. Nothing is written.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,8 +32,6 @@ STILL = 1e-30
 SHARE_OF_STEPS = 0.55
 """Of the budget that goes to whole steps; the rest goes to updates."""
 MAX_ROUNDS = 12
-BUSY = 0.5
-"""Processes beyond one a core that make a machine busy."""
 KEPT_STEPS = 4
 """Steps at the largest n whose rollouts are updated on again and again."""
 Tick = Callable[[float, str], None]
@@ -223,7 +220,6 @@ class _Prober:
         ratio = noise_ratio([probe for _, probe in self._gradients], [m for m, _ in self._gradients])
         if ratio is None:
             self._unknown.append("the noise of a rollout's gradient: no gradients at three different m")
-        self._unknown += busy_machine()
         return Measurements(
             config=self._config,
             generation=tuple(self._generation),
@@ -312,15 +308,6 @@ class _Prober:
     def _spent(self) -> float:
         """Share of the budget, 0 at the start."""
         return (time.perf_counter() - self._start) / self._budget
-
-
-def busy_machine() -> list[str]:
-    """A word where other processes want the processor too: then seconds are those of a busy machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load <= cores + BUSY:
-        return []
-    return [f"seconds on a quiet machine: {load:.1f} processes wanted {cores} cores while this was measured"]
 
 
 def _gradient(

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from podsrl.run.plan.check import Check
+from podsrl.run.plan.machine import MachineUse
+from podsrl.run.plan.resample import MIDDLE
 from podsrl.run.plan.search import Candidate, Plan
-from podsrl.run.plan.value import BEST_RATE, BETWEEN, FIXED_RATE
+from podsrl.run.plan.trust import Trust
+from podsrl.run.plan.value import BETWEEN
 
 Json = dict[str, Any]
 
 
-def to_json(plan: Plan, checks: Sequence[Check], hardware: str) -> Json:
+def to_json(plan: Plan, checks: Sequence[Check], hardware: str, use: MachineUse | None = None) -> Json:
     """Flatten.
 
     Args:
@@ -21,9 +26,11 @@ def to_json(plan: Plan, checks: Sequence[Check], hardware: str) -> Json:
         checks: predicted against measured, of the suggestion and then of the config's choice if it is another; empty
             where nothing was run.
         hardware: what it was measured on.
+        use: how busy that was meanwhile; None where nothing was run.
     """
     return {
         "hardware": hardware,
+        "trust": _trust(Trust(use=use, spread=plan.spread, checks=checks)),
         "pass_rate": plan.pass_rate,
         "concentration": plan.concentration,
         "noise_ratio": plan.noise_ratio,
@@ -34,6 +41,7 @@ def to_json(plan: Plan, checks: Sequence[Check], hardware: str) -> Json:
         "flags": flags(plan),
         "candidates": [_candidate(plan, candidate) for candidate in plan.candidates],
         "later": [{"pass_rate": rate, **_key(candidate)} for rate, candidate in plan.later],
+        "measured_relative_progress": _measured_relative(plan, checks),
         "checks": {"own": _check(checks[-1:]), "best": _check(checks[:1])},
         "unknown": list(plan.unknown),
     }
@@ -55,6 +63,25 @@ def _check(found: Sequence[Check]) -> Json | None:
     return {**asdict(found[0]), "ratio": found[0].ratio} if found else None
 
 
+def _trust(trust: Trust) -> Json:
+    return {
+        "is_trusted": not trust.reasons,
+        "reasons": trust.reasons,
+        "waited_share": trust.use.waited_share if trust.use else None,
+        "load": trust.use.load if trust.use else None,
+        "num_cores": trust.use.num_cores if trust.use else None,
+        "spread": trust.spread,
+    }
+
+
+def _measured_relative(plan: Plan, checks: Sequence[Check]) -> float | None:
+    """The suggestion's progress over that of the config's choice, by the seconds that both took in turns."""
+    if len(checks) < 2 or plan.own.share == 0:
+        return None
+    best, own = checks
+    return float((plan.best.share / plan.own.share) ** BETWEEN) * own.measured / best.measured
+
+
 def _finite(value: float) -> float | None:
     """None where the config's own choice teaches nothing, so that there is no ratio."""
     return value if value != float("inf") else None
@@ -66,13 +93,14 @@ def _key(candidate: Candidate) -> Json:
 
 
 def _candidate(plan: Plan, candidate: Candidate) -> Json:
-    low, middle, high = sorted(plan.relative(candidate, e) for e in (FIXED_RATE, BETWEEN, BEST_RATE))
+    low, high = plan.relative_range(candidate)
     return {
         **_key(candidate),
         "seconds": {**asdict(candidate.seconds), "total": candidate.seconds.total},
+        "seconds_range": np.quantile(candidate.resampled, MIDDLE).tolist() if candidate.resampled else None,
         "share": candidate.share,
         "progress": candidate.progress(),
-        "relative_progress": _finite(middle),
+        "relative_progress": _finite(plan.relative(candidate)),
         "relative_progress_range": [_finite(low), _finite(high)],
         "signal_share": candidate.taught.signal_share,
         "trained_rows": candidate.taught.trained_rows,

@@ -14,8 +14,9 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError
 from podsrl.run.plan.cost import CostModel, StepSeconds
 from podsrl.run.plan.measured import Measurements
+from podsrl.run.plan.resample import MIDDLE, resampled_costs, residuals
 from podsrl.run.plan.rewards import RewardModel
-from podsrl.run.plan.value import BETWEEN, DEFAULT_NOISE, Teaching, teaching
+from podsrl.run.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.update import resolve_loss
 
@@ -34,6 +35,7 @@ TRUSTED = 16
 LATER = (0.25, 0.5, 0.8, 0.95)
 """Pass rates at which the best choice is looked up as well."""
 ODDS_RANGE = 30.0
+NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
 
 class NothingTeaches(PodsError):
@@ -57,6 +59,8 @@ class Candidate:
     taught: Teaching
     kv_bytes: float
     update_bytes: float | None
+    resampled: tuple[float, ...] = ()
+    """Seconds of a step by each resampled cost model (`resample.py`); empty where repeats tell nothing."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -87,12 +91,22 @@ class Plan:
     """Tokens that would still leave a tenth of the memory free; None where that is far beyond what was measured."""
     is_rule_replaced: bool
     """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
+    spread: float | None
+    """How far single measurements lie from the fit (`resample.Residuals.spread`); None where nothing was repeated."""
     unknown: tuple[str, ...]
 
     def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
         """Progress a second over that of the config's own choice; infinite where that teaches nothing."""
         own = self.own.progress(exponent)
         return candidate.progress(exponent) / own if own > 0 else float("inf")
+
+    def relative_range(self, candidate: Candidate) -> tuple[float, float]:
+        """Lower and upper end of `relative`: over the exponents, and by the middle 90 % of the resampled seconds."""
+        ends = [self.relative(candidate, exponent) for exponent in (FIXED_RATE, BETWEEN, BEST_RATE)]
+        faster = candidate.seconds.total / self.own.seconds.total
+        factors = [faster * a / b for a, b in zip(self.own.resampled, candidate.resampled, strict=True)]
+        low, high = np.quantile(factors, MIDDLE) if factors else (1.0, 1.0)
+        return min(ends) * float(low), max(ends) * float(high)
 
 
 def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
@@ -108,8 +122,8 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     """
     rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
     noise = DEFAULT_NOISE if measured.noise_ratio is None else measured.noise_ratio
-    search = _Search(measured, costs, noise, bound_bytes)
-    found = search.at(rewards, tilt=0.0)
+    search, spread = _Search(measured, costs, noise, bound_bytes), residuals(measured, costs)
+    found = search.at(rewards, tilt=0.0, resampled=resampled_costs(measured, costs, spread))
     own = next(c for c in found if c.key == _own_key(measured.config))
     allowed = _allowed(search, found)
     if not allowed:
@@ -132,7 +146,8 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         is_noise_measured=measured.noise_ratio is not None,
         largest_micro_batch=_largest_micro_batch(costs, search.limit),
         is_rule_replaced=measured.config.select.rule == "keep_all",
-        unknown=measured.unknown,
+        spread=None if spread is None else spread.spread,
+        unknown=(*measured.unknown, *(() if spread is not None else (NO_REPEATS,))),
     )
 
 
@@ -155,7 +170,7 @@ class _Search:
         self._rule = planning_rule(measured.config)
         self._advantage, _ = resolve_loss(measured.config.loss.name, advantage=measured.config.loss.advantage)
 
-    def at(self, rewards: RewardModel, tilt: float) -> list[Candidate]:
+    def at(self, rewards: RewardModel, tilt: float, resampled: Sequence[CostModel] = ()) -> list[Candidate]:
         """All candidates that fit, at the rewards' own pass rate or shifted from it."""
         sizes = rollout_sizes(self._config, self._largest)
         groups = rewards.draw(sizes[-1], NUM_DRAWS, tilt=tilt)
@@ -171,10 +186,14 @@ class _Search:
                     advantage=self._advantage,
                     num_chunks=self._config.select.num_chunks,
                 )
-                found += [self._candidate(n, m, micro, taught, length) for micro in self._costs.micro_batches]
+                found += [
+                    self._candidate(n, m, micro, taught, length, resampled) for micro in self._costs.micro_batches
+                ]
         return [c for c in found if self._fits(c)]
 
-    def _candidate(self, n: int, m: int, micro: int, taught: Teaching, length: float) -> Candidate:
+    def _candidate(
+        self, n: int, m: int, micro: int, taught: Teaching, length: float, resampled: Sequence[CostModel]
+    ) -> Candidate:
         return Candidate(
             num_rollouts=n,
             num_kept=m,
@@ -184,6 +203,7 @@ class _Search:
             taught=taught,
             kv_bytes=self._costs.kv_bytes(n),
             update_bytes=self._costs.update_bytes(micro),
+            resampled=tuple(costs.seconds(n, micro, taught, length).total for costs in resampled),
         )
 
     def _fits(self, candidate: Candidate) -> bool:

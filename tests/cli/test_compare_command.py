@@ -1,0 +1,80 @@
+"""`pods compare` as a person runs it: what it refuses in one line, and the example of its help and of the docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "comparing.md"
+Pods = Callable[..., tuple[int, str, str]]
+
+
+def example() -> str:
+    """The file of arms on the docs' page."""
+    return PAGE.read_text().split("```toml\n")[1].split("```")[0]
+
+
+def refusal(pods: Pods, *arguments: str) -> str:
+    code, _, errors = pods("compare", *arguments)
+    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1, errors
+    return errors
+
+
+def test_a_training_recipe_is_refused_in_one_sentence(pods: Pods) -> None:
+    errors = refusal(pods, "pods")
+    assert "training run" in errors and "pods train" in errors and "{" not in errors and len(errors) < 160
+
+
+def test_a_comparison_is_refused_by_train_in_one_sentence(pods: Pods) -> None:
+    code, _, errors = pods("train", "demo")
+    assert code == 2 and "use pods compare" in errors and errors.count(";") == 0 and len(errors) < 120
+
+
+def test_folders_of_runs_are_sent_to_the_report_by_name(pods: Pods, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert "pods report runs/a runs/b" in refusal(pods, "runs/a", "runs/b", "--json")
+    assert "pods report runs/a\n" in refusal(pods, "runs/a")
+
+
+def test_what_a_file_of_arms_lacks_is_named_without_its_content(pods: Pods, tmp_path: Path) -> None:
+    (tmp_path / "arms.toml").write_text("[base]\nthreads = 1\n[arms.a]\nseed = 3\n[arms.b]\n")
+    errors = refusal(pods, "arms.toml")
+    assert "baseline has to be set" in errors and "{" not in errors
+
+
+def test_the_help_shows_the_docs_example(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said, _ = pods("compare", "--help")
+    wanted = [line.strip() for line in example().splitlines()]
+    shown = [line.strip() for line in said.splitlines()]
+    first = shown.index(wanted[0])
+    assert code == 0 and shown[first : first + len(wanted)] == wanted
+
+
+@pytest.mark.slow
+def test_the_docs_example_runs(tmp_path: Path) -> None:
+    (tmp_path / "my-arms.toml").write_text(example())
+    options = ["--num_seeds=1", "--base.stop.seconds=3", "--base.eval.every_seconds=1", "--base.task.num_eval=16"]
+    command = [sys.executable, "-m", "podsrl.cli", "compare", "my-arms.toml", *options, "--json", "--out", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {arm: (facts["num_rollouts"], facts["num_kept"]) for arm, facts in result["arms"].items()} == {
+        "grpo": (16, 16),
+        "pods": (64, 16),
+    }
+    assert result["baseline"] == "grpo" and result["fraction"] == 0.99
+    page = PAGE.read_text()
+    written = {
+        path.name.replace("grpo", "ARM").replace("pods", "ARM").replace("seed0", "seedS")
+        for path in [*(tmp_path / "out").iterdir(), *(tmp_path / "out" / "runs").iterdir()]
+    } - {"runs"}
+    assert written and all(name in page for name in written), written
+    assert "held-out accuracy" in done.stderr and "\r" not in done.stderr

@@ -1,0 +1,158 @@
+"""Lines for a log by a clock of the test's own, and whether a real command gives signs of life in a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from podsrl.cli import progress
+from podsrl.cli.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Live, TimeLeft, shown, waiting
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def lines(clock: Clock, log: io.StringIO) -> Lines:
+    return Lines("judging", clock, Console(file=log))
+
+
+def test_what_is_done_at_once_needs_no_line(lines: Lines, clock: Clock, log: io.StringIO) -> None:
+    for done in range(100):
+        lines.update(done, 100, "")
+        clock.now += 0.99 * FIRST_LINE_SECONDS / 100
+    assert log.getvalue() == ""
+
+
+def test_the_first_line_comes_early_and_then_at_most_one_in_ten_seconds(
+    lines: Lines, clock: Clock, log: io.StringIO
+) -> None:
+    printed_at: list[float] = []
+    for tenth in range(600):
+        clock.now = 100.0 + tenth / 10
+        before = len(log.getvalue())
+        lines.update(tenth, 600, f"{tenth} of 600 rows")
+        if len(log.getvalue()) > before:
+            printed_at.append(clock.now - 100)
+    assert printed_at == pytest.approx([3, 13, 23, 33, 43, 53], abs=0.11)
+    first, *_, last = log.getvalue().splitlines()
+    assert first == "judging    5%  57 s left  30 of 600 rows"
+    assert last == "judging   88%  7 s left  530 of 600 rows"
+
+
+def test_a_phase_that_reports_nothing_still_gives_signs_of_life(lines: Lines, clock: Clock, log: io.StringIO) -> None:
+    lines.update(0, None, "loading")
+    for _ in range(60):
+        clock.now += 0.5
+        lines.beat()
+    assert log.getvalue().splitlines() == [f"judging  {seconds} s so far  loading" for seconds in (3, 13, 23)]
+
+
+def test_what_is_said_is_printed_at_once_and_leaves_the_lines_their_turn(
+    lines: Lines, clock: Clock, log: io.StringIO
+) -> None:
+    clock.now += FIRST_LINE_SECONDS - 0.1
+    lines.say("step 0: [brackets] stay")
+    assert log.getvalue() == "step 0: [brackets] stay\n"
+    clock.now += 0.2
+    lines.beat()
+    assert len(log.getvalue().splitlines()) == 2
+
+
+def test_a_line_is_whole_however_long_it_is(lines: Lines, clock: Clock, log: io.StringIO) -> None:
+    clock.now += LINE_SECONDS
+    lines.update(1, 2, "x" * 400)
+    assert len(log.getvalue().splitlines()) == 1 and "\x1b" not in log.getvalue() and "\r" not in log.getvalue()
+
+
+def test_of_two_that_wait_the_inner_one_speaks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.2)
+    monkeypatch.setattr(progress, "BEAT_SECONDS", 0.02)
+    with waiting("outer"), Lines("inner") as inner:
+        inner._ended.wait(0.7)
+    said = capsys.readouterr().err.splitlines()
+    assert said and all(line.startswith("inner") for line in said)
+
+
+def test_the_time_left_is_by_the_pace_since_the_first_report(clock: Clock) -> None:
+    left = TimeLeft(clock)
+    assert left.seconds is None and left.text == "0 s so far"
+    clock.now += 50  # loading
+    left.report(0.5)  # a run that is resumed in the middle
+    assert left.seconds is None and left.text == "50 s so far"
+    clock.now += 10
+    left.report(0.6)
+    assert left.seconds == pytest.approx(40) and left.text == "40 s left"
+    clock.now += 10  # nothing gained
+    assert left.seconds == pytest.approx(80) and left.text == "1 min 20 s left"
+    left.report(1.0)
+    assert left.seconds == pytest.approx(0)
+
+
+def test_a_file_gets_lines_even_where_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "errors", Console(file=io.StringIO(), force_terminal=True))
+    assert isinstance(shown("training"), Lines)
+
+
+def test_in_a_terminal_what_is_said_stays_above_the_bar() -> None:
+    screen = io.StringIO()
+    with Live("training", Console(file=screen, force_terminal=True, width=100)) as live:
+        for step in range(3):
+            live.say(f"step {step}: held-out accuracy 2.7%")
+            live.update(step, 2, f"step {step}: accuracy: training 9.1%")
+            live.update(1, 4, "accuracy: training 5.0%", row="pods-seed0")
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert [text.count(f"step {step}: held-out accuracy 2.7%") for step in range(3)] == [1, 1, 1]
+    end = text[text.rindex("held-out") :]
+    assert "pods-seed0" in end and " 25%" in end and "accuracy: training 5.0%" in end
+    assert "step 2: accuracy: training 9.1%" in end
+
+
+@pytest.mark.slow
+def test_a_long_command_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
+    options = ["--skill_steps=160", "--mixture_steps=40", "--batch_size=512"]
+    command = [sys.executable, "-m", "podsrl.cli", "pretrain", "base", *options]
+    environment = {**os.environ, "FORCE_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    wanted = re.compile(r"pretraining +(\d+)%  .* (left|so far)  step ([\d,]+) of 200, loss [\d.]+ nats per token")
+    found = [match for line in said if (match := wanted.fullmatch(line))]
+    assert found and "\r" not in done.stderr
+    shares = [int(match[1]) for match in found]
+    assert shares == sorted(shares) and all(int(match[3]) / 2 == pytest.approx(int(match[1]), abs=1) for match in found)
+
+
+@pytest.mark.slow
+def test_a_training_run_in_a_pipe_tells_how_far_its_evaluation_is(tmp_path: Path) -> None:
+    options = ["--stop.seconds=0", "--stop.steps=1", "--eval.every_seconds=0", "--task.num_eval=512"]
+    options += ["--eval.num_samples=64", "--rollouts.num_slots=64"]
+    command = [sys.executable, "-m", "podsrl.cli", "train", "pods", "--out", "run", *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"^training .*evaluating: ([\d,]+) of 32,768 answers$", done.stderr, re.MULTILINE)
+    assert any(0 < int(count.replace(",", "")) < 32768 for count in said), done.stderr
