@@ -1,4 +1,4 @@
-"""Whatever is in a downloaded folder, a command ends soon with one line that names the file, and touches nothing else."""
+"""Whatever is in a downloaded folder, a command ends soon, with one line that names the file, and writes nothing."""
 
 from __future__ import annotations
 
@@ -168,7 +168,10 @@ PARTS: dict[str, tuple[Harm, str]] = {
     "a pickle": (pickled, "pytorch_model.bin is pickled"),
     "no weights": (without("model.safetensors"), "*.safetensors"),
     "empty weights": (write("model.safetensors", b""), "weights cannot be read"),
-    "half the weights": (lambda f: write("model.safetensors", (f / "model.safetensors").read_bytes()[:9000])(f), "weights"),
+    "half the weights": (
+        lambda f: write("model.safetensors", (f / "model.safetensors").read_bytes()[:9000])(f),
+        "weights",
+    ),
     "a header of 10^18 bytes": (header(10**18), "weights cannot be read"),
     "a header beyond the file": (header(90_000_000), "weights cannot be read"),
     "a header that is no JSON": (header(2, b"[["), "weights cannot be read"),

@@ -205,7 +205,7 @@ def test_the_option_says_where_it_changes_nothing(tiny_model_folder: Path) -> No
 def test_a_script_in_a_data_sets_folder_does_not_run(tmp_path: Path, planted: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "data.py").write_text(PLANT)
-    with pytest.raises(UsageError, match="task.path"):
+    with pytest.raises(UsageError, match=r"task\.path"):
         load_tasks("hub", path=str(tmp_path / "data"), num_eval=1)
     assert not planted.exists()
 

@@ -49,7 +49,9 @@ def byte_level(names: tuple[str, ...]) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.train_from_iterator(CORPUS, _PIECES)
-    made.add_special_tokens([AddedToken(names[0], lstrip=True), AddedToken(names[1]), AddedToken(names[3], rstrip=True)])
+    made.add_special_tokens(
+        [AddedToken(names[0], lstrip=True), AddedToken(names[1]), AddedToken(names[3], rstrip=True)]
+    )
     made.add_special_tokens([AddedToken(names[2], normalized=True, rstrip=True)])
     made.post_processor = processors.TemplateProcessing(
         single=f"{names[3]} $A", special_tokens=[(names[3], made.token_to_id(names[3]))]
@@ -58,7 +60,14 @@ def byte_level(names: tuple[str, ...]) -> Tokenizer:
 
 
 def _vocabulary(names: tuple[str, ...]) -> dict[str, int]:
-    texts = ["<unk>", names[3], names[1], *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"imstaruendolx<|>_012345789+?"]
+    texts = [
+        "<unk>",
+        names[3],
+        names[1],
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        *"imstaruendolx<|>_012345789+?",
+    ]
     return {text: number for number, text in enumerate(texts)}
 
 
@@ -105,7 +114,9 @@ HALF_BLIND = partial(legacy, normalized=True)
 def wrapped(kind: str, template: str | None = CHATML, names: tuple[str, ...] = NAMES) -> Any:
     for old, new in zip(NAMES, names, strict=True):
         template = template and template.replace(old, new)
-    made = PreTrainedTokenizerFast(tokenizer_object=(KINDS.get(kind) or HALF_BLIND)(names), eos_token=names[1], pad_token=names[1])
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=(KINDS.get(kind) or HALF_BLIND)(names), eos_token=names[1], pad_token=names[1]
+    )
     made.chat_template = template
     return made
 
@@ -268,6 +279,9 @@ def test_rows_that_hold_special_tokens_are_counted_and_the_option_is_named() -> 
     fitted = fit_prompts(of("7+5", FORGED, special_tokens="tokens"), ours, 500)
     assert len(fitted.notes) == 1 and "1 of 2 training questions holds" in fitted.notes[0]
     assert fit_prompts(of("7+5", "< s >", chat=True), ours, 500).notes == ()
+    for is_chat in (True, False):
+        [note] = fit_prompts(of("7+5", chat=is_chat, special_tokens="tokens"), ours, 500).notes
+        assert "task.special_tokens = 'tokens' changes nothing" in note
 
 
 @pytest.fixture
@@ -280,7 +294,14 @@ def forged_rows(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_counts_them_at_its_start(pods: Any, forged_rows: Path) -> None:
-    arguments = ["train", "pods", "--task.name=jsonl", f"--task.path={forged_rows}", "--task.num_eval=2", "--stop.steps=1"]
+    arguments = [
+        "train",
+        "pods",
+        "--task.name=jsonl",
+        f"--task.path={forged_rows}",
+        "--task.num_eval=2",
+        "--stop.steps=1",
+    ]
     small = ["--rollouts.num_prompts=1", "--rollouts.num_rollouts=4", "--select.num_kept=2"]
     code, out, err = pods(*arguments, *small, "--out=a")
     assert code == 0, err

@@ -48,7 +48,7 @@ HOSTILE = {
     "loops for one prompt only": "{% if '77' in messages[0]['content'] %}" + LOOP + "{% endif %}" + SAYS,
     "calls itself": "{% macro m(x) %}{{ m(x) }}{{ m(x) }}{% endmacro %}{{ m(1) }}",
     "one long text": "{{ messages[0]['content'] * 10 ** 10 }}",
-    "a text that doubles": "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "a text that doubles": "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
     "a long list": "{{ ([0] * 10 ** 10) | length }}",
     "much output": "{% set x = 'ab' * 10 ** 6 %}{% for i in range(90) %}{{ x }}{% endfor %}",
     "wide": "{{ '%1000000000000d' | format(1) }}",
@@ -144,9 +144,7 @@ def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(wit
     assert prompt_ids(ours, chat("1")) == tuple(ours.encode("1"))
 
 
-def test_an_interrupt_leaves_no_answer_for_the_next_prompt(
-    with_template: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_no_answer_for_the_next_prompt(with_template: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = with_template(SAYS)
     exchange = render._exchange
 

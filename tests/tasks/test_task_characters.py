@@ -48,8 +48,12 @@ def test_a_row_is_named_by_its_line(tmp_path: Path, row: dict[str, Any], named: 
 
 def test_whole_pairs_and_other_characters_pass(tmp_path: Path) -> None:
     odd = "😀 \U00100000 \ue000 \x01 \x7f é \ufeff"
-    assert odd in {task.prompt for task in load(tmp_path, {"question": odd, "answer": 1}, {"question": "b", "answer": 2}).train}
-    (tmp_path / "rows.jsonl").write_text("\n".join(['{"question": "\\ud83d\\ude00", "answer": 1}', *map(json.dumps, GOOD)]))
+    assert odd in {
+        task.prompt for task in load(tmp_path, {"question": odd, "answer": 1}, {"question": "b", "answer": 2}).train
+    }
+    (tmp_path / "rows.jsonl").write_text(
+        "\n".join(['{"question": "\\ud83d\\ude00", "answer": 1}', *map(json.dumps, GOOD)])
+    )
     both = load_tasks("jsonl", path=str(tmp_path / "rows.jsonl"), num_eval=1)
     assert "😀" in {task.prompt for task in (*both.train, *both.eval)}
 

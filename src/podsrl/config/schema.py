@@ -330,11 +330,11 @@ class RunConfig(Section):
 
     def _check_sizes(self) -> None:
         """Products of counts that each are possible."""
-        rollouts, questions, samples = self.rollouts, self.task.num_eval, self.eval.num_samples
+        rollouts, questions, samples = self.rollouts, self.task.num_eval or 1, self.eval.num_samples
         row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
         for (first, a), (second, b) in (
             (("rollouts.num_prompts", rollouts.num_prompts), ("rollouts.num_rollouts", rollouts.num_rollouts)),
-            (("task.num_eval", questions), ("eval.num_samples", samples)),
+            (("task.num_eval", questions), ("eval.num_samples", samples)),  # or as many questions as the data has
         ):
             most = min(MAX_COUNT, MAX_STEP_TOKENS // row)
             if a * b > most:

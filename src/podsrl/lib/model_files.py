@@ -1,7 +1,7 @@
 """What a downloaded model folder may not do: lead elsewhere, or describe a model that nobody could hold.
 
-Goes in: a folder in Hugging Face or PEFT layout. Comes out: nothing, or an error in one line. Looked at are names, sizes
-and the small JSON files; no library of models is imported, and weights are not read.
+Goes in: a folder in Hugging Face or PEFT layout. Comes out: nothing, or an error in one line. Looked at are names,
+sizes and the small JSON files; no library of models is imported, and weights are not read.
 """
 
 from __future__ import annotations
@@ -62,6 +62,19 @@ def check_files(folder: Path, given: str) -> None:
         raise UsageError(f"{where}: cannot be read: {error.strerror}: {error.filename}") from None
 
 
+def has_own_code(folder: Path) -> bool:
+    """Whether a model's files name Python code to run, or hold code for generation."""
+    return (folder / "custom_generate" / "generate.py").exists() or any(map(_names_code, folder.glob("*config.json")))
+
+
+def _names_code(file: Path) -> bool:
+    try:
+        found = read_json(file)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and bool(found.get("auto_map"))
+
+
 def read_json(path: Path) -> Any:
     """ValueError, in one line: it holds no JSON."""
     try:
@@ -83,7 +96,9 @@ def _check_inside(folder: Path, file: Path, where: str) -> None:
     root, target = Path(os.path.realpath(folder)), Path(os.path.realpath(file))
     roots = [root, root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [root]
     if not any(target.is_relative_to(allowed) for allowed in roots):
-        raise UsageError(f"{where}: its {file.name} is a link to {target}, outside of the folder: copy that file into it")
+        raise UsageError(
+            f"{where}: its {file.name} is a link to {target}, outside of the folder: copy that file into it"
+        )
 
 
 def _check_bytes(file: Path, where: str) -> None:

@@ -204,7 +204,7 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _renamed_tree(tree: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """A tokenizer.json whose tokens have other names, in the vocabulary too: else a model could still find them there."""
+    """A tokenizer.json whose tokens have other names, in the vocabulary too: its model could find them there."""
     model = tree["model"]
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):

@@ -47,8 +47,8 @@ def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageErr
 def reading(config: ModelConfig, what: str = "") -> Iterator[None]:
     """Whatever the libraries raise inside becomes `unreadable`.
 
-    A damaged file makes them raise KeyError, RuntimeError and types of their own; those written in Rust may panic, which
-    is no `Exception`.
+    A damaged file makes them raise KeyError, RuntimeError and types of their own; those written in Rust may panic,
+    which is no `Exception`.
     """
     try:
         yield
@@ -64,8 +64,8 @@ def _code_reason(error: BaseException) -> str | None:
     if not any("trust_remote_code" in str(cause) for cause in _causes(error)):
         return None
     return (
-        "it wants to run Python code of its own (auto_map in its JSON files), and model.trust_remote_code is false: read "
-        "that code, then set model.trust_remote_code = true, or use a model that transformers knows by itself"
+        "it wants to run Python code of its own (auto_map in its JSON files), and model.trust_remote_code is false: "
+        "read that code, then set model.trust_remote_code = true, or use a model that transformers knows by itself"
     )
 
 

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import ModelConfig
-from podsrl.lib.model_files import read_json
+from podsrl.lib.model_files import has_own_code
 from podsrl.policy.source import model_folder
-
-_NAMES_CODE = ("config.json", "tokenizer_config.json", "processor_config.json")
-_GENERATION = Path("custom_generate", "generate.py")
 
 
 def code_options(config: ModelConfig) -> dict[str, Any]:
@@ -20,21 +17,8 @@ def code_options(config: ModelConfig) -> dict[str, Any]:
     Warns where `model.trust_remote_code` is on: that code runs, or that there is none.
     """
     if config.trust_remote_code:
-        warnings.warn(_said(config), stacklevel=3)
+        warnings.warn(_said(config), stacklevel=1)  # here, so that several loaders say it once
     return {"trust_remote_code": config.trust_remote_code}
-
-
-def has_own_code(folder: Path) -> bool:
-    """Whether a folder's files name Python code to run, or hold code for generation."""
-    return (folder / _GENERATION).exists() or any(_names_code(folder / name) for name in _NAMES_CODE)
-
-
-def _names_code(file: Path) -> bool:
-    try:
-        found = read_json(file)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and bool(found.get("auto_map"))
 
 
 def _said(config: ModelConfig) -> str:

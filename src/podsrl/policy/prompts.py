@@ -105,7 +105,9 @@ def _chat_ids(tokenizer: Any, control: ControlTokens, tasks: Sequence[Task]) -> 
     found = dict(zip(stand_ins, marked, strict=True))
     plain = [i for i in range(len(chats)) if i not in found]
     if plain:
-        encoded = tokenizer([rendered[i] for i in plain], add_special_tokens=False)["input_ids"]  # the template's are in
+        encoded = tokenizer([rendered[i] for i in plain], add_special_tokens=False)[
+            "input_ids"
+        ]  # the template's are in
         found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
     return [found[i] for i in range(len(chats))]
 

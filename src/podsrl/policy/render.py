@@ -137,7 +137,9 @@ atexit.register(_renderer.close)
 
 def _start() -> subprocess.Popen[str]:
     script = str(Path(__file__).with_name("render_worker.py"))
-    main = f"import runpy, sys; sys.path[:] = {[*map(str, sys.path)]!r}; runpy.run_path({script!r}, run_name='__main__')"
+    main = (
+        f"import runpy, sys; sys.path[:] = {[*map(str, sys.path)]!r}; runpy.run_path({script!r}, run_name='__main__')"
+    )
     return subprocess.Popen(
         [sys.executable, "-P", "-c", main, str(MAX_SECONDS), str(MAX_BYTES)],
         stdin=subprocess.PIPE,

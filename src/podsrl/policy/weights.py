@@ -80,8 +80,8 @@ def _check_end_tokens(path: str, model: Any) -> None:
     for number in found if isinstance(found, list) else [found]:
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
             raise UsageError(
-                f"model.path = {path!r}: its generation_config.json has eos_token_id = {found!r}; wanted the number of a "
-                "token, or a list of them"
+                f"model.path = {path!r}: its generation_config.json has eos_token_id = {found!r}; wanted the number of "
+                "a token, or a list of them"
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from podsrl.errors import UsageError
 from podsrl.policy import check_chat_template, prompts_ids, special_token_in
 from podsrl.tasks import TaskSet
-from podsrl.types import Task
+from podsrl.types import Task, TokenMarkup
 
 MAX_CHECKED_PROMPTS = 20_000
 """Of a larger set that makes its tasks on demand, an even sample is checked before training; the rest as it comes."""
@@ -53,14 +53,21 @@ def fit_prompts(tasks: TaskSet, tokenizer: Any, max_prompt_tokens: int, *, is_tr
     """
     check_chat_template(tokenizer, tasks.eval[0])
     held_out = _fit(tokenizer, tasks.eval, max_prompt_tokens, "held-out")
-    train = _fit(tokenizer, tasks.train, max_prompt_tokens, "training") if is_trained else _Side(tasks.train, 0, ())
+    train = _fit(tokenizer, tasks.train, max_prompt_tokens, "training") if is_trained else _Side(tasks.train, 0, (), 0)
     return Fitted(
         tasks=replace(tasks, train=train.tasks, eval=tuple(held_out.tasks)),
         longest_prompt=max(train.longest, held_out.longest),
         num_dropped_train=len(tasks.train) - len(train.tasks),
         num_dropped_eval=len(tasks.eval) - len(held_out.tasks),
-        notes=train.notes + held_out.notes,
+        notes=train.notes + held_out.notes + _unused(tasks.eval[0], train.num_special + held_out.num_special),
     )
+
+
+def _unused(task: Task, num_special: int) -> tuple[str, ...]:
+    text = task.prompt if isinstance(task.prompt, str) else task.prompt[-1]["content"]
+    if num_special or not isinstance(text, TokenMarkup):
+        return ()
+    return ("task.special_tokens = 'tokens' changes nothing: no question holds the text of a special token",)
 
 
 def looked_at(tasks: Sequence[Task]) -> Sequence[Task]:
@@ -74,25 +81,18 @@ class _Side(NamedTuple):
     tasks: Sequence[Task]
     longest: int
     notes: tuple[str, ...]
-
-
-class _Look(NamedTuple):
-    """What is known of some questions."""
-
-    lengths: list[int]
-    """Tokens of each prompt."""
-    notes: tuple[str, ...]
-    """How many hold special tokens."""
+    num_special: int
+    """Questions that hold special tokens, among those looked at."""
 
 
 def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
     sample = looked_at(tasks)
-    lengths, notes = _look_at(tokenizer, sample, name)
+    lengths, notes, num_special = _look_at(tokenizer, sample, name)
     if len(sample) < len(tasks):
-        return _Side(tasks, _longest_of_sample(sample, lengths, limit), notes)
+        return _Side(tasks, _longest_of_sample(sample, lengths, limit), notes, num_special)
     fits = [length <= limit for length in lengths]
     if all(fits):
-        return _Side(tasks, max(lengths), notes)
+        return _Side(tasks, max(lengths), notes, num_special)
     if not any(fits):
         raise UsageError(
             f"rollouts.max_prompt_tokens = {limit}: all {len(tasks):,} {name} questions have longer prompts (the "
@@ -101,10 +101,11 @@ def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
     num_left_out = fits.count(False)
     have, are = ("has a prompt", "is") if num_left_out == 1 else ("have prompts", "are")
     note = f"{num_left_out:,} of {len(tasks):,} {name} questions {have} of more than {limit} tokens and {are} left out"
-    return _Side(tuple(compress(tasks, fits)), max(compress(lengths, fits)), (note, *notes))
+    return _Side(tuple(compress(tasks, fits)), max(compress(lengths, fits)), (note, *notes), num_special)
 
 
-def _look_at(tokenizer: Any, tasks: Sequence[Task], name: str) -> _Look:
+def _look_at(tokenizer: Any, tasks: Sequence[Task], name: str) -> tuple[list[int], tuple[str, ...], int]:
+    """The tokens of each prompt, notes on those that hold special tokens, and how many do."""
     lengths: list[int] = []
     held: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for start in range(0, len(tasks), _BATCH):
@@ -114,13 +115,16 @@ def _look_at(tokenizer: Any, tasks: Sequence[Task], name: str) -> _Look:
             if found := special_token_in(tokenizer, task):
                 token, is_text = found
                 held[is_text].append((task.id, token))
-    return _Look(lengths, tuple(_note(held[is_text], is_text, len(tasks), name) for is_text in held if held[is_text]))
+    notes = tuple(_note(found, is_text, len(tasks), name) for is_text, found in held.items() if found)
+    return lengths, notes, sum(map(len, held.values()))
 
 
 def _note(held: Sequence[tuple[str, str]], is_text: bool, num_tasks: int, name: str) -> str:
     task, token = held[0]
     holds = "holds" if len(held) == 1 else "hold"
-    start = f"{len(held):,} of {num_tasks:,} {name} questions {holds} the text of a special token ({token!r} in {task!r})"
+    start = (
+        f"{len(held):,} of {num_tasks:,} {name} questions {holds} the text of a special token ({token!r} in {task!r})"
+    )
     if is_text:
         return f"{start}, which is encoded as text; task.special_tokens = 'tokens' makes it the token"
     return f"{start}, which is the token, as in a prompt rendered with a chat template"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podsrl.config.schema import RunConfig
+from podsrl.lib.model_files import has_own_code
 from podsrl.run.estimate import Work
 
 
@@ -84,3 +85,5 @@ def _of_places(config: RunConfig, num_processes: int) -> Iterator[Reason]:
     path = config.model.path
     if path.startswith("builtin:") or Path(path).expanduser().is_dir():
         yield "model.revision", "the model is a folder on this machine"
+        if path.startswith("builtin:") or not has_own_code(Path(path).expanduser()):
+            yield "model.trust_remote_code", "the model has no Python code of its own"

@@ -114,8 +114,8 @@ def check_row_characters(where: str, row: Row) -> None:
         text = json.dumps([name, value], ensure_ascii=False, default=str)
         if _lone_surrogate(text) is not None:
             raise UsageError(
-                f"{where}: column {json.dumps(name)} holds half a surrogate pair (an escape such as \\ud800 without its "
-                "second half), which is no character: write the whole pair, or the character itself"
+                f"{where}: column {json.dumps(name)} holds half a surrogate pair (an escape such as \\ud800 without "
+                "its second half), which is no character: write the whole pair, or the character itself"
             )
 
 
