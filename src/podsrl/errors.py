@@ -62,7 +62,7 @@ def one_line(message: str, length: int = 1000) -> str:
     """A message without line breaks; of what is too long, the beginning and the end, where the cure stands.
 
     Example:
-        >>> one_line("too\nlong: " + 400 * "x" + " lower it", 20)
+        >>> one_line("too   long: " + 400 * "x" + " lower it", 20)
         'too long: … lower it'
     """
     return _cut(" ".join(_cut(word, 300) for word in message.split()), length)

@@ -231,6 +231,13 @@ def test_moments_that_no_step_leaves_behind_are_damage(
         Checkpoint(tmp_path, {}).optimizer()
 
 
+def test_moments_that_are_missing_after_a_step_are_damage(tmp_path: Path) -> None:
+    save_file({"master/w": torch.ones(1)}, tmp_path / "optimizer.safetensors")
+    assert list(Checkpoint(tmp_path, {"optimizer": {"num_steps": 0}}).optimizer()) == ["master/w"]
+    with pytest.raises(CheckpointError, match="no moments, and 2 optimizer steps"):
+        Checkpoint(tmp_path, {"optimizer": {"num_steps": 2}}).optimizer()
+
+
 def test_a_file_of_moments_that_is_none_is_damage(tmp_path: Path) -> None:
     (tmp_path / "optimizer.safetensors").write_bytes(b"x" * 100)
     with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged"):

@@ -62,6 +62,9 @@ class Checkpoint:
                     found[name] = convert(name, tensor)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file} is damaged: {error}") from None
+        steps = self.state.get("optimizer", {}).get("num_steps", 0)
+        if steps > 0 and not any(name.startswith("step/") for name in found):
+            raise CheckpointError(f"{file} is damaged: it holds no moments, and {steps} optimizer steps were made")
         return found
 
 

@@ -150,8 +150,6 @@ class Optimizer:
         kinds = _by_parameter(tensors)
         for name, found in kinds.items():
             self._check_state(name, found)
-        if numbers["num_steps"] > 0 and not any(set(found) - {"master"} for found in kinds.values()):
-            raise CheckpointError(f"the optimizer state holds no moments after {numbers['num_steps']} steps")
         if lost := set(self._pairs_16_bit) - {name for name, found in kinds.items() if "master" in found}:
             raise CheckpointError(f"the optimizer state lacks master/{min(lost)}; use another checkpoint")
         self._adamw.state.clear()
