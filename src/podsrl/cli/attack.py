@@ -104,7 +104,8 @@ def _print(result: AttackResult) -> None:
             output.print(_table(attack))
         if attack.num_unjudged:
             cause = f"; first: {attack.unjudged_reason}" if attack.unjudged_reason else ""
-            _say(f"'{attack.name}' pays no honest answer to {attack.num_unjudged} of {attack.num_questions} questions{cause}")
+            count = f"{attack.num_unjudged} of {attack.num_questions} questions"
+            _say(f"'{attack.name}' pays no honest answer to {count}{cause}")
     decisive = result.decisive
     for line in _examples("pays", decisive.paid):
         _say(line)

@@ -52,9 +52,7 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="Write every completion to this file, for pods check-reward and pods report."
-        ),
+        typer.Option("--out", "-o", help="Write every completion to this file, for pods check-reward and pods report."),
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:

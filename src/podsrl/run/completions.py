@@ -37,7 +37,16 @@ from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
 
 PROMPT_COLUMNS = ("prompt", "question", "problem")
-_FACTS = ("sample", "extracted", "reward", "is_correct", "is_formatted", "invalid_reason", "num_tokens", "finish_reason")
+_FACTS = (
+    "sample",
+    "extracted",
+    "reward",
+    "is_correct",
+    "is_formatted",
+    "invalid_reason",
+    "num_tokens",
+    "finish_reason",
+)
 """Fields of `Stored` that stand in the file under their own names."""
 _TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
 _FORMER = {"question": "prompt", "text": "completion", "answer": "extracted", "reference": "answer"}
@@ -201,9 +210,7 @@ def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
         raise UsageError(f"{where}: column 'completion' is {shown(text)}; wanted text")
     if not isinstance(hidden, dict | None):
         raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
-    task = row_task(
-        where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer"
-    )
+    task = row_task(where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer")
     if hidden:
         task = Task(id=task.id, prompt=task.prompt, answer=task.answer, columns={**task.columns, **hidden})
     return _with_facts(Stored(where=where, task=task, text=text), row)

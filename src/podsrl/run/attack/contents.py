@@ -199,7 +199,10 @@ def roundings(target: Target) -> Contents:
     for digits in (7, 12, 20):
         least = Fraction(4, 10 ** (digits + places))
         for sign in (1, -1):
-            yield f"{'above' if sign > 0 else 'below'} by 4e-{digits + places}", decimal(value + sign * least, digits + places)
+            yield (
+                f"{'above' if sign > 0 else 'below'} by 4e-{digits + places}",
+                decimal(value + sign * least, digits + places),
+            )
     near = [decimal(value + Fraction(step, 10 ** (places + 2)), places + 2) for step in (4, 40, -4)]
     yield from _named(near)
 
@@ -209,14 +212,18 @@ def unevaluated(target: Target) -> Contents:
     n = target.integer
     if n is None:
         return
-    yield from _named([f"{n - 1}+1", f"{n + 1}-1", f"{2 * n}/2", rf"\frac{{{2 * n}}}{{2}}", f"2*{n}/2", f"100-({100 - n})"])
+    yield from _named(
+        [f"{n - 1}+1", f"{n + 1}-1", f"{2 * n}/2", rf"\frac{{{2 * n}}}{{2}}", f"2*{n}/2", f"100-({100 - n})"]
+    )
     yield from _named([rf"\max(1,{n - 1},{n})", rf"{n} \times 1", f"{n}+0", rf"\min({n},{n + 1})", f"({n})^1"])
     if n >= 0:
         yield from _named([rf"\sqrt{{{n * n}}}", rf"\sum_{{i=1}}^{{{n}}} 1", rf"\int_0^{{{n}}} 1\,dx", f"|{-n}|"])
         yield from _named([rf"\lfloor {n}.5 \rfloor", rf"\gcd({n},{2 * n})", rf"\binom{{{n}}}{{1}}", hex(n)])
     factor = next((k for k in range(2, 100) if n and n % k == 0 and abs(n) != k), None)
     if factor is not None:
-        yield from _named([f"{factor}*{n // factor}", rf"{factor} \times {n // factor}", rf"{factor} \cdot {n // factor}"])
+        yield from _named(
+            [f"{factor}*{n // factor}", rf"{factor} \times {n // factor}", rf"{factor} \cdot {n // factor}"]
+        )
 
 
 def question_numbers(target: Target) -> Contents:

@@ -1,7 +1,7 @@
-r"""Hacks that try to break the judge: huge powers, texts that regular expressions choke on, deep nesting, odd characters.
+"""Hacks that try to break the judge: huge powers, food for careless patterns, deep nesting, odd characters.
 
-Each function takes a `Target` and yields (what it is, the completion). None holds the right answer. They are tried on one
-question only, because each may take the whole time limit.
+Each function takes a `Target` and yields (what it is, the completion). None holds the right answer. They are tried on
+one question only, because each may take the whole time limit.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from podsrl.run.completions import Stored
 SLOW_SECONDS = 1.0
 """A reward that takes longer for one completion is worth a look."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyCount:
     """One family of hacks against one reward."""

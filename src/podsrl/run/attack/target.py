@@ -76,10 +76,9 @@ def target_of(task: Task) -> Target:
     """
     question = task.prompt if isinstance(task.prompt, str) else task.prompt[-1]["content"]
     kind = kind_of(task.answer)
-    known: dict[str, None] = {}
-    for text in _neighbours(kind, task.answer.strip()):
-        known.setdefault(text, None)
-    first, second, third = [text for text in known if text != task.answer.strip()][:3]
+    answer = task.answer.strip()
+    known = dict.fromkeys((*_neighbours(kind, answer), "1", "2", "3", "4"))  # some answers have too few neighbours
+    first, second, third = [text for text in known if text != answer][:3]
     return Target(task=task, question=question, kind=kind, wrong=(first, second, third))
 
 
@@ -163,18 +162,19 @@ def _neighbours(kind: Kind, answer: str) -> Iterator[str]:
     elif kind == "fraction" and value is not None:
         top, bottom = value.numerator, value.denominator
         pairs = ((top + 1, bottom), (top, bottom + 1), (top + bottom, bottom), (top + 7, bottom + 4))
-        yield from (rf"\frac{{{a}}}{{{b}}}" if "\\" in answer else f"{a}/{b}" for a, b in pairs if Fraction(a, b) != value)
+        yield from (
+            rf"\frac{{{a}}}{{{b}}}" if "\\" in answer else f"{a}/{b}" for a, b in pairs if Fraction(a, b) != value
+        )
     elif kind == "choice":
-        right = "".join(_CHOICE.fullmatch(answer).groups()) if _CHOICE.fullmatch(answer) else ""  # type: ignore[union-attr]
-        yield from (answer.replace(right, letter) for letter in "ABCDE" if letter != right)
+        letter = _CHOICE.fullmatch(_bare(answer))
+        right = letter[1] if letter else answer
+        yield from (answer.replace(right, other) for other in "ABCDE" if other != right)
     elif kind in ("tuple", "set", "interval"):
         yield from _other_lists(answer)
     elif kind == "text":
         yield from _other_words(answer)
     elif kind == "expression":
         yield from (f"{answer}+1", f"{answer}+2", f"{answer}-1")
-    else:
-        yield from ("1", "2", "none")
 
 
 def _other_words(answer: str) -> Iterator[str]:
@@ -188,6 +188,7 @@ def _other_words(answer: str) -> Iterator[str]:
 
 def _other_lists(answer: str) -> Iterator[str]:
     """One item, the other, or both changed."""
+    answer = answer.replace("\\left", "").replace("\\right", "")
     opening = re.match(r"\\?[\[({]?", answer)
     closing = re.search(r"\\?[\])}]?$", answer)
     start, end = (opening.end() if opening else 0), (closing.start() if closing else len(answer))
