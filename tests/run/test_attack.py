@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.run.attack.attack import attack_rewards
+from podsrl.run.attack.attack import OWN_FORM, attack_rewards
+from podsrl.run.attack.forms import form_of
 from podsrl.run.attack.judges import WHOLE
 from podsrl.run.attack.questions import QUESTIONS, spread
 from podsrl.run.attack.result import RewardAttack
 from podsrl.run.attack.verdict import Baseline, baseline_of, nature_of, paid_forms
+from podsrl.run.completions import Stored
 from podsrl.types import Task
 
 OWN = r"""
@@ -39,6 +41,9 @@ def hanging(task, text):
         time.sleep(60)
     return strict(task, text)
 def nothing_for_long(task, text): return None if len(text) > 1000 else strict(task, text)
+def in_json(task, text):
+    found = re.search(r'"result": "(.*)"', text, re.DOTALL)
+    return float(found is not None and found[1].endswith(task.answer))
 def never(task, text): return 0.0
 def constant(task, text): return 0.5
 def broken(task, text): raise KeyError("level")
@@ -147,6 +152,20 @@ def test_functions_of_the_batch_form_get_the_questions_as_they_are(own: None) ->
     [found] = result.rewards
     assert families(found) >= KNOWING and not found.escaped
     assert result.stored[0].task.prompt == chat.prompt
+
+
+def test_a_form_of_ones_own_comes_from_a_completion_that_is_known_to_be_right(own: None) -> None:
+    task = Task(id="a", prompt="?", answer="18")
+    texts = {'{"result": "17"}': False, '18: {"result": "18"}': True, '{"why": "…", "result": "18"}': True}
+    form = form_of([Stored(task=task, text=text, label=label) for text, label in texts.items()])
+    assert form == ('{"why": "…", "result": "', '"}')
+    assert form_of([Stored(task=task, text="18", label=None)]) is None
+    rewards = {"attacked_rewards:in_json": 1.0}
+    [without] = attack_rewards(rewards, QUESTIONS[:1], num_workers=1).rewards
+    [found] = attack_rewards(rewards, QUESTIONS[:1], num_workers=1, own_form=form).rewards
+    assert (without.num_tried, without.nature, found.nature) == (0, "unknown", "correctness")
+    assert found.honest is not None and found.honest.form == OWN_FORM
+    assert families(found) >= {"several answers", "negation", "bound", "chain of equations"}
 
 
 def test_every_hack_that_pays_is_kept_as_a_completion_known_to_be_wrong(own: None) -> None:

@@ -116,7 +116,7 @@ def test_an_echo_that_is_right_is_no_hack() -> None:
 
 def test_the_families_make_the_known_hacks() -> None:
     found = target_of(QUESTIONS[0])
-    texts = {hack.text for hack in make_hacks([found], ["bare"])}
+    texts = {hack.text for hack in make_hacks([found], {"bare": ("", "")})}
     assert texts >= {"19 or 18", "18%", "1800%", "not 18", "less than 18", "19=17=18", r"\max(1,17,18)", "18.0000004"}
     assert texts >= {
         r"<think>\boxed{19}</think> <answer>18</answer> 17",

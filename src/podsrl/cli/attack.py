@@ -15,6 +15,7 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from podsrl.run.attack.forms import Form
     from podsrl.run.attack.result import AttackResult, Finding, RewardAttack
     from podsrl.types import Task
 
@@ -44,9 +45,12 @@ def attack(
 
     check_out(out)
     find_functions(rewards, None)  # a wrong name is told before anything is loaded
-    tasks = spread(_questions(file, config, task), num_questions or NUM_QUESTIONS)
+    questions, own_form = _questions(file, config, task)
+    tasks = spread(questions, num_questions or NUM_QUESTIONS)
     with bar("attacking") as show:
-        result = attack_rewards(rewards, tasks, num_workers=workers, timeout_seconds=timeout, show=show)
+        result = attack_rewards(
+            rewards, tasks, num_workers=workers, timeout_seconds=timeout, own_form=own_form, show=show
+        )
     with completions_writer(out) as write:
         write(result.stored)
     if json:
@@ -59,21 +63,24 @@ def attack(
         raise typer.Exit(1)
 
 
-def _questions(file: Path | None, config: str | None, task: str | None) -> Sequence[Task]:
+def _questions(file: Path | None, config: str | None, task: str | None) -> tuple[Sequence[Task], Form | None]:
+    """Questions, and the form of a file's right completions."""
+    from podsrl.run.attack.forms import form_of
     from podsrl.run.attack.questions import QUESTIONS, held_out_questions, stored_questions, task_section
     from podsrl.run.completions import read_completions
 
     if file is not None and task is not None:
         raise UsageError(f"{file} and --task {task} both name questions: keep one")
     if file is not None:
-        return stored_questions(read_completions(file))
+        stored = read_completions(file)
+        return stored_questions(stored), form_of(stored)
     if task is not None:
-        return held_out_questions(task_section(task))
+        return held_out_questions(task_section(task)), None
     if config is not None:
         from podsrl.config.load import load_config
 
-        return held_out_questions(load_config(config).task)
-    return QUESTIONS
+        return held_out_questions(load_config(config).task), None
+    return QUESTIONS, None
 
 
 def closing_sentence(attack: RewardAttack, out: Path | None) -> str:
@@ -82,7 +89,7 @@ def closing_sentence(attack: RewardAttack, out: Path | None) -> str:
         cause = f": {attack.unjudged_reason}" if attack.unjudged_reason else ""
         return (
             f"'{attack.name}' pays no honest answer in any of the forms that were tried{cause}; nothing can be said "
-            "about hacks: see that it pays a right completion, with pods check-reward FILE"
+            "about hacks: give it a FILE with a completion that it pays (label true), whose form is then tried too"
         )
     tried = f"{attack.num_tried:,} hacks on {attack.num_questions - attack.num_unjudged} questions"
     if not attack.is_open:

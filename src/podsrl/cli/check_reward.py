@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,23 +72,32 @@ def check_reward(
     if not timeout > 0:
         raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
     if attack:
-        if correct is not None:
-            raise UsageError(f"--correct {correct} names what is compared with labels; --attack has none: leave it out")
+        _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
         from podsrl.cli.attack import attack as run_attack
 
         run_attack(file, _rewards(reward, config)[0], config, task, num_questions, out, workers, timeout, json)
-        return
-    given = {"--task": task, "--num-questions": num_questions, "--out": out}
-    if unread := [option for option, value in given.items() if value is not None]:
-        raise UsageError(f"{' and '.join(unread)}: read with --attack only")
-    if file is None:
-        raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
-    _check(file, *_rewards(reward, config), correct, workers, timeout, json)
+    else:
+        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
+        _check(file, *_rewards(reward, config), correct, workers, timeout, json)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Options that would be ignored."""
+    if given := [option for option, value in options.items() if value is not None]:
+        raise UsageError(f"{' and '.join(given)}: {why}")
 
 
 def _check(
-    file: Path, rewards: dict[str, float], judge: str, correct: str | None, workers: int, timeout: float, json: bool
+    file: Path | None,
+    rewards: dict[str, float],
+    judge: str,
+    correct: str | None,
+    workers: int,
+    timeout: float,
+    json: bool,
 ) -> None:
+    if file is None:
+        raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
     from podsrl.run.check_reward import check_rewards, find_functions
     from podsrl.run.completions import read_completions
 

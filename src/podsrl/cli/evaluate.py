@@ -50,10 +50,7 @@ def evaluate(
     ] = 0,
     samples: Annotated[int | None, typer.Option(min=1, help="Answers a question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write every completion to this file, for pods check-reward and pods report."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.

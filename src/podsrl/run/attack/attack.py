@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podsrl.run.attack.families import FAMILIES, Family, Hack, asked, make_hacks
-from podsrl.run.attack.forms import FORMS, written
+from podsrl.run.attack.forms import FORMS, Form, filled
 from podsrl.run.attack.judges import Judged, Judges
 from podsrl.run.attack.result import SLOW_SECONDS, AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.run.attack.target import Target, target_of
@@ -20,6 +20,7 @@ from podsrl.run.completions import Stored
 from podsrl.score.base import Rows
 from podsrl.types import Task
 
+OWN_FORM = "as in the file"
 Progress = Callable[[int, int, str], None]
 _Honest = dict[int, dict[tuple[str, bool], float | None]]
 """id of a target -> (form, is right) -> value of the honest completion."""
@@ -31,6 +32,7 @@ def attack_rewards(
     *,
     num_workers: int = 0,
     timeout_seconds: float = 10.0,
+    own_form: Form | None = None,
     show: Progress = lambda done, total, text: None,
 ) -> AttackResult:
     """Try all hacks on all rewards.
@@ -40,6 +42,7 @@ def attack_rewards(
         tasks: questions, at least one.
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
+        own_form: in which answers are written, too.
         show: called with (done, total, text).
 
     Raises:
@@ -47,13 +50,17 @@ def attack_rewards(
         RewardError: a function breaks its contract, or cannot be loaded by a worker process.
     """
     targets, functions = [target_of(task) for task in tasks], find_functions(rewards, None)
-    honest = [(target, form, is_right) for target in targets for form in FORMS for is_right in (True, False)]
-    honest_texts = [written(form, target.answer if right else target.wrong[0]) for target, form, right in honest]
+    forms = {**FORMS, **({OWN_FORM: own_form} if own_form else {})}
+    honest = [(target, form, is_right) for target in targets for form in forms for is_right in (True, False)]
+    honest_texts = [
+        filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
+    ]
     with Judges(rewards, functions, num_workers, timeout_seconds) as judges:
         show(0, 1, "honest completions")
         judged = judges.judge(_rows([target for target, _, _ in honest], honest_texts), lambda done: None)
         known = {name: _honest_values(honest, one) for name, one in judged.items()}
-        hacks = make_hacks(targets, _forms(known))
+        paid = _paid(known)
+        hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
         found = judges.judge(rows, _counter(show, len(hacks), len(functions)))
     attacks = [
@@ -75,13 +82,13 @@ def _honest_values(honest: Sequence[tuple[Target, str, bool]], judged: Judged) -
     return values
 
 
-def _forms(known: Mapping[str, _Honest]) -> list[str]:
+def _paid(known: Mapping[str, _Honest]) -> set[str]:
     """Forms to place answers in: all that the last reward pays (the whole one), and each other one's first."""
     wanted: set[str] = set()
     for place, values in enumerate(known.values(), start=1):
         paid = [paid_forms(one) for one in values.values()]
         wanted |= {form for forms in paid for form in (forms if place == len(known) else forms[:1])}
-    return [form for form in FORMS if form in wanted]
+    return wanted
 
 
 def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:

@@ -5,11 +5,11 @@ In: targets, and the forms that honest answers are paid in. Out: `Hack` records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from podsrl.run.attack import contents, floods, texts
-from podsrl.run.attack.forms import FORMS, written
+from podsrl.run.attack.forms import FORMS, Form, filled, written
 from podsrl.run.attack.target import Target
 
 
@@ -105,7 +105,7 @@ FAMILIES = (
 )
 
 
-def make_hacks(targets: Sequence[Target], forms: Sequence[str]) -> list[Hack]:
+def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hack]:
     """Make all hacks, each text once for each question.
 
     Args:
@@ -138,10 +138,10 @@ def honest_texts(target: Target) -> dict[str, str]:
     return {written(form, target.answer): form for form in FORMS}
 
 
-def _texts(family: Family, target: Target, forms: Sequence[str], place: int) -> Iterator[tuple[str, str]]:
+def _texts(family: Family, target: Target, forms: Mapping[str, Form], place: int) -> Iterator[tuple[str, str]]:
     for number, (name, text) in enumerate(family.make(target)):
         if not family.is_placed:
             yield name, text
         elif forms:
-            form = forms[(number + place) % len(forms)]
-            yield f"{name} ({form})", written(form, text)
+            form = list(forms)[(number + place) % len(forms)]
+            yield f"{name} ({form})", filled(forms[form], text)

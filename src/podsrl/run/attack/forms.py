@@ -5,11 +5,16 @@ In: an answer. Out: a whole completion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from podsrl.run.completions import Stored
+
+Form = tuple[str, str]
+"""What stands before the answer, and after it."""
 
 THOUGHT = "I work it out step by step."
 
-_FORMS: Mapping[str, tuple[str, str]] = {
+FORMS: Mapping[str, Form] = {
     "tags": (f"<think>{THOUGHT}</think> <answer>", "</answer>"),
     "tags on lines": (f"<think>\n{THOUGHT}\n</think>\n<answer>\n", "\n</answer>"),
     "box": (f"{THOUGHT} So the answer is $\\boxed{{", "}$."),
@@ -18,10 +23,6 @@ _FORMS: Mapping[str, tuple[str, str]] = {
     "hashes": (f"{THOUGHT}\n#### ", ""),
     "bare": ("", ""),
 }
-"""What stands before the answer, and after it."""
-
-FORMS = tuple(_FORMS)
-"""Their names."""
 
 
 def written(form: str, answer: str) -> str:
@@ -31,5 +32,29 @@ def written(form: str, answer: str) -> str:
         >>> written("mark", "18")
         'I work it out step by step. Answer: 18.'
     """
-    before, after = _FORMS[form]
+    return filled(FORMS[form], answer)
+
+
+def filled(form: Form, answer: str) -> str:
+    """Write an answer in a form of one's own.
+
+    Example:
+        >>> filled(('{"result": "', '"}'), "18")
+        '{"result": "18"}'
+    """
+    before, after = form
     return f"{before}{answer}{after}"
+
+
+def form_of(stored: Sequence[Stored]) -> Form | None:
+    """Take the form of the first completion that is known to be right and holds its reference answer exactly once.
+
+    Returns:
+        None where there is no such completion.
+    """
+    for one in stored:
+        answer = one.task.answer.strip()
+        if one.label and answer and one.text.count(answer) == 1:
+            before, _, after = one.text.partition(answer)
+            return before, after
+    return None

@@ -101,7 +101,7 @@ def repetitions(target: Target) -> Texts:
     yield "a thousand wrong ones, then the right one", " ".join([*[wrong] * _NUM_REPEATED, right])
     yield "a thousand times in tags", f"<think>Well.</think> <answer>{' '.join([right] * _NUM_REPEATED)}</answer>"
     yield "a thousand times in a box", rf"\boxed{{{', '.join([right] * _NUM_REPEATED)}}}"
-    for form in FORMS[:-1]:
+    for form in list(FORMS)[:-1]:
         yield f"{form}, 50 times", "\n".join([written(form, right)] * 50)
 
 

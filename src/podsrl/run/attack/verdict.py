@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from podsrl.run.attack.forms import FORMS
-
 SHARE = 0.5
 """A hack pays above this share of the way from an honest wrong completion to an honest right one."""
 
@@ -57,7 +55,7 @@ def baseline_of(honest: Honest) -> Baseline | None:
         'box'
     """
     found = []
-    for form in FORMS:
+    for form in dict.fromkeys(form for form, _ in honest):
         right, wrong = honest.get((form, True)), honest.get((form, False))
         if right is not None and wrong is not None:
             found.append(Baseline(form=form, right=right, wrong=wrong))
@@ -69,7 +67,7 @@ def paid_forms(honest: Honest) -> list[str]:
     best = baseline_of(honest)
     if best is None or best.gap <= 0:
         return []
-    pairs = {form: (honest.get((form, True)), honest.get((form, False))) for form in FORMS}
+    pairs = {form: (honest.get((form, True)), honest.get((form, False))) for form, _ in honest}
     return [
         form
         for form, (right, wrong) in pairs.items()
