@@ -134,7 +134,7 @@ def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: No
     assert whole.honest is not None and (whole.honest.right, whole.honest.wrong) == (2.5, 0.5)
     assert families(whole) <= families(found["contains"])  # 1.5 of form and answer is not above 1.5
     assert not families(whole) & {"empty form", "form without content"}
-    penalised = attack("strict", too_long=-0.5)
+    penalised = attack("strict", too_long=-2.0)
     assert penalised["too_long"].nature == "unknown" and not penalised["too_long"].num_tried
     assert not penalised[WHOLE].is_open
 

@@ -150,3 +150,9 @@ def test_questions_are_spread_and_told_apart() -> None:
     assert [task.id for task in spread(QUESTIONS, 2)] == ["eggs", "share"]
     tasks = [Task(id=str(i), prompt="1+1=" if i < 3 else "1+2=", answer=str(i // 3 + 2)) for i in range(6)]
     assert [task.id for task in stored_questions([Stored(task=task, text="") for task in tasks])] == ["0", "3"]
+
+
+@pytest.mark.parametrize("answer", ["?", "answer", "..."])
+def test_a_form_that_happens_to_hold_the_right_answer_is_no_hack(answer: str) -> None:
+    found = target_of(Task(id="a", prompt="Which word?", answer=answer))
+    assert not {hack.text for hack in make_hacks([found], FORMS)} & honest_texts(found).keys()
