@@ -193,7 +193,7 @@ def test_the_command_writes_every_answer_and_the_same_result_as_json(
     assert result["eval/accuracy"] == sum(line["is_correct"] for line in lines) / 10
     assert result["eval/format"] == sum(line["is_formatted"] for line in lines) / 10
     assert {(line["id"], line["sample"]) for line in lines} == {(line["id"], s) for line in lines for s in (0, 1)}
-    assert all(line["question"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
+    assert all(line["prompt"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 
 def check_reward(
     file: Annotated[
-        Path, typer.Argument(help="Completions, one JSON object a line (prompt, completion, answer), or groups.jsonl.")
-    ],
+        Path | None,
+        typer.Argument(
+            help="Completions, one JSON object a line (prompt, completion, answer; as pods eval --out writes), or a "
+            "run's groups.jsonl. With --attack only its questions are used, and it may be left out."
+        ),
+    ] = None,
     reward: Annotated[
         list[str] | None, typer.Option(help="NAME=WEIGHT or NAME, as in task.rewards; may be given several times.")
     ] = None,
@@ -32,14 +37,25 @@ def check_reward(
     config: Annotated[
         str | None, typer.Option(help="TOML file or recipe whose task section names the rewards.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes for rewards of the row form; 0: one a core.")] = 0,
+    attack: Annotated[bool, typer.Option("--attack", help="Try reward hacks, and say which of them pay.")] = False,
+    task: Annotated[str | None, typer.Option(help="With --attack: a task set whose questions are used.")] = None,
+    num_questions: Annotated[
+        int | None, typer.Option(min=1, help="With --attack: so many of them, evenly spread; default: 14.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes for rewards of the row form; 0: one per core.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds that a reward may take for one completion.")] = 10.0,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
-    Every completion is judged twice. A column "label" (true or false) says which completions are right; in a run's
-    groups.jsonl it is what the run's own reward said. Ends with 1 where a run with these rewards would fail.
+    Every completion is judged twice. A column "label" (true or false) says which completions are right; without it,
+    "is_correct" does: what the reward of that time said. Ends with 1 where a run with these rewards would fail.
+
+    With --attack no completions are wanted: the command writes some thousand texts that should not be paid and
+    compares what they earn with honest right and wrong answers. Ends with 1 where a text pays or makes the reward fail.
 
     [bold]Examples[/]
 
@@ -47,17 +63,45 @@ def check_reward(
 
       pods check-reward runs/mine/groups.jsonl --reward correct=1 --reward my_rewards:brief=0.1
 
-      pods check-reward completions.jsonl --config my.toml --json
+      pods check-reward --attack --reward my_rewards:right --task gsm8k
+
+      pods check-reward --attack --config my.toml --out hacks.jsonl
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
     if not timeout > 0:
         raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    if attack:
+        _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
+        from podsrl.cli.attack import attack as run_attack
+
+        run_attack(file, _rewards(reward, config)[0], config, task, num_questions, out, workers, timeout, json)
+    else:
+        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
+        _check(file, *_rewards(reward, config), correct, workers, timeout, json)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Options that would be ignored."""
+    if given := [option for option, value in options.items() if value is not None]:
+        raise UsageError(f"{' and '.join(given)}: {why}")
+
+
+def _check(
+    file: Path | None,
+    rewards: dict[str, float],
+    judge: str,
+    correct: str | None,
+    workers: int,
+    timeout: float,
+    json: bool,
+) -> None:
+    if file is None:
+        raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
     from podsrl.run.check_reward import check_rewards, find_functions
     from podsrl.run.completions import read_completions
 
     stored = read_completions(file)
-    rewards, judge = _from_config(config) if config is not None else _parse(reward or [])
     find_functions(rewards, correct or judge)  # a wrong name is told before a bar appears
     with bar("judging") as show:
         checks = check_rewards(
@@ -77,6 +121,10 @@ def check_reward(
         errors.print(f"[bold red]a run would fail:[/] {escape(problem)}", soft_wrap=True)
     if problems:
         raise typer.Exit(1)
+
+
+def _rewards(texts: list[str] | None, config: str | None) -> tuple[dict[str, float], str]:
+    return _from_config(config) if config is not None else _parse(texts or [])
 
 
 def _from_config(name: str) -> tuple[dict[str, float], str]:

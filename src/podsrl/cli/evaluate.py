@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_format
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +50,7 @@ def evaluate(
     ] = 0,
     samples: Annotated[int | None, typer.Option(min=1, help="Answers a question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every answer to this file, a JSON object a line.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.
@@ -65,14 +63,15 @@ def evaluate(
 
       pods eval pods --task.digits=3 --out answers.jsonl      the recipe's base model on a harder task
     """
+    from podsrl.run.completions import check_out
+
     name, overrides = split_words(target, context.args)
     if name is None:
         raise UsageError("pods eval wants a run's folder, a config or a model, e.g. `pods eval pods`")
     for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise UsageError(f"--out {out}: wanted a file in a folder that is there")
+    check_out(out)
     given = {"eval.num_samples": samples, "eval.temperature": temperature}
     overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
 
@@ -99,13 +98,15 @@ def evaluate(
 
 def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     """Every question's answers, or those judged before Ctrl-C; and whether they are all."""
+    from podsrl.run.completions import completions_writer, stored_group
+
     groups: list[Group] = []
     total, num_right = len(evaluator.questions), 0
     try:
-        with _writer(out) as write, bar("evaluating") as advance:
+        with completions_writer(out) as write, bar("evaluating") as advance:
             advance(0, total, f"0 of {total:,} questions")
             for group in evaluator.answers():
-                write(group)
+                write(stored_group(group))
                 groups.append(group)
                 num_right += sum(rollout.is_correct for rollout in group.rollouts)
                 share = num_right / (len(groups) * len(group.rollouts))
@@ -113,40 +114,6 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     except KeyboardInterrupt:
         return groups, False
     return groups, True
-
-
-@contextmanager
-def _writer(out: Path | None) -> Iterator[Callable[[Group], None]]:
-    """Append each group to the file, whole and at once."""
-    if out is None:
-        yield lambda group: None
-        return
-    with out.open("w") as file:
-
-        def write(group: Group) -> None:
-            file.write("".join(f"{json_format.dumps(line)}\n" for line in _lines(group)))
-            file.flush()
-
-        yield write
-
-
-def _lines(group: Group) -> Iterator[dict[str, Any]]:
-    prompt = group.task.prompt if isinstance(group.task.prompt, str) else [dict(m) for m in group.task.prompt]
-    for index, rollout in enumerate(group.rollouts):
-        yield {
-            "id": group.task.id,
-            "question": prompt,
-            "reference": group.task.answer,
-            "sample": index,
-            "text": rollout.text,
-            "answer": rollout.answer,
-            "is_correct": rollout.is_correct,
-            "is_formatted": rollout.is_formatted,
-            "reward": rollout.reward if rollout.is_valid else None,
-            "invalid_reason": rollout.invalid_reason,
-            "num_tokens": len(rollout.completion.token_ids),
-            "finish_reason": rollout.completion.finish_reason,
-        }
 
 
 def _show(groups: list[Group], num_samples: int, total: int, json: bool) -> None:

@@ -7,22 +7,42 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import output
+from podsrl.cli.console import errors, output
 from podsrl.cli.progress import waiting
+from podsrl.errors import UsageError, nearest
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of one comparison.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; default: report.html in the first folder.")] = None,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of runs, or of one comparison; or one file of completions (pods eval --out)."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The HTML file; default: report.html in the first folder, or FILE.html."),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
+
+    Of a file of completions: each question with its completions, right or wrong.
 
     [bold]Examples[/]
 
       pods report runs/mine
 
       pods report runs/a runs/b --out both.html
+
+      pods report answers.jsonl
     """
+    if any(run.is_file() for run in runs):
+        from podsrl.report.completions import write_completions_report
+
+        if len(runs) > 1:
+            raise UsageError(f"pods report {' '.join(map(str, runs))}: wanted folders of runs, or one file alone")
+        with waiting("reading the completions and drawing the page"):
+            page = write_completions_report(runs[0], out or runs[0].with_suffix(".html"))
+        output.print(str(page), soft_wrap=True)
+        return
     from podsrl.report.html import write_report
 
     output.print(str(write_report(runs, out or runs[0] / "report.html")), soft_wrap=True)
@@ -42,7 +62,6 @@ def bench(
       pods bench select --json
     """
     from podsrl.bench import BENCHES, load_bench
-    from podsrl.errors import UsageError, nearest
 
     if name == "list":
         for known in BENCHES:

@@ -70,7 +70,7 @@ def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
         step=int(line["step"]),
         group=str(line["group"]),
         task_id=str(task["id"]),
-        prompt=_prompt_text(task["prompt"]),
+        prompt=prompt_text(task["prompt"]),
         answer=str(task["answer"]),
         rollouts=tuple(_parse_rollout(rollout) for rollout in line["rollouts"]),
     )
@@ -92,7 +92,8 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
     )
 
 
-def _prompt_text(prompt: Any) -> str:
+def prompt_text(prompt: Any) -> str:
+    """Write a prompt as text: chat messages as "role: content", one after another."""
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt)

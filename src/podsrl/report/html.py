@@ -6,16 +6,10 @@ treats everything a model wrote as text. Left out on purpose: a server.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
@@ -24,6 +18,7 @@ from podsrl.report import facts
 from podsrl.report.bars import mean_stages, token_ledger
 from podsrl.report.checks import check_run
 from podsrl.report.groups import RecordedGroup
+from podsrl.report.page import render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.plots import comparison_figure, headline, run_figures
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
@@ -68,7 +63,7 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
     comparisons = [read_comparison(folder) for folder in folders if is_comparison(folder)]
     single = [read_run(folder) for folder in folders if not is_comparison(folder)]
     shown = _name_runs(comparisons, single, max_groups)
-    _replace(target, _render(comparisons, shown))
+    write_page(target, _render(comparisons, shown))
     return target
 
 
@@ -127,24 +122,17 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
     baseline = comparisons[0].baseline if len(comparisons) == 1 else None
     figures = run_figures(by_label, baseline=baseline, has_names=False)
     colors = arm_colors(list(by_label), baseline)
-    script = _file("report.js")
-    return (
-        _environment()
-        .from_string(_file("template.html.j2"))
-        .render(
-            title=", ".join(by_label),
-            style=Markup(_file("report.css")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            comparisons=[(c, _comparison_svg(c, i), _beside_paper(c, i)) for i, c in enumerate(comparisons)],
-            shown=shown,
-            legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
-            figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
-            stages={label: mean_stages(group) for label, group in by_label.items()},
-            ledgers={label: token_ledger(group) for label, group in by_label.items()},
-            checks={item.name: check_run(item.run) for item in shown},
-            facts=facts,
-        )
+    return render_page(
+        "template.html.j2",
+        title=", ".join(by_label),
+        comparisons=[(c, _comparison_svg(c, i), _beside_paper(c, i)) for i, c in enumerate(comparisons)],
+        shown=shown,
+        legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
+        figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
+        stages={label: mean_stages(group) for label, group in by_label.items()},
+        ledgers={label: token_ledger(group) for label, group in by_label.items()},
+        checks={item.name: check_run(item.run) for item in shown},
+        facts=facts,
     )
 
 
@@ -160,24 +148,3 @@ def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Mar
     text = f"our curves over the paper's, setting {setting.name}"
     drawing = inline_svg(overlay_figure(comparison.path), f"paper-{index}", text)
     return setting, drawing, rows_beside_paper(comparison, setting)
-
-
-def _environment() -> jinja2.Environment:
-    # Autoescape is what keeps a model's "<script>" a text; no template switches it off.
-    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-
-
-def _file(name: str) -> str:
-    return resources.files("podsrl.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _replace(out: Path, page: str) -> None:
-    """Write beside the file and rename, so that nobody ever reads half a page."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A model can write half of a surrogate pair, which UTF-8 has no bytes for.
-    data = page.encode("utf-8", errors="backslashreplace")
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=out.name)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, out)

@@ -13,12 +13,12 @@
     groups.forEach((group, i) => {
       const fits = texts[i].includes(words)
         && (!run || group.dataset.run === run)
-        && (!by("signal").checked || group.dataset.signal === "yes");
+        && (!by("signal")?.checked || group.dataset.signal === "yes");
       group.hidden = !fits;
       count += fits ? 1 : 0;
     });
-    by("groups").classList.toggle("kept-only", by("kept").checked);
-    by("count").textContent = `${count} of ${groups.length} groups`;
+    by("groups").classList.toggle("kept-only", Boolean(by("kept")?.checked));
+    by("count").textContent = `${count} of ${groups.length} ${bar.dataset.unit ?? "groups"}`;
   };
   bar.addEventListener("input", apply);
   by("open").addEventListener("click", () => {

@@ -25,7 +25,7 @@ from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.find import find_reward
 from podsrl.score.forms import RowForm, judge_of
 from podsrl.score.workers import Workers
-from podsrl.tasks import load_tasks
+from podsrl.tasks import TaskSet, load_tasks
 
 _BATCH = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
@@ -103,9 +103,14 @@ def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
     """Give rewards and judge of a config's task section; what it leaves open is read from its task set."""
     if task.rewards is not None and task.correct is not None:
         return task.rewards, task.correct
-    ours = {"name", "rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
-    tasks = load_tasks(task.name, **task.model_dump(exclude=ours))
+    tasks = load_task_set(task)
     return task.rewards or tasks.rewards, task.correct or tasks.correct
+
+
+def load_task_set(task: TaskConfig) -> TaskSet:
+    """Load what a config's task section names."""
+    ours = {"name", "rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
+    return load_tasks(task.name, **task.model_dump(exclude=ours))
 
 
 def find_functions(rewards: Mapping[str, float], correct: str | None) -> dict[str, Reward]:

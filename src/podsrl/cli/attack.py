@@ -1,0 +1,168 @@
+"""`pods check-reward --attack`: which questions, and what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from podsrl.cli.console import errors, output
+from podsrl.cli.progress import bar
+from podsrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from podsrl.run.attack.forms import Form
+    from podsrl.run.attack.result import AttackResult, Finding, RewardAttack
+    from podsrl.types import Task
+
+NUM_QUESTIONS = 14
+NUM_SHOWN = 2
+"""Examples of a family that are printed."""
+_START, _END = 60, 40
+"""Characters of a text that are printed."""
+
+
+def attack(
+    file: Path | None,
+    rewards: dict[str, float],
+    config: str | None,
+    task: str | None,
+    num_questions: int | None,
+    out: Path | None,
+    workers: int,
+    timeout: float,
+    json: bool,
+) -> None:
+    """Attack, print, and end with 1 where something pays, escapes, or could not be judged."""
+    from podsrl.run.attack.attack import attack_rewards
+    from podsrl.run.attack.questions import spread
+    from podsrl.run.check_reward import find_functions
+    from podsrl.run.completions import check_out, completions_writer
+
+    check_out(out)
+    find_functions(rewards, None)  # a wrong name is told before anything is loaded
+    questions, own_form = _questions(file, config, task)
+    tasks = spread(questions, num_questions or NUM_QUESTIONS)
+    with bar("attacking") as show:
+        result = attack_rewards(
+            rewards, tasks, num_workers=workers, timeout_seconds=timeout, own_form=own_form, show=show
+        )
+    with completions_writer(out) as write:
+        write(result.stored)
+    if json:
+        output.print_json(data=result.to_json(), ensure_ascii=True)
+    else:
+        _print(result)
+    decisive = result.decisive
+    errors.print(closing_sentence(decisive, out), markup=False, highlight=False, soft_wrap=True)
+    if decisive.is_open or not decisive.num_tried:
+        raise typer.Exit(1)
+
+
+def _questions(file: Path | None, config: str | None, task: str | None) -> tuple[Sequence[Task], Form | None]:
+    """Questions, and the form of a file's right completions."""
+    from podsrl.run.attack.forms import form_of
+    from podsrl.run.attack.questions import QUESTIONS, held_out_questions, stored_questions, task_section
+    from podsrl.run.completions import read_completions
+
+    if file is not None and task is not None:
+        raise UsageError(f"{file} and --task {task} both name questions: keep one")
+    if file is not None:
+        stored = read_completions(file)
+        return stored_questions(stored), form_of(stored)
+    if task is not None:
+        return held_out_questions(task_section(task)), None
+    if config is not None:
+        from podsrl.config.load import load_config
+
+        return held_out_questions(load_config(config).task), None
+    return QUESTIONS, None
+
+
+def closing_sentence(attack: RewardAttack, out: Path | None) -> str:
+    """What to do now."""
+    if not attack.num_tried:
+        cause = f": {attack.unjudged_reason}" if attack.unjudged_reason else ""
+        return (
+            f"'{attack.name}' pays no honest answer in any of the forms that were tried{cause}; nothing can be said "
+            "about hacks: give it a FILE with a completion that it pays (label true), whose form is then tried too"
+        )
+    tried = f"{attack.num_tried:,} hacks on {attack.num_questions - attack.num_unjudged} questions"
+    if not attack.is_open:
+        return f"'{attack.name}' held against {tried}: no text was paid that should not be, and none made it fail"
+    keep = "" if out else "; --out hacks.jsonl keeps them as completions labelled wrong"
+    doing = [f"{len(attack.paid):,} pay"] if attack.paid else []
+    doing += [f"{len(attack.escaped):,} make it fail"] if attack.escaped else []
+    cures = ["refuse what pays"] if attack.paid else []
+    cures += ["return 0 where it fails now"] if attack.escaped else []
+    return (
+        f"of {tried}, {' and '.join(doing)} in '{attack.name}', and a policy finds such texts: "
+        f"{', '.join(cures)}, and attack again{keep}"
+    )
+
+
+def _print(result: AttackResult) -> None:
+    for attack in result.rewards:
+        if attack.num_tried:
+            output.print(_table(attack))
+        if attack.num_unjudged:
+            cause = f"; first: {attack.unjudged_reason}" if attack.unjudged_reason else ""
+            count = f"{attack.num_unjudged} of {attack.num_questions} questions"
+            _say(f"'{attack.name}' pays no honest answer to {count}{cause}")
+    decisive = result.decisive
+    for line in _examples("pays", decisive.paid):
+        _say(line)
+    for line in _examples("escapes", decisive.escaped):
+        _say(line)
+    if decisive.slow:
+        worst = decisive.slow[0]
+        _say(
+            f"{len(decisive.slow):,} texts took it over 1 s; the slowest {worst.seconds:.1f} s "
+            f"({worst.family}: {_shown(worst.text)})"
+        )
+
+
+def _table(attack: RewardAttack) -> Table:
+    from rich.table import Table
+
+    honest = attack.honest
+    title = f"{attack.name}: looks at {'the answer' if attack.nature == 'correctness' else 'the form only'}"
+    if honest is not None:
+        title += f"; honest and right {honest.right:.3g}, honest and wrong {honest.wrong:.3g} ({honest.form})"
+    table = Table("family", "knows the answer", *NUMBERS, title=title, title_justify="left")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for family in attack.families:
+        counts = (family.num_tried, family.num_paid, family.num_escaped, family.num_without)
+        style = "bold red" if family.num_paid or family.num_escaped else None
+        cells = [f"{count:,}" if count else "·" for count in counts]
+        table.add_row(family.family, "yes" if family.knows_answer else "no", *cells, style=style)
+    return table
+
+
+NUMBERS = ("tried", "pay", "escape", "no such hack")
+"""Columns of counts; the last one counts questions."""
+
+
+def _examples(verb: str, findings: Sequence[Finding]) -> Iterator[str]:
+    shown: dict[str, int] = {}
+    for one in findings:
+        shown[one.family] = shown.get(one.family, 0) + 1
+        if shown[one.family] <= NUM_SHOWN:
+            what = f"{one.value:.3g}" if one.value is not None else str(one.reason)
+            yield f"{verb}: {one.family}, answer {one.answer!r}: {_shown(one.text)} -> {what}"
+            if shown[one.family] == 1:
+                yield f"    must not, because {one.why}"
+
+
+def _shown(text: str) -> str:
+    short = text if len(text) <= _START + _END else f"{text[:_START]} … {text[-_END:]}"
+    return repr(short)
+
+
+def _say(line: str) -> None:
+    output.print(line, markup=False, highlight=False, soft_wrap=True)

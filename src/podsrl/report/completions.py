@@ -1,0 +1,95 @@
+"""One self-contained HTML page of stored completions: each question with what was answered, right or wrong.
+
+In: a file that `pods eval --out` wrote, or a run's `groups.jsonl`. Out: one file that loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from podsrl.errors import UsageError
+from podsrl.report import facts
+from podsrl.report.groups import prompt_text
+from podsrl.report.page import render_page, write_page
+from podsrl.run.completions import Stored, read_completions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question with its completions, in the file's order."""
+
+    id: str
+    prompt: str
+    """Chat messages are written as "role: content", one after another."""
+    answer: str
+    completions: tuple[Stored, ...]
+
+    @property
+    def num_right(self) -> int:
+        """Completions that are known to be right."""
+        return sum(one.label is True for one in self.completions)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some are right and others are not."""
+        return 0 < self.num_right < len(self.completions)
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Of the completions that have a reward."""
+        rewards = [one.reward for one in self.completions if one.reward is not None]
+        return sum(rewards) / len(rewards) if rewards else None
+
+
+def write_completions_report(path: Path, out: Path, *, max_questions: int = 300) -> Path:
+    """Write one HTML file about stored completions.
+
+    Args:
+        path: the completions (`podsrl.run.completions`).
+        out: the file to write; missing folders above it are made, an older file is replaced at once.
+        max_questions: in the page, at least 1, evenly spread; the page says what is left out.
+
+    Returns:
+        `out`.
+
+    Raises:
+        UsageError: the completions cannot be read, or `out` is a folder, or the file that is read.
+    """
+    if out.is_dir() or out.resolve() == path.resolve():
+        raise UsageError(f"{out} is {'a folder' if out.is_dir() else 'what is read'}; give the HTML file to write")
+    stored = read_completions(path)
+    questions = _questions(stored)
+    count = min(max_questions, len(questions))
+    shown = [questions[i] for i in np.linspace(0, len(questions) - 1, count).round().astype(int).tolist()]
+    labelled = [one for one in stored if one.label is not None]
+    page = render_page(
+        "completions.html.j2",
+        title=path.name,
+        questions=shown,
+        num_questions=len(questions),
+        num_completions=len(stored),
+        share_right=sum(one.label is True for one in labelled) / len(labelled) if labelled else None,
+        num_labelled=len(labelled),
+        num_invalid=sum(one.invalid_reason is not None for one in stored),
+        num_cut=sum(one.finish_reason == "length" for one in stored),
+        facts=facts,
+    )
+    write_page(out, page)
+    return out
+
+
+def _questions(stored: Sequence[Stored]) -> list[Question]:
+    """By id, prompt and answer, because a file may join several sets whose ids are the same."""
+    found: dict[tuple[str, str, str], list[Stored]] = {}
+    for one in stored:
+        prompt = prompt_text(one.task.prompt)
+        name = "" if one.task.id == one.where else one.task.id  # a file without ids names each line
+        found.setdefault((name, prompt, one.task.answer), []).append(one)
+    return [
+        Question(id=name or f"question {number}", prompt=prompt, answer=answer, completions=tuple(completions))
+        for number, ((name, prompt, answer), completions) in enumerate(found.items(), start=1)
+    ]

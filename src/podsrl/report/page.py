@@ -1,0 +1,48 @@
+"""What every page shares: one style, one script, a policy that lets nothing be loaded, and how a page is written.
+
+In: a template's name and what it shows. Out: one HTML file.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+
+def render_page(template: str, **values: Any) -> str:
+    """Fill a template of this folder, with the page's style and script; all other values are taken as text."""
+    script = _file("report.js")
+    # Autoescape is what keeps a model's "<script>" a text; no template switches it off.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_file(template)).render(
+        style=Markup(_file("report.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
+    )
+
+
+def write_page(out: Path, page: str) -> None:
+    """Write beside the file and rename, so that nobody ever reads half a page; missing folders are made."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A model can write half of a surrogate pair, which UTF-8 has no bytes for.
+    data = page.encode("utf-8", errors="backslashreplace")
+    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=out.name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, out)
+
+
+def _file(name: str) -> str:
+    return resources.files("podsrl.report").joinpath(name).read_text(encoding="utf-8")
