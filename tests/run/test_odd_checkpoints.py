@@ -176,6 +176,7 @@ def results(run: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a hundred resumes
 def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods: Pods, tmp_path: Path) -> None:
     assert pods("train", "pods", *SMALL, "--out", "whole")[0] == 0
     whole, expected = tmp_path / "whole", results(tmp_path / "whole")
