@@ -16,12 +16,14 @@ from fractions import Fraction
 
 from podsrl.score.boxes import boxes
 from podsrl.score.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, has_invisible, plain, read_number
-from podsrl.score.tags import answer_pieces, without_thoughts
+from podsrl.score.tags import Piece, answer_pieces, without_thoughts
 from podsrl.score.words import (
+    bare_calculation,
     changes,
     doubt,
     is_doubtful_box,
     last_statement,
+    names_several,
     num_words,
     only_words,
     states_only_last,
@@ -31,8 +33,13 @@ from podsrl.types import Task
 
 MAX_WORDS_BEFORE, MAX_WORDS_AFTER = 25, 10
 """Of plain words around a value."""
+MAX_ANSWERS = 5
+"""Answers in tags of their own that are looked into; no honest text has so many."""
 MIN_DECIMALS = 6
 """Of a rounded answer, where no decimal writes the reference exactly."""
+_END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]")
+"""A chat's own marks, written as text: what follows is no part of the answer."""
+_MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
@@ -45,6 +52,7 @@ _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCALES)})(?![A-Za-z])", re.IGNORECASE)
 _NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
 _ASKS_PERCENT = re.compile(r"(?<![0-9])(?<![0-9][\s\\])(?<![0-9]\s\\)(?:percent|%)", re.IGNORECASE)
+_DOZEN = re.compile(r"[0-9]\s*dozen", re.IGNORECASE)
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
     r"\frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le \leq"
@@ -78,7 +86,7 @@ def math_correct(task: Task, completion: str) -> float:
     """
     reference = _reference(task.answer)
     piece = find_answer(completion)
-    return 1.0 if piece is not None and _is_right(piece, reference, _asks_percent(task)) else 0.0
+    return 1.0 if piece is not None and _is_right(piece, reference, _question(task)) else 0.0
 
 
 def voted_answer(completion: str) -> str | None:
@@ -104,8 +112,8 @@ def find_answer(completion: str) -> str | None:
     r"""Give the one piece of a text that counts as its answer.
 
     In this order: what stands in the answer tags, however broken, outside of a thought rather than in it, closed rather
-    than not, the last of several; the last box outside of a thought; the last sentence outside of a thought. Of a piece
-    that holds a box, the box.
+    than not (different ones are a list); the last box outside of a thought; the last sentence outside of a thought. Of
+    tags that hold a box, the box.
 
     Returns:
         The piece; None where the text is blank outside of its thoughts.
@@ -114,24 +122,31 @@ def find_answer(completion: str) -> str | None:
         >>> find_answer(r"<think>\boxed{17}</think> <answer>18</answer> 16"), find_answer(r"So \boxed{8}, my friend.")
         ('18', '8')
     """
+    completion = _END_OF_TURN.split(completion, maxsplit=1)[0]
     pieces = list(answer_pieces(completion))
-    if pieces:
-        last = max(range(len(pieces)), key=lambda i: (not pieces[i].is_thought, pieces[i].is_closed, i))
-        text = pieces[last].text
-        return _boxed(text, is_tagged=True) or (text if pieces[last].has_start else _last_sentence(text))
-    text = without_thoughts(completion)
-    return _boxed(text, is_tagged=False) or _last_sentence(text)
+    if not pieces:
+        text = without_thoughts(completion)
+        return _boxed(text, is_tagged=False) or _last_sentence(text)
+    best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
+    found = [_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best]
+    return " , ".join(dict.fromkeys(found) if len(found) <= MAX_ANSWERS else found[:2])
+
+
+def _in_tags(piece: Piece) -> str | None:
+    text = piece.text
+    return _boxed(text, is_tagged=True) or (text if piece.has_start else _last_sentence(text))
 
 
 def _boxed(text: str, *, is_tagged: bool) -> str | None:
-    """What the last box holds, with a doubt that stands beside it; in tags, boxes side by side are one list."""
+    """What the last box holds, with a doubt that stands beside it; boxes side by side are one list."""
     found = [box for box in boxes(text) if box.content]
     found = [box for box in found if box.is_closed] or found
     if not found:
         return None
     first, content = found[-1], found[-1].content
-    for box in reversed(found[:-1] if is_tagged else []):
-        if not _BETWEEN_BOXES.fullmatch(text[box.end : first.start][:40]):
+    for box in reversed(found[:-1]):
+        gap = text[box.end : first.start][:40]
+        if gap.strip() and not (is_tagged and _BETWEEN_BOXES.fullmatch(gap)):
             break
         content = content if box.content == first.content else f"{box.content} , {content}"
         first = box
@@ -140,11 +155,23 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
 
 
 def _last_sentence(text: str) -> str | None:
-    """The last sentence of the last line that has a letter or digit; of `#### 18` what follows the mark."""
-    for line in reversed(text.splitlines()):
-        if any(map(str.isalnum, line)):
-            return _SENTENCE.split(line.rpartition("####")[2].strip())[-1].strip() or None
-    return None
+    """The last sentence of the last line that has a letter or digit; of `#### 18` what follows the mark.
+
+    A line of the same shape before it, such as another `#### 17`, makes a list of the two.
+    """
+    lines = [line for line in text.splitlines() if any(map(str.isalnum, line))][-2:]
+    if not lines:
+        return None
+    *before, last = (_SENTENCE.split(line.rpartition("####")[2].strip())[-1].strip() for line in lines)
+    if before and _shape(before[0]) == _shape(last) and before[0] != last:
+        return f"{before[0]} , {last}"
+    return last or None
+
+
+def _shape(sentence: str) -> str:
+    """A short line without its words and numbers; a calculation or a long one has none, so it is as it stands."""
+    bare = _MARK.sub("", sentence).strip("$*. ")
+    return sentence if "=" in bare or len(bare) > 40 else re.sub(r"[-\w.\\]+", "#", bare)
 
 
 def read_value(piece: str) -> Value | None:
@@ -162,13 +189,13 @@ def read_value(piece: str) -> Value | None:
         (Fraction(9, 1), None, None)
     """
     text = _NEGATIVE.sub("-", _SCALED.sub(_scaled, _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_scientific, plain(piece)))))
-    if not text or has_invisible(piece) or doubt(text):
+    if not text or has_invisible(piece) or doubt(text) or names_several(text):
         return None
     *left, right = (part.strip() for part in _EQUALS.split(text))
     number = _only_number(right)
     if number is None or num_words(" ".join(left)) > MAX_WORDS_BEFORE:
         return None
-    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", without_units(last_statement(part))) for part in left)
+    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part))) for part in left)
     return Value(number, tuple(claim for claim in claims if not _NAME.fullmatch(claim)))
 
 
@@ -231,18 +258,17 @@ def _reference(answer: str) -> _Reference:
     number = value.number if value is not None and not value.claims and not has_words_before else None
     expression = without_units(text) or text
     is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", expression)) or (
-        text.isalpha() and (len(text) > 2 or "\\text" in answer or "\\mbox" in answer)
+        text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
     )
     return _Reference(answer, text, number, is_words, expression, bool(_SETS.search(text)))
 
 
-def _asks_percent(task: Task) -> bool:
-    """The question says "percent" or "%", other than straight after a number."""
+def _question(task: Task) -> str:
     prompt = task.prompt if isinstance(task.prompt, str) else " ".join(str(part.get("content")) for part in task.prompt)
-    return _ASKS_PERCENT.search(prompt) is not None
+    return prompt
 
 
-def _is_right(piece: str, reference: _Reference, asks_percent: bool) -> bool:
+def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if len(piece) > MAX_CHARACTERS or len(reference.answer) > MAX_CHARACTERS:
         return piece.strip() == reference.text
     if has_invisible(piece):
@@ -251,20 +277,28 @@ def _is_right(piece: str, reference: _Reference, asks_percent: bool) -> bool:
     if text == reference.text:
         return True
     if reference.number is not None:
-        value = read_value(piece)
-        return value is not None and _agree(value, reference.number, asks_percent)
-    statement = last_statement(text)
-    if statement != text and (doubt(text) or num_words(text) > MAX_WORDS_BEFORE):
+        value = read_value(piece) if "dozen" in question or not _DOZEN.search(text) else None
+        return value is not None and _agree(value, reference.number, question)
+    if doubt(text) or num_words(text) > MAX_WORDS_BEFORE:
         return False
+    statement = _stated(text)
     if canonical(statement) == canonical(reference.text):
         return True
     return not reference.is_words and _is_same_expression(piece, statement, reference)
 
 
-def _agree(value: Value, reference: Number, asks_percent: bool) -> bool:
+def _stated(text: str) -> str:
+    """What follows "the answer is" or the like: all of the text where the words before it are none."""
+    statement = last_statement(text)
+    before = text[: len(text) - len(statement)]
+    is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
+    return text if is_list or not statement else statement
+
+
+def _agree(value: Value, reference: Number, question: str) -> bool:
     """The same number, computed, with a percent sign only where one belongs."""
     number = value.number
-    if number.is_percent and not (reference.is_percent or asks_percent):
+    if number.is_percent and not reference.is_percent and not _ASKS_PERCENT.search(question):
         return False
     if number.is_fraction and number.value.denominator == 1 and not reference.is_fraction:
         return False
@@ -303,7 +337,9 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bo
     from podsrl.score.math import equals_by_algebra, number_of
 
     text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", statement) if reference.is_set else statement
-    if ((doubt(text) or changes(text)) and not reference.is_set) or not _knows(text, reference):
+    if not reference.is_set and (changes(text) or names_several(text)):
+        return False
+    if not _knows(text, reference):
         return False
     exact, value = number_of(reference.expression), read_value(piece)
     if exact is not None and value is not None:
@@ -319,5 +355,7 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bo
 
 def _knows(text: str, reference: _Reference) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text)) - _PLAIN_COMMANDS
-    return not commands and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", re.sub(r"\\(?:begin|end)\{\w+\}", "", without_units(text)))
+    if set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text)) - _PLAIN_COMMANDS:
+        return False
+    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", re.sub(r"\\(?:begin|end)\{\w+\}", "", without_units(text)))
+    return all(set(word) <= set(reference.text) for word in words)

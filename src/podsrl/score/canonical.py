@@ -39,9 +39,8 @@ _REWRITES = [
         (r"\\\$|\$|(?<!\\)\\[()\[\]]", ""),
         (r"^#+\s*", ""),
         (r"\{bmatrix\}", "{pmatrix}"),
-        (r"(?:^|(?<=\s))~\s*(?=[0-9])", r"\\approx "),
         (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
-        (r"\\q?quad(?![A-Za-z])|(?<!\\)\\[,;: ]|~", " "),
+        (r"\\q?quad(?![A-Za-z])|(?<!\\)\\[,;: ]|(?<=[\w}])~(?=[\\A-Za-z])", " "),
         (r"\s+(?=\^)", ""),
         (r"\\%", "%"),
         (r"(?<=[0-9])(?:\s*\\text\{\s*percent\s*\}|\s*percent\b)", "%"),
@@ -111,7 +110,7 @@ def plain(answer: str) -> str:
     if not _OF_AN_ANGLE.search(text):  # cos 60° is no cosine of 60
         text = _DEGREES.sub("", text)
     text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
-    return _STOP.sub("", text.strip()).strip()
+    return _STOP.sub("", " ".join(text.split())).strip()
 
 
 def read_number(text: str) -> Number | None:

@@ -15,7 +15,7 @@ from podsrl.types import Task
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
-    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:wer?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
+    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
     re.IGNORECASE,
 )
 """A tag, perhaps without one of its brackets: `answer>`, `</answer`."""

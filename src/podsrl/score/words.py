@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 
-_NUMBER_AHEAD = r"(?:\s+(?:of|the|a|an))*\s*[-+(\\]{0,2}\s*[0-9]"
+_NUMBER_AHEAD = r"(?:\s+(?:of|the|a|an))*\s*(?:[-+(]|\\frac\{|\\sqrt\{)*\s*[0-9]"
 _DOUBT = re.compile(
-    r"\b(?:not|but|never|nor|neither|or|either|maybe|perhaps|possibly|probably|likely|might|guess\w*|wrong|incorrect|false|except"
-    r"|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish)\b"
-    r"|n't\b|\?|…|\.\.\.|[<>≡~]"
-    r"|\\(?:ne|neq|not|lnot|neg|le|leq|ge|geq|lt|gt|approx|sim|simeq|pm|mp|lor|vee|cup)(?![A-Za-z])",
+    r"\b(?:not|but|never|nor|neither|either|maybe|perhaps|possibly|probably|likely|might|guess\w*|wrong|incorrect|false|except"
+    r"|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish"
+    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|=="
+    r"|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
+_SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _CHANGE = re.compile(
     r"(?<!\\)\b(?:(?:about|around|nearly|almost|over|under|above|below|beyond|than|exceeds?|exceeding|between|within|until|minus"
     r"|plus|negative|times|twice|half|double|triple|thrice|mod|modulo|root|factorial|log|max|min|(?:close|near)\s+to|up\s+to)"
@@ -30,7 +31,7 @@ _BEFORE_BOX = re.compile(
     re.IGNORECASE,
 )
 _AFTER_BOX = re.compile(
-    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not|wrong|incorrect|false)\b|isn't\b|at\s+(?:least|most)\b)", re.IGNORECASE
+    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)", re.IGNORECASE
 )
 _BEFORE_TAGGED_BOX = re.compile(
     rf"(?:\b(?:or|about|around|nearly|almost|roughly|approximately|at\s+least|at\s+most|up\s+to)\b|[<>≤≥≈~]"
@@ -43,11 +44,11 @@ _VERB = re.compile(
     r"|leaves?|leaving|spends?|spent|spending|saves?|saved|saving|contains?|sells?|sold|selling|buys?|bought|eats?|ate"
     r"|totals?|totaling|totalling|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
     r"|runs?|ran|walks?|walked|travels?|traveled|drives?|drove|lasts?|uses?|used|collects?|collected|charges?|charged|produces?"
-    r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b(?:\s+[a-z]+:)?"
+    r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b(?:\s+[a-z]+:|:)?"
     r"|(?<=[A-Za-z)]):",
     re.IGNORECASE,
 )
-_LISTING = re.compile(r"\b(?:and|also|or|then)\b", re.IGNORECASE)
+_LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = "mgshlLWVNJCF"
 _WORD = re.compile(r"/?\s?([^\W\d_]+)(?:[-'/.][^\W\d_]+)*+(?:\^-?[1-3])?(?:!(?=\s|$))?")
@@ -57,13 +58,23 @@ _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za
 
 
 def doubt(text: str) -> bool:
-    """Say whether a plain text negates, bounds or doubts what it says, or names an alternative.
+    """Say whether a plain text negates or doubts what it says.
 
     Example:
         >>> doubt("not 18"), doubt("at least 18"), doubt("18?"), doubt("18 more than Bob")
         (True, True, True, False)
     """
     return _DOUBT.search(text) is not None
+
+
+def names_several(text: str) -> bool:
+    """Say whether a plain text has an alternative, or a sign of several values.
+
+    Example:
+        >>> names_several("16 or 18"), names_several(r"x > 18"), names_several("18 dollars")
+        (True, True, False)
+    """
+    return _SEVERAL.search(text) is not None
 
 
 def changes(text: str) -> bool:
@@ -133,12 +144,22 @@ def only_words(before: str, after: str) -> bool:
 
 
 def without_units(text: str) -> str:
-    r"""Leave out the words behind an expression, and those of a calculation's factors.
+    r"""Leave out the words behind an expression.
 
     Example:
-        >>> without_units(r"6\pi square inches"), without_units("9 eggs * 2 dollars/egg")
-        ('6\\pi', '9  * 2')
+        >>> without_units(r"6\pi square inches")
+        '6\\pi'
+    """
+    return _TRAILING_UNITS.sub("", text).strip()
+
+
+def bare_calculation(text: str) -> str:
+    r"""Leave out the units of a calculation with numbers.
+
+    Example:
+        >>> bare_calculation("9 eggs * 2 dollars/egg"), bare_calculation(r"\binom{5}{2}")
+        ('9  * 2', '\\binom{5}{2}')
     """
     if re.search(r"[0-9]\s*[A-Za-z ]*[-+*/]", text) and not re.search(r"\\(?!times|cdot|frac)", text):
         text = _UNIT_OF_A_FACTOR.sub("", text)
-    return _TRAILING_UNITS.sub("", text).strip()
+    return without_units(text)
