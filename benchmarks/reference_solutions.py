@@ -3,8 +3,8 @@
     PODS_DATA=DIR python benchmarks/reference_solutions.py [--workers K ...]
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
-`answer`). The judges are the rewards `math_correct` and `boxed_correct` in worker processes, as in a run. Against its own
-answer every solution should be right; against the answer one row further none but where the two answers are equal.
+`answer`). The judges are the rewards `math_correct` and `boxed_correct` in worker processes, as in a run. Against its
+own answer every solution should be right; against the answer one row further none but where the two answers are equal.
 Writes benchmarks/results/reference_solutions.json.
 """
 

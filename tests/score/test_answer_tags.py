@@ -41,7 +41,12 @@ def test_the_form_gives_a_quarter_for_each_thing_that_is_right(text: str, value:
 def test_pieces_say_how_whole_their_tags_are() -> None:
     text = "<think>a <answer>1</answer></think> 2</answer> <answer>3</answer> <answer>4"
     found = [(piece.text, piece.is_closed, piece.is_thought, piece.has_start) for piece in answer_pieces(text)]
-    assert found == [("1", True, True, True), ("2", False, False, False), ("3", True, False, True), ("4", False, False, True)]
+    assert found == [
+        ("1", True, True, True),
+        ("2", False, False, False),
+        ("3", True, False, True),
+        ("4", False, False, True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The table of docs/answers.md is what the code says about answer_cases/page.jsonl.
 
-    PODS_WRITE_DOCS=1 python -m pytest tests/score/test_answers_page.py      writes the table anew
+PODS_WRITE_DOCS=1 python -m pytest tests/score/test_answers_page.py      writes the table anew
 """
 
 import json
@@ -18,12 +18,15 @@ START, END = "<!-- table: start -->\n", "<!-- table: end -->\n"
 
 
 def code(text: str) -> str:
-    escaped = text.replace("|", "\\|").replace("\n", "⏎")
+    escaped = text.replace("|", "\\|").replace("\n", "⏎").replace("\u200b", "\\u200b")
     return f"`` {escaped} ``" if "`" in text else f"`{escaped}`"
 
 
 def table() -> str:
-    lines = ["| completion | reference | " + " | ".join(f"`{name}`" for name in COLUMNS) + " |", "|---|---|" + "--:|" * len(COLUMNS)]
+    lines = [
+        "| completion | reference | " + " | ".join(f"`{name}`" for name in COLUMNS) + " |",
+        "|---|---|" + "--:|" * len(COLUMNS),
+    ]
     for line in CASES.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         task = Task(id="a", prompt=row.get("question", "How many?"), answer=row["answer"])

@@ -190,7 +190,9 @@ def test_a_bomb_is_unequal_at_once(expression: str) -> None:
     assert time.process_time() - start < 1.0
 
 
-@pytest.mark.parametrize("answer", ["2^{2005}", r"\frac{1}{2004!}", "(x-5)(x^2-4x+7)", "x^8+x^7+x", r"7z^{96}(4z+1)", "5!"])
+@pytest.mark.parametrize(
+    "answer", ["2^{2005}", r"\frac{1}{2004!}", "(x-5)(x^2-4x+7)", "x^8+x^7+x", r"7z^{96}(4z+1)", "5!"]
+)
 def test_answers_of_published_sets_are_no_bombs(answer: str) -> None:
     assert not is_bomb(answer)
 

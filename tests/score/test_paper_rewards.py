@@ -11,7 +11,18 @@ from podsrl.types import Task
 TASK = Task(id="half", prompt="1/4 + 1/4 =", answer="1/2")
 BLOCK = "<think>1+2</think><answer>3</answer>"
 LINES = "<think>\n1+2\n</think>\n<answer>\n3\n</answer>"
-TOKENS = ("<think>", "</think>", "<answer>", "</answer>", "\n", " ", "a", "\n</think>\n<answer>\n", "<think>\n", "\n</answer>")
+TOKENS = (
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "\n",
+    " ",
+    "a",
+    "\n</think>\n<answer>\n",
+    "<think>\n",
+    "\n</answer>",
+)
 
 
 @pytest.mark.parametrize(

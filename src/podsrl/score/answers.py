@@ -43,7 +43,9 @@ _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
-_NAME = re.compile(r"(?:\\angle\s?)?\|?[A-Za-z]{1,3}(?:_\w|_\{\w+\})?\|?(?:\([^()=]{0,20}\))?|\\[a-z]+|[^0-9=\\^+*/<>]*")
+_NAME = re.compile(
+    r"(?:\\angle\s?)?\|?[A-Za-z]{1,3}(?:_\w|_\{\w+\})?\|?(?:\([^()=]{0,20}\))?|\\[a-z]+|[^0-9=\\^+*/<>]*"
+)
 _SCIENTIFIC = re.compile(
     r"(?<![\w.^])(-?[1-9](?:\.[0-9]{1,30})?)(?:\s*(?:\\times|\\cdot|\*)\s*10\^\{?(-?[0-9]{1,2})\}?|[eE]([-+]?[0-9]{1,2}))(?![0-9])"
 )
@@ -55,8 +57,11 @@ _ASKS_PERCENT = re.compile(r"(?<![0-9])(?<![0-9][\s\\])(?<![0-9]\s\\)(?:percent|
 _DOZEN = re.compile(r"[0-9]\s*dozen", re.IGNORECASE)
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
-    r"\frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le \leq"
-    r" \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset".split()
+    re.findall(
+        r"\S+",
+        r"\frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le \leq"
+        r" \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
+    )
 )
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
 
@@ -81,7 +86,7 @@ def math_correct(task: Task, completion: str) -> float:
 
     Example:
         >>> task = Task(id="a", prompt="9 * 2 =", answer="18")
-        >>> math_correct(task, "<think>17?</think> <answer>$18</answer>"), math_correct(task, "<answer>17 or 18</answer>")
+        >>> math_correct(task, "<think>17?</think> <answer>$18</answer>"), math_correct(task, "<answer>17 or 18")
         (1.0, 0.0)
     """
     reference = _reference(task.answer)
@@ -188,7 +193,9 @@ def read_value(piece: str) -> Value | None:
         >>> read_value("196 has 9 positive divisors").number.value, read_value("16 or 18"), read_value("9 * 2")
         (Fraction(9, 1), None, None)
     """
-    text = _NEGATIVE.sub("-", _SCALED.sub(_scaled, _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_scientific, plain(piece)))))
+    text = _NEGATIVE.sub(
+        "-", _SCALED.sub(_scaled, _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_scientific, plain(piece))))
+    )
     if not text or has_invisible(piece) or doubt(text) or names_several(text):
         return None
     *left, right = (part.strip() for part in _EQUALS.split(text))

@@ -48,7 +48,9 @@ def boxes(text: str) -> list[Box]:
         found.append(Box(start, len(text), text[inside:].strip(), False))
         last = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
         if last > start:  # a box that lacks a brace must not hide a whole one after it
-            found += [Box(last + box.start, last + box.end, box.content, True) for box in boxes(text[last:]) if box.is_closed]
+            found += [
+                Box(last + box.start, last + box.end, box.content, True) for box in boxes(text[last:]) if box.is_closed
+            ]
     return found
 
 

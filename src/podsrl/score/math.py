@@ -30,8 +30,12 @@ _MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL = 3000, 1000, 3000
 _TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{")
 _LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
 _ENDLESS = re.compile(r"\\(?:sum|prod|int|lim|oint|iint|log_?\{?\\log)(?![A-Za-z])|!\s*!|[^0-9\s]\s*!(?!=)")
-_POWER = re.compile(r"(?P<base>.)\s*(?:\^|\*\*)\s*(?:(?P<digits>[0-9]+)|\{(?P<group>[^{}]*)(?P<end>[{}])?|(?P<other>\S))", re.DOTALL)
-_FUNCTION = re.compile(r"\\(?:sqrt|[a-z]*sin|[a-z]*cos|[a-z]*tan|cot|sec|csc|log|ln|exp|binom|[a-z]*mod|max|min|gcd|lcm)")
+_POWER = re.compile(
+    r"(?P<base>.)\s*(?:\^|\*\*)\s*(?:(?P<digits>[0-9]+)|\{(?P<group>[^{}]*)(?P<end>[{}])?|(?P<other>\S))", re.DOTALL
+)
+_FUNCTION = re.compile(
+    r"\\(?:sqrt|[a-z]*sin|[a-z]*cos|[a-z]*tan|cot|sec|csc|log|ln|exp|binom|[a-z]*mod|max|min|gcd|lcm)"
+)
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once a process that its time limit is off
 
@@ -77,7 +81,11 @@ def _is_tower(expression: str) -> bool:
         size = max((int(digits) for digits in re.findall(r"[0-9]+", exponent)), default=1)
         product *= max(size, 1) if power["base"] in ")}]" or power["digits"] is None else 1
         is_group = power["base"] in ")]"
-        if size > _MAX_POWER or product > _MAX_POWER or (is_group and math.comb(size + num_letters, size) > _MAX_EXPANDED):
+        if (
+            size > _MAX_POWER
+            or product > _MAX_POWER
+            or (is_group and math.comb(size + num_letters, size) > _MAX_EXPANDED)
+        ):
             return True
     return re.search(r"\^\s*[0-9A-Za-z]\s*\^", expression) is not None
 
@@ -185,7 +193,9 @@ def _parse(piece: str) -> list[Any]:
 def _quantity(text: str) -> Number | None:
     """One written number, perhaps among words."""
     numbers = NUMBERS.findall(text)
-    if len(numbers) != 1 or not re.fullmatch(r"(?:[^\W\d_]{2,}+(?:\^[23])?|[aAI]\b|[\s.,:'?()*-])*", text.replace(numbers[0], " ", 1)):
+    if len(numbers) != 1 or not re.fullmatch(
+        r"(?:[^\W\d_]{2,}+(?:\^[23])?|[aAI]\b|[\s.,:'?()*-])*", text.replace(numbers[0], " ", 1)
+    ):
         return read_number(text)
     return read_number(numbers[0])
 

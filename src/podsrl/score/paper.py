@@ -53,11 +53,11 @@ def any_correct(task: Task, completion: str) -> float:
     pieces = [numbers[-1] if numbers else _NO_NUMBER, _last_answer(completion)]
     if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole:
         pieces.append(whole)
-    return 1.0 if any([is_equal(piece, task.answer) for piece in dict.fromkeys(pieces)]) else 0.0
+    return 1.0 if any(is_equal(piece, task.answer) for piece in dict.fromkeys(pieces)) else 0.0
 
 
 def boxed_correct(task: Task, completion: str) -> float:
-    r"""Say whether the last `\boxed{}`, else the last `<answer>`, else the last number is equal to the reference answer.
+    r"""Say whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
 
     Returns:
         1.0 or 0.0.
@@ -161,5 +161,5 @@ def tag_share(task: Task, completion: str) -> float:
 
 
 def _last_answer(text: str) -> str:
-    """What follows the last `<answer>`, up to the next `</answer>`; the whole text where there is none, as published."""
+    """What follows the last `<answer>`, up to the next `</answer>`; without one the whole text, as published."""
     return text.rpartition(_ANSWER_OPEN)[2].partition(_ANSWER_CLOSE)[0].strip()

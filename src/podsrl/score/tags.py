@@ -84,7 +84,9 @@ def answer_pieces(text: str) -> Iterator[Piece]:
         is_thought = before == "think" or (is_thought and before != "think_end")
         piece = text[start:stop].strip()
         if piece and (before == "start" or after == "end"):
-            yield Piece(piece, (before, after) == ("start", "end"), is_thought and start < last_thought_end, before == "start")
+            yield Piece(
+                piece, (before, after) == ("start", "end"), is_thought and start < last_thought_end, before == "start"
+            )
 
 
 def without_thoughts(text: str) -> str:

@@ -31,7 +31,8 @@ _BEFORE_BOX = re.compile(
     re.IGNORECASE,
 )
 _AFTER_BOX = re.compile(
-    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)", re.IGNORECASE
+    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
+    re.IGNORECASE,
 )
 _BEFORE_TAGGED_BOX = re.compile(
     rf"(?:\b(?:or|about|around|nearly|almost|roughly|approximately|at\s+least|at\s+most|up\s+to)\b|[<>≤≥≈~]"
@@ -53,7 +54,9 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = "mgshlLWVNJCF"
 _WORD = re.compile(r"/?\s?([^\W\d_]+)(?:[-'/.][^\W\d_]+)*+(?:\^-?[1-3])?(?:!(?=\s|$))?")
 _BETWEEN_WORDS = re.compile(r"[\s.,:;'()\[\]{}*]*")
-_TRAILING_UNITS = re.compile(r"(?<=[\w)}\]\s])\s*(?<![\\A-Za-z])(?:/\s?)?[A-Za-z]{2,}(?:[\s/.'-]+[A-Za-z]{2,})*(?:\^[23])?$")
+_TRAILING_UNITS = re.compile(
+    r"(?<=[\w)}\]\s])\s*(?<![\\A-Za-z])(?:/\s?)?[A-Za-z]{2,}(?:[\s/.'-]+[A-Za-z]{2,})*(?:\^[23])?$"
+)
 _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
