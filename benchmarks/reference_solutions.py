@@ -3,9 +3,9 @@
     PODS_DATA=DIR python benchmarks/reference_solutions.py [--workers K ...]
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
-`answer`). The judge is the reward `boxed_correct` in worker processes, as in a run. Against its own answer every
-solution should be right; against the answer one row further none but where the two answers are equal. Writes
-benchmarks/results/reference_solutions.json.
+`answer`). The judges are the rewards `math_correct` and `boxed_correct` in worker processes, as in a run. Against its
+own answer every solution should be right; against the answer one row further none but where the two answers are equal.
+Writes benchmarks/results/reference_solutions.json.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podsrl.score.workers import Workers
 from podsrl.tasks.answers import boxed_answer, gsm8k_answer
 from podsrl.types import Task
 
-REWARD = "boxed_correct"
+REWARDS = ("math_correct", "boxed_correct")
 OUT = Path(__file__).parent / "results" / "reference_solutions.json"
 
 
@@ -38,16 +38,19 @@ def main() -> None:
 
 
 def measure(folder: Path, workers: Sequence[int]) -> dict[str, Any]:
-    """Judge all sets with each number of workers; verdicts must not depend on it."""
+    """Judge all sets by each reward with each number of workers; verdicts must not depend on the latter."""
     load = os.getloadavg()[0]
     sets = {"gsm8k": gsm8k(folder), "math": math(folder)}
-    runs = {num_workers: judge_all(sets, num_workers) for num_workers in workers}
+    by_reward = {reward: measure_reward(reward, sets, workers) for reward in REWARDS}
+    return {"hardware": hardware_line(), "load_average_before": round(load, 1), "rewards": by_reward}
+
+
+def measure_reward(reward: str, sets: dict[str, list[tuple[Task, str]]], workers: Sequence[int]) -> dict[str, Any]:
+    runs = {num_workers: judge_all(reward, sets, num_workers) for num_workers in workers}
     first, *others = [{name: judged["verdicts"] for name, judged in run["sets"].items()} for run in runs.values()]
     if any(other != first for other in others):
         raise SystemExit("the verdicts depend on the number of workers")
     return {
-        "hardware": hardware_line(),
-        "load_average_before": round(load, 1),
         "sets": {name: first[name] for name in sets},
         "start_seconds": {n: run["start_seconds"] for n, run in runs.items()},
         "rewards_per_second": {n: {s: run["sets"][s]["rates"] for s in sets} for n, run in runs.items()},
@@ -77,21 +80,21 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def judge_all(sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
+def judge_all(reward: str, sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
     start = time.perf_counter()
-    with Workers([REWARD], num_workers=num_workers) as workers:
-        workers.judge(REWARD, rows([(Task(id="0", prompt="", answer="1"), "1")]))
+    with Workers([reward], num_workers=num_workers) as workers:
+        workers.judge(reward, rows([(Task(id="0", prompt="", answer="1"), "1")]))
         start_seconds = time.perf_counter() - start
-        judged = {name: judge(workers, pairs) for name, pairs in sets.items()}
+        judged = {name: judge(reward, workers, pairs) for name, pairs in sets.items()}
     return {"start_seconds": round(start_seconds, 2), "sets": judged}
 
 
-def judge(workers: Workers, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
+def judge(reward: str, workers: Workers, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
     """One set against its own answers, and against those of the next row."""
     tasks, solutions = [task for task, _ in pairs], [solution for _, solution in pairs]
     neighbours = tasks[1:] + tasks[:1]
-    own, own_rate = timed(workers, list(zip(tasks, solutions, strict=True)))
-    shifted, shifted_rate = timed(workers, list(zip(neighbours, solutions, strict=True)))
+    own, own_rate = timed(reward, workers, list(zip(tasks, solutions, strict=True)))
+    shifted, shifted_rate = timed(reward, workers, list(zip(neighbours, solutions, strict=True)))
     coincidences = [i for i, value in enumerate(shifted.values) if value == 1]
     unequal = [i for i in coincidences if canonical(tasks[i].answer) != canonical(neighbours[i].answer)]
     verdicts = {
@@ -109,9 +112,9 @@ def judge(workers: Workers, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
     return {"verdicts": verdicts, "rates": {"own": own_rate, "next": shifted_rate}}
 
 
-def timed(workers: Workers, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
+def timed(reward: str, workers: Workers, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
     start = time.perf_counter()
-    values = workers.judge(REWARD, rows(pairs))
+    values = workers.judge(reward, rows(pairs))
     return values, round(len(pairs) / (time.perf_counter() - start))
 
 

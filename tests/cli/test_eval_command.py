@@ -214,7 +214,7 @@ def test_math_questions_in_chat_are_asked_and_judged_by_a_tiny_model(
     assert all(prompt.startswith("system: ") and prompt.endswith("assistant: ") for prompt in prompts)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert all(rollout.is_valid and not rollout.is_formatted for rollout in rollouts)  # nonsense, but judged
-    assert all(set(rollout.parts) == {"math_correct", "think_format", "tag_count"} for rollout in rollouts)
+    assert all(set(rollout.parts) == {"math_correct", "answer_format"} for rollout in rollouts)
 
 
 @pytest.mark.slow

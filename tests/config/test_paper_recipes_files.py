@@ -50,8 +50,8 @@ def test_single_gpu_settings_train_adapters_on_a_4_bit_base(setting: str) -> Non
     assert (optim.name, optim.betas, optim.weight_decay, optim.max_grad_norm) == ("adamw_8bit", (0.9, 0.99), 0.1, 0.1)
     assert (optim.schedule, optim.warmup_steps) == ("constant", 0)
     assert (config.rollouts.num_prompts, config.rollouts.max_new_tokens, config.eval.num_samples) == (1, 512, 5)
-    assert config.task.rewards == {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
-    assert (config.task.correct, config.task.format) == ("math_correct", "think_format")
+    assert config.task.rewards == {"any_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
+    assert (config.task.correct, config.task.format) == ("any_correct", "think_format")
     assert config.task.system_prompt == "pods_single_gpu"
 
 

@@ -44,8 +44,8 @@ def test_the_rewards_are_the_task_sets_own_by_default(chat_tokenizer: Any, gsm8k
     plain = parts_of(chat_tokenizer, "task.digits=1", "task.num_eval=9")
     assert (dict(plain.rewards), plain.correct, plain.format) == ({"correct": 1.0, "format": 0.1}, "correct", "format")
     math = parts_of(chat_tokenizer, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")
-    assert dict(math.rewards) == {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
-    assert (math.correct, math.format) == ("math_correct", "think_format")
+    assert dict(math.rewards) == {"math_correct": 1.0, "answer_format": 0.2}
+    assert (math.correct, math.format) == ("math_correct", "answer_format")
     math.close()
 
 

@@ -6,13 +6,17 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.score import REWARDS
-from podsrl.score.answer import correct
 from podsrl.score.find import find_reward
+from podsrl.score.stated import correct
 
 
 def test_known_rewards_are_found_by_name() -> None:
-    arithmetic, single_gpu = {"correct", "format"}, {"math_correct", "think_format", "tag_count"}
-    assert set(REWARDS) == arithmetic | single_gpu | {"boxed_correct", "strict_format", "tag_share"}
+    arithmetic, single_gpu = {"correct", "format"}, {"any_correct", "think_format", "tag_count"}
+    assert set(REWARDS) == arithmetic | {"math_correct", "answer_format"} | single_gpu | {
+        "boxed_correct",
+        "strict_format",
+        "tag_share",
+    }
     assert find_reward("correct", option="task.rewards") is correct
 
 
@@ -27,7 +31,9 @@ def test_ones_own_rewards_are_found_by_module_and_name(monkeypatch: pytest.Monke
 def test_an_unknown_name_is_refused_with_the_nearest_one_and_its_option() -> None:
     with pytest.raises(UsageError, match=r"task.correct: unknown reward 'corect'. Did you mean 'correct'\?"):
         find_reward("corect", option="task.correct")
-    with pytest.raises(UsageError, match=r"task.rewards: unknown reward 'zzz'. Known: boxed_correct, .* Your own:"):
+    with pytest.raises(
+        UsageError, match=r"task.rewards: unknown reward 'zzz'. Known: answer_format, .*boxed_correct, .* Your own:"
+    ):
         find_reward("zzz", option="task.rewards")
 
 

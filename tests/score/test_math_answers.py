@@ -1,9 +1,11 @@
 import itertools
 import threading
+import time
+from fractions import Fraction
 
 import pytest
 
-from podsrl.score.math import _parse, is_correct, is_same, verify
+from podsrl.score.math import _parse, is_bomb, is_equal, number_of, verify
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ from podsrl.score.math import _parse, is_correct, is_same, verify
     ],
 )
 def test_equal_answers_are_the_same(candidate: str, answer: str) -> None:
-    assert is_same(candidate, answer)
+    assert is_equal(candidate, answer)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_equal_answers_are_the_same(candidate: str, answer: str) -> None:
     ],
 )
 def test_different_answers_are_not(candidate: str, answer: str) -> None:
-    assert not is_same(candidate, answer)
+    assert not is_equal(candidate, answer)
 
 
 @pytest.mark.parametrize(
@@ -100,43 +102,19 @@ def test_different_answers_are_not(candidate: str, answer: str) -> None:
     ],
 )
 def test_a_list_of_answers_does_not_collect_the_reward_of_one(listing: str) -> None:
-    assert not is_same(listing, "6")
-    assert not is_correct(rf"\boxed{{{listing}}}", "6")
-    assert not is_correct(f"<answer>{listing}</answer>", "6")
+    assert not is_equal(listing, "6")
 
 
 @pytest.mark.parametrize("factors", ["6 7", r"6\ 7", r"6\text{ }7", "$6$ $7$"])
 def test_a_row_of_numbers_is_not_their_product(factors: str) -> None:
-    assert not is_same(factors, "42")
-    assert not is_same(factors, "67")
+    assert not is_equal(factors, "42")
+    assert not is_equal(factors, "67")
 
 
 def test_one_of_the_reference_s_answers_is_not_enough() -> None:
-    assert not is_same("1", "1, 2")
-    assert not is_same("3", r"\pm 3")
-    assert is_same("1 and 2", "1, 2")
-
-
-@pytest.mark.parametrize(
-    ("completion", "is_right"),
-    [
-        (r"First \boxed{7}, better \boxed{0.5}", True),
-        (r"First \boxed{0.5}, better \boxed{7}", False),
-        (r"\boxed{0.5} <answer>7</answer> 7", True),
-        (r"\boxed{7} <answer>0.5</answer> 0.5", False),
-        ("<answer>The half, so 1/2.</answer> 7", True),
-        ("<answer>7</answer> 0.5", False),
-        ("3 * 6 = 18, a half of 1 is 0.5.", True),
-        ("0.5 comes from 7", False),
-        ("It takes 3 1/2 hours.", False),
-        (r"$\frac{1}{2}$", True),
-        ("", False),
-        ("\\boxed{}", False),
-        ("I do not know.", False),
-    ],
-)
-def test_one_piece_of_a_completion_counts(completion: str, is_right: bool) -> None:
-    assert is_correct(completion, r"\frac{1}{2}") is is_right
+    assert not is_equal("1", "1, 2")
+    assert not is_equal("3", r"\pm 3")
+    assert is_equal("1 and 2", "1, 2")
 
 
 @pytest.mark.parametrize("answer", ["", " ", "$$"])
@@ -144,21 +122,21 @@ def test_a_reference_without_content_is_an_error(answer: str) -> None:
     with pytest.raises(
         ValueError, match=r"the reference answer '.*' cannot be parsed: it is empty; wanted a number, LaTeX or text"
     ):
-        is_correct("7", answer)
+        is_equal("7", answer)
 
 
 def test_the_verdict_is_the_same_in_a_thread_where_signals_do_not_work() -> None:
-    cases = [(r"\boxed{1+x^2}", "x^2+1"), (r"\boxed{\frac{1}{\sqrt2}}", r"\frac{\sqrt2}{2}"), (r"\boxed{x}", "x+1")]
+    cases = [("1+x^2", "x^2+1"), (r"\frac{1}{\sqrt2}", r"\frac{\sqrt2}{2}"), ("x", "x+1")]
     found: list[bool] = []
-    judge = threading.Thread(target=lambda: found.extend(is_correct(*case) for case in cases))
+    judge = threading.Thread(target=lambda: found.extend(is_equal(*case) for case in cases))
     judge.start()
     judge.join()
-    assert found == [is_correct(*case) for case in cases] == [True, True, False]
+    assert found == [is_equal(*case) for case in cases] == [True, True, False]
 
 
 def test_a_candidate_beyond_any_answer_s_length_is_compared_as_a_string() -> None:
-    assert not is_same("1+" * 600 + "1", "601")
-    assert is_same("1+" * 600 + "1", "1+" * 600 + "1")
+    assert not is_equal("1+" * 600 + "1", "601")
+    assert is_equal("1+" * 600 + "1", "1+" * 600 + "1")
 
 
 def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
@@ -179,4 +157,48 @@ def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
     ]
     for one, other in itertools.product(forms, forms):
         expected = verify(_parse(one), _parse(other), timeout_seconds=None)
-        assert is_same(other, one) is bool(expected), (one, other)
+        assert is_equal(other, one) is bool(expected), (one, other)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "9^{9^{9^9}}",
+        "9^9^9",
+        "9**9**9",
+        "99999!",
+        "((9!)!)!",
+        "3!!",
+        "x^{99999}",
+        "(x+1)^{3000}",
+        "(a+b+c+d+e+f+g+h)^{20}",
+        "(((9^{99})^{99})^{99})^{99}",
+        r"\sum_{n=1}^{10} n",
+        r"\int_0^1 x dx",
+        r"\binom{99999}{5}",
+        r"\binom{10^9}{5}",
+        r"\sqrt{" * 20 + "2" + "}" * 20,
+        "+".join(["x"] * 100),
+        "9" * 50,
+        "1+" * 500,
+    ],
+)
+def test_a_bomb_is_unequal_at_once(expression: str) -> None:
+    assert is_bomb(expression)
+    start = time.process_time()
+    assert not is_equal(expression, "x+2")
+    assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    "answer", ["2^{2005}", r"\frac{1}{2004!}", "(x-5)(x^2-4x+7)", "x^8+x^7+x", r"7z^{96}(4z+1)", "5!"]
+)
+def test_answers_of_published_sets_are_no_bombs(answer: str) -> None:
+    assert not is_bomb(answer)
+
+
+def test_a_reference_without_letters_has_a_value() -> None:
+    assert number_of("10^{4}") == (10_000, True) and number_of(r"\frac{1}{3}+\frac13") == (Fraction(2, 3), True)
+    assert number_of("x+1") is None and number_of("9^{9^9}") is None
+    found = number_of(r"2\sqrt{3}")
+    assert found is not None and not found[1] and abs(found[0] ** 2 - 12) < Fraction(1, 10**30)

@@ -29,7 +29,9 @@ def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(map(json.dumps, rows)))
-    found = script().measure(tmp_path, [1])["sets"]
+    by_reward = script().measure(tmp_path, [1])["rewards"]
+    assert by_reward["boxed_correct"]["sets"]["math"] == by_reward["math_correct"]["sets"]["math"]
+    found = by_reward["math_correct"]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["num_correct"]) == (3, 2)
     [failure] = found["gsm8k"]["failures"]
     assert failure["id"] == "gsm8k/train/2" and "cannot be parsed" in failure["reason"]
@@ -40,10 +42,15 @@ def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_reference_solution_is_right_and_no_neighbour_s_answer_is() -> None:
+@pytest.mark.parametrize("reward", ["math_correct", "boxed_correct"])
+def test_every_reference_solution_is_right_and_no_neighbour_s_answer_is(
+    reward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "PODS_DATA" not in os.environ:
         pytest.skip("PODS_DATA is not set: a folder with gsm8k/ and math/ as JSON lines")
-    found = script().measure(Path(os.environ["PODS_DATA"]), [2])["sets"]
+    module = script()
+    monkeypatch.setattr(module, "REWARDS", (reward,))
+    found = module.measure(Path(os.environ["PODS_DATA"]), [2])["rewards"][reward]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["failures"]) == (7473, [])
     assert (found["math"]["num_rows"], found["math"]["failures"]) == (5000, [])
     assert found["gsm8k"]["of_these_not_the_same_string"] == []

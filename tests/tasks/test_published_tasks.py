@@ -62,8 +62,8 @@ def test_without_chat_a_question_ends_with_a_line_break(tmp_path: Path) -> None:
 
 def test_known_sets_are_judged_by_the_math_rewards(tmp_path: Path) -> None:
     tasks = load_tasks("gsm8k", path=str(write(tmp_path, train=GSM8K[:2], test=GSM8K[2:])), num_eval=1)
-    assert dict(tasks.rewards) == {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
-    assert (tasks.name, tasks.correct, tasks.format) == ("gsm8k", "math_correct", "think_format")
+    assert dict(tasks.rewards) == {"math_correct": 1.0, "answer_format": 0.2}
+    assert (tasks.name, tasks.correct, tasks.format) == ("gsm8k", "math_correct", "answer_format")
 
 
 @pytest.mark.parametrize("name", ["math", "math500"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.console import output
 from podsrl.cli.progress import waiting
 from podsrl.errors import UsageError, nearest
 

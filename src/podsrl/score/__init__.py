@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podsrl.score.answer import correct, format, stated_answer
+from podsrl.score.answers import math_correct, voted_answer
 from podsrl.score.base import BatchReward, Reward, RowReward
-from podsrl.score.correctness import boxed_answer, boxed_correct, math_answer, math_correct
+from podsrl.score.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
 from podsrl.score.scorer import Scorer, ScoreStats
-from podsrl.score.tags import strict_format, tag_count, tag_share, think_format
+from podsrl.score.stated import correct, format, stated_answer
+from podsrl.score.tags import answer_format
 
 __all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "ScoreStats", "Scorer"]
 
@@ -16,6 +17,8 @@ REWARDS: dict[str, Reward] = {
     "correct": correct,
     "format": format,
     "math_correct": math_correct,
+    "answer_format": answer_format,
+    "any_correct": any_correct,
     "think_format": think_format,
     "tag_count": tag_count,
     "boxed_correct": boxed_correct,
@@ -25,7 +28,8 @@ REWARDS: dict[str, Reward] = {
 
 EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "correct": stated_answer,
-    "math_correct": math_answer,
-    "boxed_correct": boxed_answer,
+    "math_correct": voted_answer,
+    "any_correct": voted_answer,
+    "boxed_correct": voted_answer,
 }
 """Reward that says what is right -> the final answer in a text, for majority votes."""

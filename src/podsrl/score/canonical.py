@@ -6,26 +6,66 @@ Goes in: `\dfrac12`, `\$1,234.50`, `\text{(C)}`. Comes out: `1/2`, `2469/2`, `C`
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
-from podsrl.score.extract import NUMBER, numbers_in
-
 MAX_CHARACTERS = 1000
 """Of an answer that is looked into; a longer one is compared as it stands. No final answer is as long."""
-_WRAPPERS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_INVISIBLE = re.compile(r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![A-Za-z])|\\!")
-_SPACES = re.compile(r"\\[,;: ]|~")
-_DEGREES = re.compile(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|°|\\degree\b")
-_SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)")
-_SPACED_THOUSANDS = re.compile(r"-?\d{1,3}(?: \d{3})+")
-_NUMBER = re.compile(
-    rf"(?P<sign>[-+]?)(?:(?P<whole>\d+)?\\frac\{{(?P<top>-?\d+)\}}\{{(?P<bottom>-?\d+)\}}"
-    rf"|(?:(?P<mixed>\d+)\s(?=\d+/))?(?P<number>{NUMBER})(?:/(?P<over>\d+))?)(?P<percent>%?)"
+NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3}){1,6}(?!,?[0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+"""A number without sign: 7, 1,234, 0.5, .5. The bound on its groups keeps the search linear."""
+_SIGN = r"(?:(?<![\w)\]}])[-+] ?)?"
+_LATEX_FRACTION = r"\\frac\s?(?:[0-9]\s?[0-9]|\{\s?-?[0-9]+\s?\}\s?\{\s?-?[0-9]+\s?\})"
+NUMBERS = re.compile(
+    rf"(?<![_^]){_SIGN}(?:{_LATEX_FRACTION}|{NUMBER}(?:\s?/\s?[0-9]+|\s?{_LATEX_FRACTION}|\s[0-9]+/[0-9]+)?)(?:\s?%)?"
 )
+"""Every number of a `plain` text as it is written; one in an exponent or an index (`cm^2`, `x_1`) is none."""
+_SYMBOLS = str.maketrans(
+    {
+        **{"−": "-", "×": "\\times ", "⋅": "\\cdot ", "·": "\\cdot ", "÷": "/", "π": "\\pi ", "∞": "\\infty "},
+        **{"≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap "},
+        **{"∈": "\\in ", "√": "\\sqrt ", "°": "^\\circ ", "²": "^2", "³": "^3", "½": "\\frac{1}{2}"},
+        **{"¼": "\\frac{1}{4}", "¾": "\\frac{3}{4}", "’": "'", "‘": "'", **dict.fromkeys('€£¥₹"“”`', "")},
+    }
+)
+_REWRITES = [
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"(?<![\w)])–(?=[0-9])", "-"),
+        (r"(?<=[\w)])\*\*(?=[\w(])", "^"),
+        (r"\*\*|__", ""),
+        (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![A-Za-z])|\\!|\{\}", ""),
+        (r"\\\$|\$|(?<!\\)\\[()\[\]]", ""),
+        (r"^#+\s*", ""),
+        (r"\{bmatrix\}", "{pmatrix}"),
+        (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
+        (r"\\q?quad(?![A-Za-z])|(?<!\\)\\[,;: ]|(?<=[\w}])~(?=[\\A-Za-z])", " "),
+        (r"\s+(?=\^)", ""),
+        (r"\\%", "%"),
+        (r"(?<=[0-9])(?:\s*\\text\{\s*percent\s*\}|\s*percent\b)", "%"),
+        (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
+        (r"(?<![\\A-Za-z])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
+        (r"(?:\\sqrt\s+|(?<![\\A-Za-z])sqrt\s*)\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"\\sqrt\s+([0-9]+)", r"\\sqrt{\1}"),
+        (r"(?<=[\w)\]}])\s*<=\s*", r"\\le "),
+        (r"(?<=[\w)\]}])\s*>=\s*", r"\\ge "),
+        (r"!=", r"\\ne "),
+        (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
+        (r"([_^])\{(\w)\}", r"\1\2"),
+    )
+]
+_DEGREES = re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})|\\degree(?![A-Za-z])")
+_OF_AN_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_THIN_THOUSANDS = re.compile(r",\s*\\!\s*")
+_WRAPPERS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boxed|fbox)\s*\{([^{}]*)\}")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9.,]| [0-9])")
+_NUMBER = re.compile(
+    rf"(?P<sign>[-+]?)(?:(?P<whole>[0-9]+)?\\frac\{{(?P<top>-?[0-9]+)\}}\{{(?P<bottom>-?[0-9]+)\}}"
+    rf"|(?:(?P<mixed>[0-9]+)\s(?=[0-9]+/))?(?P<number>{NUMBER})(?:/(?P<over>[0-9]+))?)(?P<percent>%?)"
+)
+_STOP = re.compile(r"(?<![.,;])[.,;]$")
 _CHOICE = re.compile(r"\(([A-Za-z])\)")
-_WORD = re.compile(r"([^\W\d_]+)(?:[-'’/.][^\W\d_]+)*(?:\^\{?[23]\}?|[²³])?")
-_BETWEEN_WORDS = re.compile(r"[\s.,:;'’?()*]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +74,61 @@ class Number:
 
     value: Fraction
     """Without its percent sign: 50 for 50 %."""
-    is_decimal: bool
-    """Written with a point, so perhaps rounded."""
-    is_percent: bool
+    num_decimals: int = 0
+    """Digits behind the point."""
+    is_percent: bool = False
+    is_fraction: bool = False
+    """Written as a fraction, or as a whole number and one."""
+
+
+def has_invisible(text: str) -> bool:
+    r"""Say whether a text holds characters that nobody sees: zero-width ones, marks of direction, control characters.
+
+    Example:
+        >>> has_invisible("1\u200b8"), has_invisible("1 8\n")
+        (True, False)
+    """
+    others = (character for character in text if not character.isspace())
+    return not text.isascii() and any(unicodedata.category(character)[0] == "C" for character in others)
 
 
 def plain(answer: str) -> str:
-    r"""Take off what has no meaning: dollars, degrees, spacing commands, text wrappers, a full stop at the end.
-
-    Example:
-        >>> plain(r"$\left(1, \dfrac{1}{2}\right).$"), plain(r"90^\circ"), plain(r"\text{Evelyn }")
-        ('(1, \\frac{1}{2})', '90', 'Evelyn')
-    """
-    text = answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("−", "-").replace("{,}", ",")
-    text = _DEGREES.sub("", _INVISIBLE.sub("", _SPACES.sub(" ", text)))
-    while text != (text := _WRAPPERS.sub(r"\1", text)):
-        pass
-    text = re.sub(r"\\?\$|\\[()\[\]]", "", text).replace("\\%", "%")
-    return text.strip().rstrip(".,;").strip()
-
-
-def read_number(answer: str) -> Number | None:
-    r"""Read a text that is one written number and nothing else.
+    r"""Write signs in one way and take off what has no meaning: currency, degrees, spacing, text wrappers, bold.
 
     Args:
         answer: at most `MAX_CHARACTERS` long.
+
+    Example:
+        >>> plain(r"$\left(1, \dfrac{1}{2}\right).$"), plain(r"90^\circ"), plain(r"\text{Evelyn }"), plain("**6π**")
+        ('(1, \\frac{1}{2})', '90', 'Evelyn', '6\\pi')
+    """
+    text = _THIN_THOUSANDS.sub(",", " ".join(answer.translate(_SYMBOLS).split()))
+    while text != (text := _WRAPPERS.sub(r" \1 ", text)):
+        pass
+    for pattern, by in _REWRITES:
+        text = pattern.sub(by, text)
+    if not _OF_AN_ANGLE.search(text):  # cos 60° is no cosine of 60
+        text = _DEGREES.sub("", text)
+    text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
+    return _STOP.sub("", " ".join(text.split())).strip()
+
+
+def read_number(text: str) -> Number | None:
+    r"""Read a plain text that is one written number and nothing else.
 
     Returns:
         The exact number; None for anything else, also `2+2`, `1 2` and a division by zero.
 
     Example:
-        >>> read_number(r"3\frac12"), read_number("x")
-        (Number(value=Fraction(7, 2), is_decimal=False, is_percent=False), None)
+        >>> read_number(r"3\frac{1}{2}"), read_number("x")
+        (Number(value=Fraction(7, 2), num_decimals=0, is_percent=False, is_fraction=True), None)
     """
-    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", plain(answer))
-    text = text.replace(" ", "") if _SPACED_THOUSANDS.fullmatch(text) else text
     match = _NUMBER.fullmatch(re.sub(r"\s*([/%{}]|\\frac|^[-+])\s*", r"\1", text))
     if match is None or 0 in (int(match["bottom"] or 1), int(match["over"] or 1)):
+        return None
+    is_fraction = match["number"] is None or match["over"] is not None
+    decimals = (match["number"] or "").partition(".")[2]
+    if decimals and is_fraction:  # 1.5/3 is a division, not a number
         return None
     if match["number"] is not None:
         value = Fraction(match["number"].replace(",", "")) / int(match["over"] or 1)
@@ -80,35 +138,8 @@ def read_number(answer: str) -> Number | None:
             value += int(match["mixed"])
     else:
         value = int(match["whole"] or 0) + Fraction(int(match["top"]), int(match["bottom"]))
-    is_decimal = match["number"] is not None and "." in match["number"]
-    return Number(-value if match["sign"] == "-" else value, is_decimal, bool(match["percent"]))
-
-
-def read_quantity(answer: str, *, with_words_before: bool) -> Number | None:
-    """Read a text with one number and otherwise words, such as a unit.
-
-    Args:
-        answer: at most `MAX_CHARACTERS` long.
-        with_words_before: whether words may stand before the number, too.
-
-    Returns:
-        The number; None where there are several, or anything besides words of two letters or more.
-
-    Example:
-        >>> read_quantity("18 dollars a day", with_words_before=False).value
-        Fraction(18, 1)
-    """
-    text = plain(answer)
-    numbers = numbers_in(text)
-    if len(numbers) != 1:
-        return None
-    before, _, after = text.partition(numbers[0])
-    if before.strip() and not with_words_before:
-        return None
-    around = f"{before} {after}"
-    if not all(len(word) > 1 or word in "aAI" for word in _WORD.findall(around)):
-        return None
-    return read_number(numbers[0]) if _BETWEEN_WORDS.fullmatch(_WORD.sub("", around)) else None
+    value = -value if match["sign"] == "-" else value
+    return Number(value, len(decimals), bool(match["percent"]), is_fraction)
 
 
 def canonical(answer: str) -> str:
@@ -124,9 +155,10 @@ def canonical(answer: str) -> str:
     """
     if len(answer) > MAX_CHARACTERS:
         return answer.strip()
-    number = read_number(answer)
+    text = plain(answer)
+    number = read_number(text)
     if number is not None:
         return f"{number.value}{'%' if number.is_percent else ''}"
-    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", plain(answer)))
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     text = _CHOICE.sub(r"\1", text) if _CHOICE.fullmatch(text) else text
     return text.lower() if len(text) > 1 and text.isalpha() else text

@@ -10,7 +10,7 @@ from podsrl.errors import UsageError, nearest
 from podsrl.lib.user_function import import_function
 from podsrl.score.base import Reward
 
-IN_WORKERS = frozenset({"math_correct", "boxed_correct"})
+IN_WORKERS = frozenset({"math_correct", "any_correct", "boxed_correct"})
 """Known rewards that load sympy and may take long; the others take microseconds."""
 HIDDEN_FROM_WORKERS = "a worker process cannot import its module; put it into a file of its own"
 

@@ -1,8 +1,8 @@
-r"""Says whether two mathematical answers are the same, by math-verify without its signals.
+r"""Algebra on two written answers, by math-verify without its signals.
 
 math-verify's own time limit is an alarm signal, which works in a main thread only and elsewhere silently says "wrong".
 Here it is off, so the verdict is the same in every thread; the limit is kept by the worker processes
-(`podsrl.score.workers`). Written numbers are compared exactly and quickly, without algebra.
+(`podsrl.score.workers`). What algebra could take long over (`is_bomb`) never reaches it.
 
 Model output reaches sympy only through math-verify's LaTeX grammar, never through `eval` or `parse_expr`.
 """
@@ -11,104 +11,172 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import re
-from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 
-from podsrl.score.canonical import MAX_CHARACTERS, Number, canonical, plain, read_number, read_quantity
-from podsrl.score.extract import answer_content, boxed_content, last_number
+from podsrl.score.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, plain, read_number
 
-_MAX_FULL_TEXT = 100
-"""Characters of a line that may as a whole be the answer."""
 _DECIMALS = 6
 """math-verify's own rounding, where one of two numbers is written with a point."""
+_MAX_ALGEBRA = 300
+"""Characters of an expression that algebra looks at."""
+_MAX_DEPTH, _MAX_TERMS, _MAX_DIGITS, _MAX_FUNCTIONS = 8, 40, 30, 8
+_MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL = 3000, 1000, 3000
 _TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{")
 _LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
+_ENDLESS = re.compile(r"\\(?:sum|prod|int|lim|oint|iint|log_?\{?\\log)(?![A-Za-z])|!\s*!|[^0-9\s]\s*!(?!=)")
+_POWER = re.compile(
+    r"(?P<base>.)\s*(?:\^|\*\*)\s*(?:(?P<digits>[0-9]+)|\{(?P<group>[^{}]*)(?P<end>[{}])?|(?P<other>\S))", re.DOTALL
+)
+_FUNCTION = re.compile(
+    r"\\(?:sqrt|[a-z]*sin|[a-z]*cos|[a-z]*tan|cot|sec|csc|log|ln|exp|binom|[a-z]*mod|max|min|gcd|lcm)"
+)
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once a process that its time limit is off
 
 
-def is_correct(completion: str, answer: str) -> bool:
-    r"""Say whether a completion's final answer is the reference answer.
-
-    What counts is one piece: the last `\boxed{}`, else the last `<answer>`, else the last number (or the whole text, if
-    it is one short line). A piece that lists several answers is right only if the reference lists the same.
+def is_bomb(expression: str) -> bool:
+    r"""Say whether algebra might take long over an expression: towers of powers, large factorials, many terms, depth.
 
     Args:
-        completion: text of any length.
-        answer: the reference, bare: `18`, `\frac{1}{2}`, `[1, 2)`, `\text{east}`.
-
-    Returns:
-        Equal as math-verify sees it: `\frac12` is `0.5`, `1,234` is `1234`, `50\%` is `0.5` and `50`, units do
-        not count, `2+2` is `4`.
-
-    Raises:
-        ValueError: the reference is empty.
-
-    There is no time limit: a piece such as `9^{9^{9^9}}` may take for ever. In a run the worker's limit ends it.
+        expression: any text.
 
     Example:
-        >>> is_correct(r"Half of it, so $\boxed{\dfrac12}$.", "0.5"), is_correct(r"\boxed{1, 2, 3}", "2")
-        (True, False)
+        >>> is_bomb("9^{9^{9}}"), is_bomb("99999!"), is_bomb("2^{2005} + x^2"), is_bomb(r"\frac{1}{5!}")
+        (True, True, False, False)
     """
-    for find in (boxed_content, answer_content):
-        if (piece := find(completion)) is not None:
-            return is_same(piece, answer)
-    whole = completion.strip()
-    if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole and is_same(whole, answer):
+    expression = expression[: _MAX_ALGEBRA + 1].replace("**", "^ ")
+    if len(expression) > _MAX_ALGEBRA or _depth(expression) > _MAX_DEPTH or _ENDLESS.search(expression):
         return True
-    return is_same(last_number(completion) or "", answer)
+    counts = len(re.findall(r"[-+*/]|\\cdot|\\times", expression)), len(_FUNCTION.findall(expression))
+    digits = max(map(len, re.findall(r"[0-9]+", expression)), default=0)
+    if counts[0] > _MAX_TERMS or counts[1] > _MAX_FUNCTIONS or digits > _MAX_DIGITS:
+        return True
+    if "!" in expression or "binom" in expression:
+        numbers = [int(digits) for digits in re.findall(r"[0-9]+", expression)]
+        return "^" in expression or max(numbers, default=0) > _MAX_FACTORIAL
+    return _is_tower(expression)
 
 
-def is_same(candidate: str, answer: str) -> bool:
-    """Say whether one piece of text is the reference answer.
+def _depth(expression: str) -> int:
+    depth = deepest = 0
+    for bracket in re.finditer(r"[({\[]|[)}\]]", expression):
+        depth += 1 if bracket[0] in "({[" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _is_tower(expression: str) -> bool:
+    """Powers of powers, or powers with exponents that are large: of sums more than a few, of numbers thousands."""
+    product, num_letters = 1, len(set(re.findall(r"(?<![\\A-Za-z])[A-Za-z]", expression)))
+    for power in _POWER.finditer(expression):
+        exponent = power["digits"] or power["group"] or power["other"] or ""
+        if power["end"] == "{" or "^" in exponent or "*" in exponent:
+            return True
+        size = max((int(digits) for digits in re.findall(r"[0-9]+", exponent)), default=1)
+        product *= max(size, 1) if power["base"] in ")}]" or power["digits"] is None else 1
+        is_group = power["base"] in ")]"
+        if (
+            size > _MAX_POWER
+            or product > _MAX_POWER
+            or (is_group and math.comb(size + num_letters, size) > _MAX_EXPANDED)
+        ):
+            return True
+    return re.search(r"\^\s*[0-9A-Za-z]\s*\^", expression) is not None
+
+
+def is_equal(candidate: str, answer: str) -> bool:
+    """Say whether algebra calls one piece of text equal to the reference answer, in any of its readings.
 
     Args:
         candidate: the piece, e.g. what stood in a box. Over 1,000 characters it must be the reference letter by letter.
         answer: the reference.
 
+    Returns:
+        Equal as math-verify sees it: `1/2` is `0.5`, `50%` is `0.5` and `50`, units do not count, `2+2` is `4`.
+
     Raises:
         ValueError: the reference is empty.
 
     Example:
-        >>> is_same("18 dollars", "18"), is_same("x^2 + 1", "1 + x^2"), is_same("3 or 4", "4"), is_same("", "4")
+        >>> is_equal("18 dollars", "18"), is_equal("x^2 + 1", "1 + x^2"), is_equal("3 or 4", "4"), is_equal("", "4")
         (True, True, False, False)
     """
-    reference, text = _reference(answer), canonical(candidate)
-    if text == reference.text or not text:
+    reference, text = canonical_reference(answer), canonical(candidate)
+    if text == reference or not text:
         return bool(text)
     if max(len(candidate), len(answer)) > MAX_CHARACTERS:
         return False
-    number = read_number(candidate) or read_quantity(candidate, with_words_before=True)
-    if number is not None and reference.number is not None:
-        return _are_equal(number, reference.number)
-    if reference.is_text or _is_row_of_numbers(candidate):
+    ours, theirs = _quantity(plain(candidate)), _quantity(plain(answer))
+    if re.match(r"[^\W\d_]{2,}", plain(answer)):  # "June 20" is no 20
+        theirs = None
+    if ours is not None and theirs is not None:
+        return _are_equal(ours, theirs)
+    return not is_words(answer) and equals_by_algebra(candidate, answer)
+
+
+def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = False) -> bool:
+    r"""Say whether math-verify calls two expressions equal; a bomb, and a row of numbers, equal nothing.
+
+    Args:
+        candidate: what is judged.
+        answer: what it should be.
+        allows_relations: whether `x < 1` may be an interval.
+
+    Example:
+        >>> equals_by_algebra("(x+1)^2", "x^2+2x+1"), equals_by_algebra("6 7", "42"), equals_by_algebra("9^{9^9}", "1")
+        (True, False, False)
+    """
+    if is_bomb(candidate) or re.search(r"[0-9]\s+[-+]?[0-9]", plain(candidate)):
         return False
-    return bool(verify(_parsed(answer), _parse(candidate), timeout_seconds=None))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    text: str
-    number: Number | None
-    is_text: bool
-    """Words: compared as a string, because algebra takes letters for factors ("seat" = "east")."""
+    return bool(
+        verify(_parsed(answer), _parse(candidate), timeout_seconds=None, allow_set_relation_comp=allows_relations)
+    )
 
 
 @functools.lru_cache(maxsize=8192)
-def _reference(answer: str) -> _Reference:
+def number_of(answer: str) -> tuple[Fraction, bool] | None:
+    r"""Give the value of a reference such as `2\sqrt{3}` or `10^{5}`, and whether it is exact; None where it has none.
+
+    Example:
+        >>> number_of("10^{5}"), number_of("x"), number_of(r"\sqrt{2}")[1]
+        ((Fraction(100000, 1), True), None, False)
+    """
+    found = [] if is_bomb(answer) else _parsed(answer)
+    value = found[0] if found else None
+    if not isinstance(value, sympy.Expr) or not value.is_number or value.is_real is not True:
+        return None
+    value = value.doit()
+    if value.is_Rational:
+        return Fraction(int(value.p), int(value.q)), True
+    digits = value.evalf(40)
+    return (Fraction(str(digits)), False) if digits.is_Float else None
+
+
+@functools.lru_cache(maxsize=8192)
+def canonical_reference(answer: str) -> str:
+    """Write a reference answer in its one way.
+
+    Raises:
+        ValueError: it is empty.
+    """
     text = canonical(answer)
     if not text:
         raise ValueError(
             f"the reference answer {answer!r} cannot be parsed: it is empty; wanted a number, LaTeX or text"
         )
-    if len(answer) > MAX_CHARACTERS:
-        return _Reference(text, None, True)
-    number = read_number(answer) or read_quantity(answer, with_words_before=False)
-    is_text = text.isalpha() and (len(text) > 3 or _TEXT_WRAPPER.search(answer) is not None)
-    return _Reference(text, number, is_text)
+    return text
+
+
+def is_words(answer: str) -> bool:
+    """Say whether a reference is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
+    text = canonical(answer)
+    return len(answer) > MAX_CHARACTERS or (text.isalpha() and (len(text) > 3 or bool(_TEXT_WRAPPER.search(answer))))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -122,20 +190,25 @@ def _parse(piece: str) -> list[Any]:
     return found
 
 
+def _quantity(text: str) -> Number | None:
+    """One written number, perhaps among words."""
+    numbers = NUMBERS.findall(text)
+    if len(numbers) != 1 or not re.fullmatch(
+        r"(?:[^\W\d_]{2,}+(?:\^[23])?|[aAI]\b|[\s.,:'?()*-])*", text.replace(numbers[0], " ", 1)
+    ):
+        return read_number(text)
+    return read_number(numbers[0])
+
+
 def _are_equal(one: Number, other: Number) -> bool:
     """50 % is both 50 and 0.5; a number written with a point may be rounded."""
     ours, theirs = _readings(one), _readings(other)
     if one.is_percent and other.is_percent:
         ours, theirs = ours[:1], theirs[:1]
-    if one.is_decimal or other.is_decimal:
+    if one.num_decimals or other.num_decimals:
         ours, theirs = [round(value, _DECIMALS) for value in ours], [round(value, _DECIMALS) for value in theirs]
     return bool(set(ours) & set(theirs))
 
 
-def _readings(number: Number) -> list[Any]:
+def _readings(number: Number) -> list[Fraction]:
     return [number.value, number.value / 100] if number.is_percent else [number.value]
-
-
-def _is_row_of_numbers(candidate: str) -> bool:
-    """`3 4 5` would be a product to the grammar: a list of answers in disguise."""
-    return re.fullmatch(r"[-+\d.]+(?:\s+[-+\d.]+)+", plain(candidate)) is not None

@@ -1,87 +1,108 @@
-"""Rewards for the form `<think> … </think> <answer> … </answer>`, as the PODS paper's two settings use them.
+"""The form `<think> … </think> <answer> … </answer>`: how well a text has it, and what stands between broken tags.
 
-Single GPU: `think_format` and `tag_count`. Several GPUs, where each tag stands on a line of its own: `strict_format`
-and `tag_share`. None looks at what the tags hold. White space around the whole text never counts.
+Every search is linear in the text's length.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 
 from podsrl.types import Task
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-_TAGS_ON_LINES = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
-_NO_TAG = r"[^<]*(?:<(?!/?(?:think|answer)>)[^<]*)*"
-_BLOCK = re.compile(rf"<think>{_NO_TAG}</think>[ \n]?<answer>{_NO_TAG}</answer>")
-_LINES = re.compile(rf"<think>\n{_NO_TAG}\n</think>\n<answer>\n{_NO_TAG}\n</answer>")
-_COST_OF_A_CHARACTER = 0.01
+_TAG = re.compile(
+    r"(?P<think_end></think>)|(?P<think><think>)"
+    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
+    re.IGNORECASE,
+)
+"""A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
 
 
-def think_format(task: Task, completion: str) -> float:
-    """Say how nearly the text is one `<think>…</think><answer>…</answer>` and nothing else.
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What stands between two tags, next to each other in the text, one of which is an answer's."""
+
+    text: str
+    is_closed: bool
+    """An opening tag stands before it and a closing one after it."""
+    is_thought: bool
+    """It stands between `<think>` and `</think>`."""
+    has_start: bool
+    """An opening tag stands before it; else only a closing one after it."""
+
+
+def answer_format(task: Task, completion: str) -> float:
+    """Say how nearly the text is one `<think>…</think>` and one `<answer>…</answer>`, each with something in it.
 
     Returns:
-        1 for the block alone (one space or line break may stand between its halves), 0.01 less for each character
-        outside it, at least 0; 0 without a block. A tag inside a half spoils it.
+        A quarter for each: the text has one answer, closed, that holds a letter or digit; it has one such thought; it
+        has both, in this order; nothing but white space stands around them.
 
-    Source: PODS (arXiv:2504.13818), single-GPU settings.
+    A half counts only where both of its tags occur exactly once, so an empty form earns nothing.
 
     Example:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
-        >>> think_format(task, "<think>1+2</think> <answer>3</answer> Done"), think_format(task, "3")
-        (0.95, 0.0)
+        >>> answer_format(task, "<think>1+2</think> <answer>3</answer>"), answer_format(task, "<answer>3</answer>")
+        (1.0, 0.25)
+        >>> answer_format(task, "<think></think><answer></answer>")
+        0.0
     """
-    text = completion.strip()
-    block = _BLOCK.search(text)
-    if block is None:
-        return 0.0
-    num_extra = len(text) - (block.end() - block.start())
-    return max(0.0, 1.0 - _COST_OF_A_CHARACTER * num_extra)
+    thought, answer = (_span(completion, *tags) for tags in (TAGS[:2], TAGS[2:]))
+    if thought is None or answer is None:
+        return 0.25 * ((thought is not None) + (answer is not None))
+    if thought[1] > answer[0]:
+        return 0.5
+    outside = completion[: thought[0]] + completion[thought[1] : answer[0]] + completion[answer[1] :]
+    return 0.75 if outside.strip() else 1.0
 
 
-def tag_count(task: Task, completion: str) -> float:
-    """Give a quarter for each of the four tags that occurs exactly once, wherever it stands.
+def _span(text: str, start: str, end: str) -> tuple[int, int] | None:
+    """From where to where the one pair of tags reaches; None where there is no such pair with something in it."""
+    if text.count(start) != 1 or text.count(end) != 1:
+        return None
+    first, last = text.index(start), text.index(end)
+    inside = text[first + len(start) : last]
+    return (first, last + len(end)) if any(map(str.isalnum, inside)) else None
 
-    Returns:
-        0, 0.25, 0.5, 0.75 or 1.
 
-    Source: PODS (arXiv:2504.13818), single-GPU settings.
+def answer_pieces(text: str) -> Iterator[Piece]:
+    """Give what stands next to an answer tag, however broken the tags, in the text's order; blank pieces are left out.
 
     Example:
-        >>> tag_count(Task(id="1+2", prompt="1+2=", answer="3"), "<think>1+2 <answer>3</answer><answer>4")
-        0.5
+        >>> [piece.text for piece in answer_pieces("<answer>8 <answer>9</answer></answer>")]
+        ['8', '9']
     """
-    return sum(completion.count(tag) == 1 for tag in TAGS) / len(TAGS)
+    tags = list(_TAG.finditer(text))
+    last_thought_end = max((tag.start() for tag in tags if tag.lastgroup == "think_end"), default=-1)
+    is_thought = False
+    for tag, following in pairwise((None, *tags, None)):
+        before, after = (None if tag is None else tag.lastgroup), (None if following is None else following.lastgroup)
+        start, stop = (0 if tag is None else tag.end()), (len(text) if following is None else following.start())
+        is_thought = before == "think" or (is_thought and before != "think_end")
+        piece = text[start:stop].strip()
+        if piece and (before == "start" or after == "end"):
+            yield Piece(
+                piece, (before, after) == ("start", "end"), is_thought and start < last_thought_end, before == "start"
+            )
 
 
-def strict_format(task: Task, completion: str) -> float:
-    """Say whether the text is the block with each of its four tags on a line of its own, and nothing else.
+def without_thoughts(text: str) -> str:
+    """Leave out what stands between `<think>` and `</think>`, and the tags that are left.
 
-    Returns:
-        1.0 or 0.0.
-
-    Source: PODS (arXiv:2504.13818), multi-GPU settings.
+    A `</think>` before any `<think>` ends a thought that began with the text; a `<think>` that is never closed begins
+    none.
 
     Example:
-        >>> text = "<think>\\n1+2\\n</think>\\n<answer>\\n3\\n</answer>"
-        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
-        >>> strict_format(task, text), strict_format(task, text.replace("\\n", " "))
-        (1.0, 0.0)
+        >>> without_thoughts("7 or 8?</think> 8 <think>or 9</think>.")
+        ' 8 .'
     """
-    return 1.0 if _LINES.fullmatch(completion.strip()) else 0.0
-
-
-def tag_share(task: Task, completion: str) -> float:
-    """Give a quarter for each of the four tags that occurs, with its line breaks, exactly once.
-
-    Returns:
-        0, 0.25, 0.5, 0.75 or 1.
-
-    Source: PODS (arXiv:2504.13818), multi-GPU settings.
-
-    Example:
-        >>> tag_share(Task(id="1+2", prompt="1+2=", answer="3"), "<think>\\n1+2\\n</think>\\n<answer>3</answer>")
-        0.5
-    """
-    return sum(completion.count(tag) == 1 for tag in _TAGS_ON_LINES) / len(_TAGS_ON_LINES)
+    *closed, rest = re.split("</think>", text, flags=re.IGNORECASE)
+    kept = []
+    for i, part in enumerate(closed):
+        before, tag, _ = part.partition("<think>")
+        if tag or i:
+            kept.append(before)
+    return _TAG.sub("", "".join((*kept, rest)))

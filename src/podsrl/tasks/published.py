@@ -23,7 +23,7 @@ from podsrl.types import Task
 
 DATA_VARIABLE = "PODS_DATA"
 """Environment variable: a folder that has a folder with train.jsonl and test.jsonl for each set (gsm8k/, math/ …)."""
-REWARDS = {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
+REWARDS = {"math_correct": 1.0, "answer_format": 0.2}
 
 HubSplit = tuple[str, str | None, str]
 """A data set's name on the hub, its subset, its split."""
@@ -86,7 +86,7 @@ def _task_set(
         eval=held_out,
         rewards=REWARDS,
         correct="math_correct",
-        format="think_format",
+        format="answer_format",
         chat=True,
         notes=notes,
     )

@@ -1,0 +1,255 @@
+"""The rule for answers, on the tables of answer_cases/: one answer in tags each, the reference beside it."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from podsrl.score import EXTRACTORS, REWARDS
+from podsrl.score.answers import MAX_CHARACTERS, find_answer, math_correct, read_value, voted_answer
+from podsrl.score.boxes import boxes
+from podsrl.score.canonical import canonical
+from podsrl.score.math import equals_by_algebra, is_bomb, is_equal
+from podsrl.types import Task
+
+CASES = Path(__file__).parent / "answer_cases"
+EIGHTEEN = Task(id="a", prompt="How many?", answer="18")
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (CASES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def in_tags(row: dict[str, str]) -> float:
+    task = Task(id="a", prompt="How many?", answer=row["answer"])
+    return math_correct(task, f"<think>Step by step.</think> <answer>{row['text']}</answer>")
+
+
+def test_there_are_many_forms_of_right_answers() -> None:
+    assert len(rows("right")) >= 150
+
+
+@pytest.mark.parametrize("row", rows("right"), ids=lambda row: f"{row['text'][:30]!a}")
+def test_a_right_answer_is_right_in_any_honest_form(row: dict[str, str]) -> None:
+    assert in_tags(row) == 1.0
+
+
+@pytest.mark.parametrize("row", rows("wrong"), ids=lambda row: f"{row['text'][:30]!a}")
+def test_what_is_no_single_computed_answer_pays_nothing(row: dict[str, str]) -> None:
+    assert in_tags(row) == 0.0
+
+
+@pytest.mark.parametrize("row", rows("broken_tags"), ids=lambda row: f"{row['class']}:{row['text'][-30:]!a}")
+def test_a_right_answer_in_broken_tags_is_found(row: dict[str, str]) -> None:
+    assert math_correct(EIGHTEEN, row["text"]) == 1.0
+    wrong = Task(id="a", prompt="How many?", answer="17")
+    assert math_correct(wrong, row["text"]) == 0.0
+
+
+def test_each_class_of_broken_tags_has_ten_examples() -> None:
+    assert set(Counter(row["class"] for row in rows("broken_tags")).values()) == {10}
+
+
+@pytest.mark.parametrize(
+    ("text", "piece"),
+    [
+        (r"<think>\boxed{17}</think> <answer>18</answer> 16", "18"),
+        (r"\boxed{17} <answer>18</answer> 16", "18"),
+        (r"<answer>17 \boxed{18}</answer> 16", "18"),
+        (r"<think>\boxed{17}</think> \boxed{18} 16", "18"),
+        (r"<think>\boxed{17}</think> 18", "18"),
+        (r"\boxed{17} and then \boxed{18}", "18"),
+        ("<think>17</think> It is 16. It is 18.", "It is 18."),
+        ("<think><answer>17</answer></think> <answer>18", "18"),
+        ("<answer>17</answer> <answer>18", "17"),
+        ("<answer>17</answer> <answer>18</answer>", "17 , 18"),
+        (r"\boxed{17} \boxed{18}", "17 , 18"),
+        (r"<answer>\boxed{17}, \boxed{18}</answer>", "17 , 18"),
+        ("17\n18", "17 , 18"),
+        ("#### 17\n#### 18", "17 , 18"),
+        ("18<|im_end|>\n<|im_start|>assistant\n17", "18"),
+        ("<think>18</think>", None),
+        ("<answer></answer>", None),
+        ("", None),
+    ],
+)
+def test_one_piece_counts_by_a_fixed_order(text: str, piece: str | None) -> None:
+    assert find_answer(text) == piece
+
+
+@pytest.mark.parametrize(
+    ("text", "is_right"),
+    [
+        (r"The answer is not \boxed{18}.", False),
+        (r"Not $\boxed{18}$", False),
+        (r"\boxed{18} is wrong.", False),
+        (r"\boxed{18} or \boxed{17}", False),
+        (r"\boxed{18}?", False),
+        (r"<answer>17 or \boxed{18}</answer>", False),
+        (r"<answer>at least \boxed{18}</answer>", False),
+        (r"It needs at least $\boxed{18}$ eggs.", True),
+        (r"\boxed{17 \boxed{18}}", False),
+        (r"\boxed{\boxed{18}}", True),
+        (r"\boxed{\text{18}}", True),
+        (r"\fbox{18}", True),
+        (r"\boxed 18", True),
+        (r"\boxed{18", True),
+    ],
+)
+def test_words_right_beside_a_box_belong_to_it(text: str, is_right: bool) -> None:
+    assert math_correct(EIGHTEEN, text) == float(is_right)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "answer", "is_right"),
+    [
+        ("What percent of 200 is 50?", "25%", "25", True),
+        ("What is the percentage?", r"25\%", "25", True),
+        ("How many % are that?", "25 percent", "25", True),
+        ("What is 20% of 90?", "18%", "18", False),
+        ("What is 20 percent of 90?", "18%", "18", False),
+        (r"What is 20\% of 90?", "18%", "18", False),
+        ("How many?", "18%", "18", False),
+        ("What percent?", "1800%", "18", False),
+        ("What percent?", "0.25", r"25\%", False),
+        ("How many dozens?", "2 dozen", "2", True),
+        ("How many eggs?", "2 dozen", "2", False),
+    ],
+)
+def test_a_percent_sign_belongs_where_the_reference_or_the_question_has_one(
+    prompt: str, text: str, answer: str, is_right: bool
+) -> None:
+    task = Task(id="a", prompt=prompt, answer=answer)
+    assert math_correct(task, f"<answer>{text}</answer>") == float(is_right)
+    chat = Task(id="a", prompt=({"role": "user", "content": prompt},), answer=answer)
+    assert math_correct(chat, f"<answer>{text}</answer>") == float(is_right)
+
+
+@pytest.mark.parametrize("answer", ["36/2", "16 or 18", "9 * 2", "not 18", "18!", r"\max(1, 18)", r"2\sqrt{81}", "9+9"])
+def test_a_reference_s_own_form_is_right_whatever_it_is(answer: str) -> None:
+    assert math_correct(Task(id="a", prompt="", answer=answer), rf"\boxed{{{answer}}}") == 1.0
+
+
+def test_a_piece_beyond_any_answer_s_length_must_be_the_reference_letter_by_letter() -> None:
+    long = "1+" * MAX_CHARACTERS + "1"
+    assert math_correct(Task(id="a", prompt="", answer=long), f"<answer>{long}</answer>") == 1.0
+    assert math_correct(Task(id="a", prompt="", answer="2001"), f"<answer>{long}</answer>") == 0.0
+
+
+def test_a_reference_without_content_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"'\$\$'.*empty"):
+        math_correct(Task(id="a", prompt="", answer="$$"), "18")
+
+
+@pytest.mark.parametrize(
+    ("text", "vote"),
+    [
+        ("<answer>18 dollars</answer>", "18"),
+        (r"\boxed{7} <answer>8</answer>", "8"),
+        (r"<answer>\boxed{\frac{2}{4}}</answer>", "1/2"),
+        (r"\boxed{1,234.50}", "2469/2"),
+        ("It costs $18.", "18"),
+        (r"\boxed{\text{Evelyn}}", "evelyn"),
+        (r"\boxed{50\%}", "50%"),
+        ("<answer></answer>", None),
+        ("", None),
+    ],
+)
+def test_votes_are_written_in_one_way(text: str, vote: str | None) -> None:
+    assert voted_answer(text) == vote
+
+
+def test_all_votes_on_mathematics_follow_the_one_rule() -> None:
+    assert EXTRACTORS.keys() < REWARDS.keys()
+    assert {EXTRACTORS[name] for name in ("math_correct", "any_correct", "boxed_correct")} == {voted_answer}
+
+
+HOSTILE = [
+    *(
+        "\\boxed{",
+        "<answer>",
+        "</answer>",
+        "<think>",
+        "</think>",
+        "<think><answer>",
+        "1,234",
+        "123,",
+        "9",
+        "- ",
+        "7 / ",
+    ),
+    *(
+        "\\frac",
+        "\\frac{1}",
+        "{",
+        "}",
+        "(",
+        "x^",
+        "2^",
+        "a ",
+        "is ",
+        "or ",
+        "=",
+        "1 = 1 ",
+        "18 is ",
+        "\n",
+        "18\n",
+        "$",
+        "~",
+    ),
+    *(
+        "Answer: 18\n",
+        "\\text{",
+        "^{",
+        "!",
+        "%",
+        "+x",
+        "1 000 ",
+        "0.",
+        "\u200b",
+        "**",
+        "# ",
+        "</",
+        "</think>\n<answer>\n",
+    ),
+    *(
+        "\n</answer>",
+        "and 1 ",
+        "1.2.3.",
+        "aa-bb'",
+        "word/word.",
+        "\\\\",
+        "\\boxed{1} ",
+        "\\boxed 1 ",
+        " ",
+        "\x00",
+        "<|a|>",
+    ),
+]
+NUM_CHARACTERS = 100_000
+
+
+@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
+def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str) -> None:
+    text = (unit * (NUM_CHARACTERS // len(unit) + 1))[:NUM_CHARACTERS]
+    functions = [lambda text, reward=reward: reward(EIGHTEEN, text) for reward in REWARDS.values()]
+    functions += [find_answer, voted_answer, boxes, canonical, is_bomb]
+    functions += [lambda text: is_equal(text, "18"), lambda text: equals_by_algebra(text, "x^2")]
+    math_correct(EIGHTEEN, r"\boxed{x}")  # loads sympy
+    for function in functions:
+        for wrapped in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"):
+            start = time.process_time()
+            function(wrapped)
+            assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
+def test_an_answer_of_the_longest_length_that_is_looked_into_is_read_at_once(unit: str) -> None:
+    text = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
+    for answer in ("18", "x^2+2x+1", "(1,2)"):
+        start = time.process_time()
+        read_value(text)
+        math_correct(Task(id="a", prompt="", answer=answer), f"<answer>{text[:900]}</answer>")
+        assert time.process_time() - start < 1.0
