@@ -19,7 +19,7 @@ import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from podsrl.config.load import _section, load_config
+from podsrl.config.load import section_of, load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, one_line
 from podsrl.run.dry_run import plan_run
@@ -60,7 +60,7 @@ OTHERS: tuple[Any, ...] = (
 def fields(model: Any, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every plain option by its dotted name."""
     for name, field in model.model_fields.items():
-        section = _section(field.annotation)
+        section = section_of(field.annotation)
         if section is None:
             yield prefix + name, field
         else:

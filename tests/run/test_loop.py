@@ -163,7 +163,7 @@ def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monk
     tasks = trainer.next_tasks()[:num_groups]
     monkeypatch.setattr(trainer, "next_tasks", lambda: tasks)
     monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
-    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer: SimpleNamespace(to_json=dict))
+    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer, on_answer: SimpleNamespace(to_json=dict))
     with pytest.raises(NothingToLearn, match=f"{MAX_EMPTY_STEPS} steps in a row"):
         train(trainer, None, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
     assert trainer.progress.step == MAX_EMPTY_STEPS

@@ -17,8 +17,8 @@ def hardware_line() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
         f"{_processor_name()}, {cores} core{'' if cores == 1 else 's'}, {gib:.0f} GiB, {gpu}, "
-        f"Python {platform.python_version()}, torch {torch.__version__.split('+')[0]} "
-        f"({threads} thread{'s' if threads > 1 else ''})"
+        f"Python {platform.python_version()}, "
+        f"torch {torch.__version__.split('+')[0]} ({threads} thread{'s' if threads > 1 else ''})"
     )
 
 
