@@ -19,7 +19,7 @@ import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from podsrl.config.load import section_of, load_config
+from podsrl.config.load import load_config, section_of
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, one_line
 from podsrl.run.dry_run import plan_run
