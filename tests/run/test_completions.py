@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ def test_a_completion_comes_back_with_all_that_is_known_about_it(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "a\0b", "two\nlines\u2028and \x85more", "", "\ufeff", "𝄞 ½ ೪"])
 def test_odd_characters_come_back(tmp_path: Path, text: str) -> None:
-    task = Task(id="a", prompt=f"{text}?", answer=f"{text}.", columns={"note": text})
+    of_data = re.sub(r"[\ud800-\udfff\0]", "", text)  # which a data set may not hold, though a completion may
+    task = Task(id="a", prompt=f"{of_data}?", answer=f"{of_data}.", columns={"note": text})
     [back] = round_trip(tmp_path / "a.jsonl", Stored(task=task, text=text))
-    assert (back.text, back.task.prompt, back.task.answer) == (text, f"{text}?", f"{text}.")
+    assert (back.text, back.task.prompt, back.task.answer) == (text, f"{of_data}?", f"{of_data}.")
     assert back.task.columns["note"] == text
 
 

@@ -103,7 +103,7 @@ def test_what_this_machine_cannot_do_is_a_warning() -> None:
     quantised = plan_of("lora.rank=4", "model.load_in_4bit=true", "optim.name=adamw_8bit")
     assert any("load_in_4bit is made for a GPU" in line for line in quantised.warnings)
     assert any("--optim.name=adamw" in line for line in quantised.warnings)
-    too_large = plan_of("rollouts.num_rollouts=16000000", "rollouts.max_new_tokens=200")
+    too_large = plan_of("rollouts.num_prompts=1000", "rollouts.num_rollouts=16000", "rollouts.max_new_tokens=200")
     assert any("are needed at the peak" in line for line in too_large.warnings)
     assert any("this machine's CPU" in line for line in too_large.warnings)
     assert plan_of("task.num_eval=8").warnings == ()

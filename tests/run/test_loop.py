@@ -40,7 +40,9 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def test_a_step_changes_the_weights_and_accounts_for_every_token(tmp_path: Path) -> None:
     trainer = Trainer(small_config())
     before = weights(trainer)
-    line = training_step(trainer, RunFolder(tmp_path))
+    folder = RunFolder(tmp_path)
+    folder.create("")
+    line = training_step(trainer, folder)
     assert line["step"] == line["version"] == trainer.engine.version == 1
     assert any(not torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
     assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
@@ -49,7 +51,9 @@ def test_a_step_changes_the_weights_and_accounts_for_every_token(tmp_path: Path)
 
 
 def test_the_stages_add_up_to_the_step(tmp_path: Path) -> None:
-    line = training_step(Trainer(small_config()), RunFolder(tmp_path))
+    folder = RunFolder(tmp_path)
+    folder.create("")
+    line = training_step(Trainer(small_config()), folder)
     stages = sum(line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update", "sync", "record"))
     assert 0 < stages <= line["seconds/total"]
 

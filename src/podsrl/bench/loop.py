@@ -21,7 +21,7 @@ HELP = "share of a training step that is neither model, sampling nor optimizer (
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure `steps` steps after a warm-up, with the logs of a real run being written."""
     from podsrl.bench.hardware import hardware_line
-    from podsrl.config.load import load_config
+    from podsrl.config.load import dump, load_config
     from podsrl.run.clock import STAGES
     from podsrl.run.folder import RunFolder
     from podsrl.run.loop import training_step
@@ -32,9 +32,11 @@ def run(quick: bool = False) -> dict[str, Any]:
     model_seconds = _count_model_seconds(trainer)
     lines, walls, overheads = [], [], []
     with tempfile.TemporaryDirectory() as path:
+        folder = RunFolder(Path(path))
+        folder.create(dump(trainer.config))
         for _ in range(steps + 2):
             start, before = time.perf_counter(), model_seconds()
-            lines.append(training_step(trainer, RunFolder(Path(path))))
+            lines.append(training_step(trainer, folder))
             walls.append(time.perf_counter() - start)
             overheads.append(1 - (model_seconds() - before) / walls[-1])
     lines, walls, overheads = lines[2:], walls[2:], overheads[2:]  # after a warm-up

@@ -13,6 +13,10 @@ from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
 from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, num_processes
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")]
+DryRunMemory = Annotated[
+    str | None, typer.Option(help="With --dry-run: whether it fits into so much, such as 24GiB, and what makes it.")
+]
 ALLOW_DATA_CHANGE = "With --resume: go on although the data changed. The log will say so."
 ALLOW_LOST_LINES = "With --resume: go on although a log was cut or damaged. The log will say so."
 
@@ -39,13 +43,9 @@ def train(
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")
-    ] = False,
+    dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
-    memory: Annotated[
-        str | None, typer.Option(help="With --dry-run: whether it fits into so much, such as 24GiB, and what makes it.")
-    ] = None,
+    memory: DryRunMemory = None,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.

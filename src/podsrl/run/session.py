@@ -23,7 +23,7 @@ from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
 from podsrl.run.folder import RunFolder, refusing, write_atomically
-from podsrl.run.logs import remembered
+from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.state import check_state
@@ -126,7 +126,10 @@ def _newest_checkpoint(
 def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
     """CheckpointError: something in the state cannot be, or the log says otherwise."""
     check_state(path, state)
-    log = remembered(folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
+    where = (folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
+    if find_loss(*where) is not None:  # said later, by a message that has its own cure
+        return
+    log = remembered(*where)
     if log.has_note:
         return
     stands = {
