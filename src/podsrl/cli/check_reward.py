@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,6 +16,7 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from podsrl.config.schema import TaskConfig
     from podsrl.run.check_reward import RewardCheck
 
 
@@ -45,13 +46,24 @@ def check_reward(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes for rewards of the row form; 0: one per core.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds that a reward may take for one completion.")] = 10.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Processes for rewards of the row form; 0: one per core. Default: the config's, or 0."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. "
+            "For one call of TRL's form it is task.batch_timeout_seconds of the config, or 300."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
-    Every completion is judged twice. A column "label" (true or false) says which completions are right; without it,
+    Every completion is judged twice, in worker processes as in a run. A column "label" (true or false) says which completions are right; without it,
     "is_correct" does: what the reward of that time said. Ends with 1 where a run with these rewards would fail.
 
     With --attack no completions are wanted: the command writes some thousand texts that should not be paid and
@@ -69,16 +81,27 @@ def check_reward(
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
-    if not timeout > 0:
+    if timeout is not None and not timeout > 0:
         raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
-        from podsrl.cli.attack import attack as run_attack
-
-        run_attack(file, _rewards(reward, config)[0], config, task, num_questions, out, workers, timeout, json)
     else:
         _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
-        _check(file, *_rewards(reward, config), correct, workers, timeout, json)
+        if file is None:
+            raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
+    section = _section(config)
+    limits = {
+        "num_workers": section.reward_workers if workers is None else workers,
+        "timeout_seconds": section.reward_timeout_seconds if timeout is None else timeout,
+        "batch_timeout_seconds": section.batch_timeout_seconds,
+    }
+    rewards, judge = _rewards(reward, section)
+    if attack:
+        from podsrl.cli.attack import attack as run_attack
+
+        run_attack(file, rewards, config, task, num_questions, out, limits, json)
+    elif file is not None:
+        _check(file, rewards, correct or judge, limits, json)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -87,29 +110,18 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}")
 
 
-def _check(
-    file: Path | None,
-    rewards: dict[str, float],
-    judge: str,
-    correct: str | None,
-    workers: int,
-    timeout: float,
-    json: bool,
-) -> None:
-    if file is None:
-        raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
+def _check(file: Path, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
     from podsrl.run.check_reward import check_rewards, find_functions
     from podsrl.run.completions import read_completions
 
     stored = read_completions(file)
-    find_functions(rewards, correct or judge)  # a wrong name is told before a bar appears
+    find_functions(rewards, correct)  # a wrong name is told before a bar appears
     with bar("judging") as show:
         checks = check_rewards(
             rewards,
-            correct or judge,
+            correct,
             stored,
-            num_workers=workers,
-            timeout_seconds=timeout,
+            **limits,
             show=lambda done, total, name: show(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
@@ -123,15 +135,20 @@ def _check(
         raise typer.Exit(1)
 
 
-def _rewards(texts: list[str] | None, config: str | None) -> tuple[dict[str, float], str]:
-    return _from_config(config) if config is not None else _parse(texts or [])
-
-
-def _from_config(name: str) -> tuple[dict[str, float], str]:
+def _section(config: str | None) -> TaskConfig:
+    """The task section of the config; without one, its defaults."""
     from podsrl.config.load import load_config
+    from podsrl.config.schema import TaskConfig
+
+    return TaskConfig() if config is None else load_config(config).task
+
+
+def _rewards(texts: list[str] | None, section: TaskConfig) -> tuple[dict[str, float], str]:
+    if texts is not None:
+        return _parse(texts)
     from podsrl.run.check_reward import rewards_of
 
-    rewards, correct = rewards_of(load_config(name).task)
+    rewards, correct = rewards_of(section)
     return dict(rewards), correct
 
 
@@ -190,7 +207,7 @@ def _facts(check: RewardCheck) -> dict[str, str]:
     invalid = ", ".join(f"{count} {kind}" for kind, count in check.num_invalid.items())
     return {
         "weight": f"{check.weight:g}",
-        "called once a": "completion" if check.form == "row" else "step",
+        "called once per": "completion" if check.form == "row" else "step",
         "completions": f"{check.num_rows:,}",
         "mean": "–" if check.mean is None else f"{check.mean:.4g}",
         "distinct values": f"{check.num_distinct:,}",
@@ -199,5 +216,6 @@ def _facts(check: RewardCheck) -> dict[str, str]:
         "ms: 99 %": shown[2],
         "ms: longest": shown[3],
         "invalid": invalid or "0",
+        "stopped at the limit, counted as wrong": f"{check.num_stopped:,}",
         "changed when repeated": f"{check.num_changed:,}",
     }
