@@ -63,8 +63,9 @@ def check_reward(
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
-    Every completion is judged twice, in worker processes as in a run. A column "label" (true or false) says which completions are right; without it,
-    "is_correct" does: what the reward of that time said. Ends with 1 where a run with these rewards would fail.
+    Every completion is judged twice, in worker processes as in a run. A column "label" (true or false) says which
+    completions are right; without it, "is_correct" does: what the reward of that time said. Ends with 1 where a run
+    with these rewards would fail.
 
     With --attack no completions are wanted: the command writes some thousand texts that should not be paid and
     compares what they earn with honest right and wrong answers. Ends with 1 where a text pays or makes the reward fail.

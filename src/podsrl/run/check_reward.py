@@ -7,9 +7,7 @@ same twice, and how it agrees with given labels.
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from typing import Any
@@ -126,8 +124,7 @@ def find_functions(rewards: Mapping[str, float], correct: str | None) -> dict[st
     options = dict.fromkeys(rewards, "--reward")
     if correct is not None:
         options.setdefault(correct, "--correct")
-    with redirect_stdout(sys.stderr):  # what a module prints when it is imported is no part of the result
-        functions = {name: find_reward(name, option=option) for name, option in options.items()}
+    functions = {name: find_reward(name, option=option) for name, option in options.items()}
     for name, function in functions.items():
         judge_of(name, function)
     return functions
