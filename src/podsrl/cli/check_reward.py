@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from podsrl.run.check_reward import RewardCheck
 
 
+NumWorkers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes for rewards of the row form; 0: one per core. Default: the config's, or 0."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. For one "
+        "call of TRL's form they are the config's task.batch_timeout_seconds, or 300."
+    ),
+]
+
+
 def check_reward(
     file: Annotated[
         Path | None,
@@ -35,9 +48,7 @@ def check_reward(
         str | None,
         typer.Option(help="The reward to compare with the labels; default: the config's, or the first."),
     ] = None,
-    config: Annotated[
-        str | None, typer.Option(help="TOML file or recipe whose task section names the rewards.")
-    ] = None,
+    config: Annotated[str | None, typer.Option(help="TOML file or recipe whose task section is used.")] = None,
     attack: Annotated[bool, typer.Option("--attack", help="Try reward hacks, and say which of them pay.")] = False,
     task: Annotated[str | None, typer.Option(help="With --attack: a task set whose questions are used.")] = None,
     num_questions: Annotated[
@@ -46,19 +57,8 @@ def check_reward(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Processes for rewards of the row form; 0: one per core. Default: the config's, or 0."
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. "
-            "For one call of TRL's form it is task.batch_timeout_seconds of the config, or 300."
-        ),
-    ] = None,
+    workers: NumWorkers = None,
+    timeout: Timeout = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
@@ -82,26 +82,15 @@ def check_reward(
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    section = _section(config)
+    limits, (rewards, judge) = _limits(section, workers, timeout), _rewards(reward, section)
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
-    else:
-        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
-        if file is None:
-            raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
-    section = _section(config)
-    limits = {
-        "num_workers": section.reward_workers if workers is None else workers,
-        "timeout_seconds": section.reward_timeout_seconds if timeout is None else timeout,
-        "batch_timeout_seconds": section.batch_timeout_seconds,
-    }
-    rewards, judge = _rewards(reward, section)
-    if attack:
         from podsrl.cli.attack import attack as run_attack
 
         run_attack(file, rewards, config, task, num_questions, out, limits, json)
-    elif file is not None:
+    else:
+        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
         _check(file, rewards, correct or judge, limits, json)
 
 
@@ -111,7 +100,9 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}")
 
 
-def _check(file: Path, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
+def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
+    if file is None:
+        raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
     from podsrl.run.check_reward import check_rewards, find_functions
     from podsrl.run.completions import read_completions
 
@@ -142,6 +133,17 @@ def _section(config: str | None) -> TaskConfig:
     from podsrl.config.schema import TaskConfig
 
     return TaskConfig() if config is None else load_config(config).task
+
+
+def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> dict[str, Any]:
+    """As keyword arguments of `check_rewards` and `attack_rewards`: what is not given is the config's."""
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    return {
+        "num_workers": section.reward_workers if workers is None else workers,
+        "timeout_seconds": section.reward_timeout_seconds if timeout is None else timeout,
+        "batch_timeout_seconds": section.batch_timeout_seconds,
+    }
 
 
 def _rewards(texts: list[str] | None, section: TaskConfig) -> tuple[dict[str, float], str]:
