@@ -26,7 +26,9 @@ ROWS: list[dict[str, Any]] = [
     {"question": "half", "completion": "3", "answer": HALF, "label": None},
 ]
 OWN = """
-import itertools, time
+import itertools, os, time
+
+print("imported")
 
 counter = itertools.count()
 
@@ -42,6 +44,14 @@ def short(completions): return [1.0]
 def lengths(completions, level): return [len(text) * number for text, number in zip(completions, level)]
 def tokens(completion_ids): return [float(len(ids)) for ids in completion_ids]
 def clock(completions): return [time.perf_counter()] * len(completions)
+def hangs(completions):
+    time.sleep(30)
+    return [1.0] * len(completions)
+def exits(completions): os._exit(3)
+def noisy(completions):
+    print("by Python")
+    os.write(1, b"by native code")
+    return [float(len(text)) for text in completions]
 """
 Run = Callable[..., tuple[int, Any, str]]
 
@@ -146,6 +156,50 @@ def test_a_reward_that_hangs_is_counted_and_its_row_judged_wrong(pods: Run) -> N
     assert slow["first_reason"] == "reward 'checked_rewards:slow' took longer than 0.3 s and was stopped"
     assert slow["agreement"]["recall"] == pytest.approx(2 / 3)
     assert slow["milliseconds"]["max"] >= 300
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reason"),
+    [("hangs", "timeout", "took longer than 0.5 s and was stopped"), ("exits", "died", "died (exit code 3)")],
+)
+def test_a_call_of_trl_s_form_that_comes_to_no_end_spoils_its_rows_and_not_the_command(
+    pods: Run, folder: Path, name: str, kind: str, reason: str
+) -> None:
+    reward = f"checked_rewards:{name}"
+    (folder / "own.toml").write_text(
+        f'[task]\ncorrect = "{reward}"\nrewards = {{ "{reward}" = 1 }}\nbatch_timeout_seconds = 0.5\n'
+    )
+    code, found, _ = pods("rows.jsonl", "--config", "own.toml", "--json")
+    [check] = found["rewards"]
+    assert (code, check["form"], check["num_invalid"]) == (1, "batch", {kind: len(ROWS)})
+    assert reason in check["first_reason"] and "no completion got a value" in found["problems"][0]
+
+
+def test_what_a_reward_prints_is_no_part_of_the_result(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stored = read_completions(folder / "rows.jsonl")
+    [check] = check_rewards({"checked_rewards:noisy": 1.0}, None, stored)
+    said = capfd.readouterr()
+    assert (check.problems, check.warnings, check.num_distinct, said.out) == ([], [], 4, "")
+    assert "imported" in said.err and "by Python" in said.err and "by native code" in said.err
+
+
+def test_what_a_known_reward_cannot_judge_within_the_limit_is_shown_as_wrong(
+    pods: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "checked_rewards:slow"
+    for module in ("dispatch", "workers"):
+        monkeypatch.setattr(f"podsrl.score.{module}.IN_WORKERS", frozenset({name}))
+    (folder / "own.toml").write_text(
+        f'[task]\ncorrect = "{name}"\nrewards = {{ "{name}" = 1 }}\nreward_timeout_seconds = 0.3\n'
+    )
+    write(folder / "short.jsonl", [*ROWS[:2], ROWS[3]])
+    code, found, _ = pods("short.jsonl", "--config", "own.toml", "--json")
+    [check] = found["rewards"]
+    assert (code, check["num_stopped"], check["num_invalid"], check["num_changed"]) == (0, 1, {}, 0)
+    assert check["mean"] == pytest.approx(2 / 3)
+    [warning] = check["warnings"]
+    assert warning.startswith("1 of 3 completions were stopped at the limit and counted as wrong; first: ")
+    assert "took longer than 0.3 s" in warning
 
 
 def test_columns_reach_functions_of_the_batch_form(folder: Path) -> None:

@@ -18,7 +18,7 @@ from podsrl.run.completions import Stored
 from podsrl.types import Task
 
 OWN = r"""
-import re, time
+import os, re, time
 
 def contains(task, text): return float(task.answer in text)
 def last_number(task, text): return float((re.findall(r"-?\d+", text) or [""])[-1] == task.answer)
@@ -54,6 +54,13 @@ def too_long(task, text): return float(len(text) > 300)
 def trl(prompts, completions, answer):
     assert all(isinstance(prompt, list) for prompt in prompts)
     return [float(right in messages[0]["content"]) for right, messages in zip(answer, completions, strict=True)]
+def trl_hostile(completions, answer):
+    for text in completions:
+        if text.count("7") > 10_000:
+            time.sleep(60)
+        if text == "":
+            os._exit(3)
+    return [float(right in text) for right, text in zip(answer, completions, strict=True)]
 """
 KNOWING = {"several answers", "chain of equations", "negation", "hedge", "repetition", "each guess", "code or markup"}
 
@@ -152,6 +159,19 @@ def test_functions_of_the_batch_form_get_the_questions_as_they_are(own: None) ->
     [found] = result.rewards
     assert families(found) >= KNOWING and not found.escaped
     assert result.stored[0].task.prompt == chat.prompt
+
+
+def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on(own: None) -> None:
+    rewards = {"attacked_rewards:trl_hostile": 1.0}
+    [found] = attack_rewards(rewards, QUESTIONS[:1], batch_timeout_seconds=1.0).rewards
+    reasons = {str(one.reason).partition(": ")[2] or str(one.reason) for one in found.escaped}
+    assert reasons == {
+        "reward 'attacked_rewards:trl_hostile' took longer than 1 s and was stopped",
+        "the worker that judged it died (exit code 3)",
+    }
+    escaped = {(one.family, one.hack) for one in found.escaped}
+    assert ("regex bomb", "digits") in escaped and len(found.escaped) <= 64 * 3
+    assert "several answers" in families(found)
 
 
 def test_a_form_of_ones_own_comes_from_a_completion_that_is_known_to_be_right(own: None) -> None:

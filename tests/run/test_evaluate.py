@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
+from contextlib import closing
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +166,20 @@ def test_an_evaluation_in_a_run_judges_every_sample_of_every_question_and_repeat
     assert {k: v for k, v in first.items() if k != "seconds/eval"} == {
         k: v for k, v in second.items() if k != "seconds/eval"
     }
+
+
+def test_an_evaluation_counts_the_answers_that_a_known_reward_could_not_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "endless.py").write_text("import time\ndef known(task, text): time.sleep(600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("dispatch", "workers", "scorer"):
+        monkeypatch.setattr(f"podsrl.score.{module}.IN_WORKERS", frozenset({"endless:known"}))
+    options = ("task.num_eval=2", "task.correct=endless:known", "task.reward_timeout_seconds=0.1")
+    options += ("rollouts.max_new_tokens=4", "task.reward_workers=1", "eval.num_samples=2")
+    with closing(Trainer(load_config("pods", options))) as trainer:
+        for _ in "12":  # each evaluation counts its own
+            line = evaluate(trainer).to_json()
+            assert (line["eval/reward_timeouts"], line["eval/num_invalid"], line["eval/accuracy"]) == (4, 0, 0.0)
+    _, printed, _ = pods("eval", "pods", *(f"--{option}" for option in options), "--json")
+    assert json.loads(printed)["eval/reward_timeouts"] == 4

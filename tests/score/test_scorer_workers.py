@@ -99,7 +99,7 @@ def test_functions_of_both_forms_run_in_other_processes(user_folder: Path) -> No
 def test_known_rewards_that_take_microseconds_start_no_process() -> None:
     scorer = Scorer({"correct": 1.0, "think_format": 0.1}, "correct")
     score(scorer, (SUM, ["Answer: 3."]))
-    assert scorer._workers is None
+    assert not scorer.has_workers
     scorer.prefetch(SUM, "Answer: 3.")
     scorer.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,8 +33,7 @@ def attack(
     task: str | None,
     num_questions: int | None,
     out: Path | None,
-    workers: int,
-    timeout: float,
+    limits: dict[str, Any],
     json: bool,
 ) -> None:
     """Attack, print, and end with 1 where something pays, escapes, or could not be judged."""
@@ -48,9 +47,7 @@ def attack(
     questions, own_form = _questions(file, config, task)
     tasks = spread(questions, num_questions or NUM_QUESTIONS)
     with bar("attacking") as show:
-        result = attack_rewards(
-            rewards, tasks, num_workers=workers, timeout_seconds=timeout, own_form=own_form, show=show
-        )
+        result = attack_rewards(rewards, tasks, **limits, own_form=own_form, show=show)
     with completions_writer(out) as write:
         write(result.stored)
     if json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,7 +16,21 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from podsrl.config.schema import TaskConfig
     from podsrl.run.check_reward import RewardCheck
+
+
+NumWorkers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes for rewards of the row form; 0: one per core. Default: the config's, or 0."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. For one "
+        "call of TRL's form they are the config's task.batch_timeout_seconds, or 300."
+    ),
+]
 
 
 def check_reward(
@@ -34,9 +48,7 @@ def check_reward(
         str | None,
         typer.Option(help="The reward to compare with the labels; default: the config's, or the first."),
     ] = None,
-    config: Annotated[
-        str | None, typer.Option(help="TOML file or recipe whose task section names the rewards.")
-    ] = None,
+    config: Annotated[str | None, typer.Option(help="TOML file or recipe whose task section is used.")] = None,
     attack: Annotated[bool, typer.Option("--attack", help="Try reward hacks, and say which of them pay.")] = False,
     task: Annotated[str | None, typer.Option(help="With --attack: a task set whose questions are used.")] = None,
     num_questions: Annotated[
@@ -45,14 +57,15 @@ def check_reward(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes for rewards of the row form; 0: one per core.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds that a reward may take for one completion.")] = 10.0,
+    workers: NumWorkers = None,
+    timeout: Timeout = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
-    Every completion is judged twice. A column "label" (true or false) says which completions are right; without it,
-    "is_correct" does: what the reward of that time said. Ends with 1 where a run with these rewards would fail.
+    Every completion is judged twice, in worker processes as in a run. A column "label" (true or false) says which
+    completions are right; without it, "is_correct" does: what the reward of that time said. Ends with 1 where a run
+    with these rewards would fail.
 
     With --attack no completions are wanted: the command writes some thousand texts that should not be paid and
     compares what they earn with honest right and wrong answers. Ends with 1 where a text pays or makes the reward fail.
@@ -69,16 +82,16 @@ def check_reward(
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
-    if not timeout > 0:
-        raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    section = _section(config)
+    limits, (rewards, judge) = _limits(section, workers, timeout), _rewards(reward, section)
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
         from podsrl.cli.attack import attack as run_attack
 
-        run_attack(file, _rewards(reward, config)[0], config, task, num_questions, out, workers, timeout, json)
+        run_attack(file, rewards, config, task, num_questions, out, limits, json)
     else:
         _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
-        _check(file, *_rewards(reward, config), correct, workers, timeout, json)
+        _check(file, rewards, correct or judge, limits, json)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -87,29 +100,20 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}")
 
 
-def _check(
-    file: Path | None,
-    rewards: dict[str, float],
-    judge: str,
-    correct: str | None,
-    workers: int,
-    timeout: float,
-    json: bool,
-) -> None:
+def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
     if file is None:
         raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
     from podsrl.run.check_reward import check_rewards, find_functions
     from podsrl.run.completions import read_completions
 
     stored = read_completions(file)
-    find_functions(rewards, correct or judge)  # a wrong name is told before a bar appears
+    find_functions(rewards, correct)  # a wrong name is told before a bar appears
     with bar("judging") as show:
         checks = check_rewards(
             rewards,
-            correct or judge,
+            correct,
             stored,
-            num_workers=workers,
-            timeout_seconds=timeout,
+            **limits,
             show=lambda done, total, name: show(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
@@ -123,15 +127,31 @@ def _check(
         raise typer.Exit(1)
 
 
-def _rewards(texts: list[str] | None, config: str | None) -> tuple[dict[str, float], str]:
-    return _from_config(config) if config is not None else _parse(texts or [])
-
-
-def _from_config(name: str) -> tuple[dict[str, float], str]:
+def _section(config: str | None) -> TaskConfig:
+    """The task section of the config; without one, its defaults."""
     from podsrl.config.load import load_config
+    from podsrl.config.schema import TaskConfig
+
+    return TaskConfig() if config is None else load_config(config).task
+
+
+def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> dict[str, Any]:
+    """As keyword arguments of `check_rewards` and `attack_rewards`: what is not given is the config's."""
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"--timeout {timeout:g}: wanted seconds above 0")
+    return {
+        "num_workers": section.reward_workers if workers is None else workers,
+        "timeout_seconds": section.reward_timeout_seconds if timeout is None else timeout,
+        "batch_timeout_seconds": section.batch_timeout_seconds,
+    }
+
+
+def _rewards(texts: list[str] | None, section: TaskConfig) -> tuple[dict[str, float], str]:
+    if texts is not None:
+        return _parse(texts)
     from podsrl.run.check_reward import rewards_of
 
-    rewards, correct = rewards_of(load_config(name).task)
+    rewards, correct = rewards_of(section)
     return dict(rewards), correct
 
 
@@ -190,7 +210,7 @@ def _facts(check: RewardCheck) -> dict[str, str]:
     invalid = ", ".join(f"{count} {kind}" for kind, count in check.num_invalid.items())
     return {
         "weight": f"{check.weight:g}",
-        "called once a": "completion" if check.form == "row" else "step",
+        "called once per": "completion" if check.form == "row" else "step",
         "completions": f"{check.num_rows:,}",
         "mean": "–" if check.mean is None else f"{check.mean:.4g}",
         "distinct values": f"{check.num_distinct:,}",
@@ -199,5 +219,6 @@ def _facts(check: RewardCheck) -> dict[str, str]:
         "ms: 99 %": shown[2],
         "ms: longest": shown[3],
         "invalid": invalid or "0",
+        "stopped at the limit, counted as wrong": f"{check.num_stopped:,}",
         "changed when repeated": f"{check.num_changed:,}",
     }

@@ -91,7 +91,8 @@ def evaluate(
         for warning in evaluator.warnings:
             errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
         groups, is_whole = _ask(evaluator, out)
-    _show(groups, found.config.eval.num_samples, len(evaluator.questions), json)
+    num_stopped = evaluator.scorer.stats.num_stopped
+    _show(groups, num_stopped, found.config.eval.num_samples, len(evaluator.questions), json)
     if not is_whole:
         raise KeyboardInterrupt
 
@@ -116,13 +117,13 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     return groups, True
 
 
-def _show(groups: list[Group], num_samples: int, total: int, json: bool) -> None:
+def _show(groups: list[Group], num_stopped: int, num_samples: int, total: int, json: bool) -> None:
     from podsrl.run.accuracy import accuracy_metrics, accuracy_of
 
     if not groups:
         errors.print("no question was answered")
         return
-    result = accuracy_of(groups)
+    result = accuracy_of(groups, num_stopped=num_stopped)
     if json:
         output.print_json(data={**accuracy_metrics(result), "num_questions_wanted": total})
         return
@@ -147,4 +148,6 @@ def _table(result: Accuracy, num_samples: int) -> Table:
     table.add_row("length", f"{result.length:.0f} tokens; {cut}")
     if result.num_invalid:
         table.add_row("without a usable reward", f"{result.num_invalid:,}")
+    if result.num_stopped:
+        table.add_row("stopped at the limit, counted as wrong", f"{result.num_stopped:,}")
     return table

@@ -41,13 +41,16 @@ class Accuracy:
     """Answers that ran into the token limit."""
     num_invalid: int
     """Answers without a usable reward."""
+    num_stopped: int
+    """Answers counted as wrong because a known reward ran out of time or memory."""
 
 
-def accuracy_of(groups: Sequence[Group]) -> Accuracy:
+def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
     """Summarise judged groups.
 
     Args:
         groups: at least one; each the same number k ≥ 1 of rollouts.
+        num_stopped: of their rollouts, as the scorer counted (`podsrl.score.ScoreStats`).
 
     Raises:
         ValueError: no group, or groups of unequal size.
@@ -76,6 +79,7 @@ def accuracy_of(groups: Sequence[Group]) -> Accuracy:
         length=_mean(len(rollout.completion.token_ids) for rollout in rollouts),
         num_truncated=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
         num_invalid=len(rollouts) - len(rewards),
+        num_stopped=num_stopped,
     )
 
 
@@ -94,6 +98,7 @@ def accuracy_metrics(result: Accuracy) -> dict[str, Any]:
         "eval/num_questions": result.num_questions,
         "eval/num_samples": result.num_samples,
         "eval/num_invalid": result.num_invalid,
+        "eval/reward_timeouts": result.num_stopped,
     }
 
 

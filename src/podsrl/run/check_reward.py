@@ -7,11 +7,8 @@ same twice, and how it agrees with given labels.
 from __future__ import annotations
 
 import random
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from inspect import signature
 from typing import Any
 
@@ -21,13 +18,13 @@ from podsrl.config.schema import TaskConfig
 from podsrl.errors import RewardError
 from podsrl.run.agreement import Agreement, agreement_of
 from podsrl.run.completions import Stored
+from podsrl.run.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.find import find_reward
 from podsrl.score.forms import RowForm, judge_of
-from podsrl.score.workers import Workers
-from podsrl.tasks import TaskSet, load_tasks
+from podsrl.score.panel import Panel
 
-_BATCH = 64
+_PART = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
 
 Progress = Callable[[int, int, str], None]
@@ -49,7 +46,7 @@ class RewardCheck:
 
     name: str
     form: str
-    """"row": called once a completion, in a worker process. "batch": called once a step, in the main process."""
+    """"row": called once per completion. "batch": called once per step."""
     weight: float
     num_rows: int
     mean: float | None
@@ -59,11 +56,17 @@ class RewardCheck:
     """How often each kind of failure occurred: raised, none, not_finite, not_a_number, timeout, died."""
     first_reason: str | None
     """The first failure, in words."""
+    num_stopped: int
+    """Rows of a known reward that ran out of time or memory: value 0, a wrong answer, and not invalid."""
+    stopped_reason: str | None
+    """Why the first of them was stopped."""
     num_changed: int
     """Rows with another value, or failure, the second time."""
     milliseconds: Milliseconds | None
     """None where the function was not called or broke its contract."""
     agreement: Agreement | None
+    no_limit: str | None
+    """That no time limit held, and why; None where one did."""
     reads_token_ids: bool
     """It asks for `completion_ids`; stored completions have none, so it was given empty lists."""
     broken: str | None
@@ -83,11 +86,16 @@ class RewardCheck:
     @property
     def warnings(self) -> list[str]:
         """What a person should look at, though a run would go on."""
-        found = []
+        found = [] if self.no_limit is None else [self.no_limit]
         if self.num_distinct == 1 and self.num_rows > 1:
             found.append(f"reward '{self.name}' gave every completion the same value: it teaches nothing here")
         if num_invalid := sum(self.num_invalid.values()):
             found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_reason}")
+        if self.num_stopped:
+            found.append(
+                f"{self.num_stopped} of {self.num_rows} completions were stopped at the limit and counted as wrong; "
+                f"first: {self.stopped_reason}"
+            )
         if self.num_changed:
             found.append(f"reward '{self.name}' said something else the second time for {self.num_changed} completions")
         if self.reads_token_ids:
@@ -107,22 +115,19 @@ def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
     return task.rewards or tasks.rewards, task.correct or tasks.correct
 
 
-def load_task_set(task: TaskConfig) -> TaskSet:
-    """Load what a config's task section names."""
-    ours = {"name", "rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
-    return load_tasks(task.name, **task.model_dump(exclude=ours))
-
-
 def find_functions(rewards: Mapping[str, float], correct: str | None) -> dict[str, Reward]:
     """Find the functions by name.
 
     Raises:
-        UsageError: a name is unknown, or an import fails.
+        UsageError: a name is unknown, an import fails, or a function has neither form.
     """
     options = dict.fromkeys(rewards, "--reward")
     if correct is not None:
         options.setdefault(correct, "--correct")
-    return {name: find_reward(name, option=option) for name, option in options.items()}
+    functions = {name: find_reward(name, option=option) for name, option in options.items()}
+    for name, function in functions.items():
+        judge_of(name, function)
+    return functions
 
 
 def check_rewards(
@@ -132,6 +137,7 @@ def check_rewards(
     *,
     num_workers: int = 0,
     timeout_seconds: float = 10.0,
+    batch_timeout_seconds: float = 300.0,
     show: Progress = lambda done, total, text: None,
 ) -> list[RewardCheck]:
     """Judge every completion twice by every reward.
@@ -140,83 +146,94 @@ def check_rewards(
         rewards: name -> weight, as in `task.rewards`.
         correct: the one that is compared with the labels; None: none is.
         stored: completions.
-        num_workers: processes for functions of the row form; 0: one a core.
+        num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
+        batch_timeout_seconds: limit for a function of TRL's form on all completions.
         show: called with (done, total, text).
 
     Raises:
         UsageError: a name is unknown, or a function has neither form.
-        RewardError: a worker process cannot load a function.
     """
     functions = find_functions(rewards, correct)
-    judges = {name: judge_of(name, function) for name, function in functions.items()}
     rows = Rows(tasks=[row.task for row in stored], texts=[row.text for row in stored], token_ids=[()] * len(stored))
     checks = []
-    for place, (name, judge) in enumerate(judges.items()):
+    for place, (name, function) in enumerate(functions.items()):
 
         def tell(done: int, place: int = place, name: str = name) -> None:
-            show(2 * len(stored) * place + done, 2 * len(stored) * len(judges), name)
+            show(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
 
-        is_row = isinstance(judge, RowForm)
-        trial = _in_workers(name, rows, num_workers, timeout_seconds, tell) if is_row else _here(judge, rows, tell)
-        agreement = agreement_of(stored, trial.values) if name == correct and trial.broken is None else None
+        def panel(name: str = name) -> Panel:
+            return Panel(
+                {name: "--reward"},
+                num_workers=num_workers,
+                timeout_seconds=timeout_seconds,
+                batch_timeout_seconds=batch_timeout_seconds,
+                has_quick_here=False,
+            )
+
+        trial = _try(name, panel, rows, tell)
         checks.append(
             RewardCheck(
                 name=name,
-                form="row" if is_row else "batch",
                 weight=rewards.get(name, 0.0),
-                agreement=agreement,
-                reads_token_ids="completion_ids" in signature(functions[name]).parameters,
+                agreement=agreement_of(stored, trial.values) if name == correct and trial.broken is None else None,
+                reads_token_ids="completion_ids" in signature(function).parameters,
                 **_summary(trial),
             )
         )
     return checks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    values: Values
-    seconds: Sequence[float]
-    num_changed: int
+    form: str
+    values: Values = field(default_factory=lambda: Values(values=[], faults={}))
+    seconds: Sequence[float] = ()
+    num_changed: int = 0
+    no_limit: str | None = None
     broken: str | None = None
 
 
-def _in_workers(name: str, rows: Rows, num_workers: int, timeout: float, tell: Callable[[int], None]) -> _Trial:
-    """Fresh processes and the rows in reverse order the second time, so that a function with a memory is found out."""
-    first, seconds = _one_round(name, rows, num_workers, timeout, tell)
-    order = range(len(rows))[::-1]
-    reverse = Rows(tasks=[rows.tasks[i] for i in order], texts=[rows.texts[i] for i in order], token_ids=rows.token_ids)
-    again, _ = _one_round(name, reverse, num_workers, timeout, lambda done: tell(len(rows) + done))
-    second = Values(values=again.values[::-1], faults={order[row]: fault for row, fault in again.faults.items()})
-    return _Trial(first, seconds, _num_changed(first, second))
+def _try(name: str, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[int], None]) -> _Trial:
+    """Judge twice, so that a function with a memory is found out.
 
+    The second time the row form gets the rows in reverse order in fresh processes. TRL's form gets the same call again
+    in the same process, as a run makes one call after the other.
+    """
 
-def _one_round(
-    name: str, rows: Rows, num_workers: int, timeout: float, tell: Callable[[int], None]
-) -> tuple[Values, list[float]]:
-    with Workers([name], num_workers=num_workers, timeout_seconds=timeout) as workers:
-        workers.submit(rows.tasks, rows.texts)
-        for start in range(0, len(rows), _BATCH):
-            part = slice(start, start + _BATCH)
-            workers.judge(name, Rows(tasks=rows.tasks[part], texts=rows.texts[part], token_ids=rows.token_ids[part]))
-            tell(min(start + _BATCH, len(rows)))
-        return workers.judge(name, rows), workers.seconds(name, rows)
-
-
-def _here(judge: Callable[[Rows], Values], rows: Rows, tell: Callable[[int], None]) -> _Trial:
-    found = []
-    start = time.perf_counter()
-    for num_done in (1, 2):
+    def judge(panel: Panel, rows: Rows, num_done: int = 0) -> tuple[Values, list[float]]:
         random.seed(0)  # as a run does before each step
         np.random.seed(0)
+        return panel.judge_in_parts(name, rows, part, lambda done: tell(num_done + done))
+
+    with new_panel() as panel:
+        form = "row" if isinstance(panel.forms[name], RowForm) else "batch"
+        part = _PART if form == "row" else len(rows)
         try:
-            with redirect_stdout(sys.stderr):  # what it prints is no part of the result
-                found.append(judge(rows))
+            first, seconds = judge(panel, rows)
+            if form == "row":
+                with new_panel() as fresh:
+                    second = _in_reverse(judge(fresh, _rows_in_reverse(rows), len(rows))[0])
+            else:
+                second, _ = judge(panel, rows, len(rows))
         except RewardError as error:
-            return _Trial(Values(values=[], faults={}), [], 0, broken=str(error))
-        tell(num_done * len(rows))
-    seconds = (time.perf_counter() - start) / 2 / max(1, len(rows))
-    return _Trial(found[0], [seconds] * len(rows), _num_changed(*found))
+            return _Trial(form=form, broken=str(error))
+        return _Trial(
+            form=form,
+            values=first,
+            seconds=seconds,
+            num_changed=_num_changed(first, second),
+            no_limit=next(iter(panel.warnings), None),
+        )
+
+
+def _rows_in_reverse(rows: Rows) -> Rows:
+    return Rows(tasks=rows.tasks[::-1], texts=rows.texts[::-1], token_ids=rows.token_ids[::-1])
+
+
+def _in_reverse(values: Values) -> Values:
+    last = len(values.values) - 1
+    return Values(values=values.values[::-1], faults={last - row: fault for row, fault in values.faults.items()})
 
 
 def _num_changed(first: Values, second: Values) -> int:
@@ -233,17 +250,21 @@ def _kind(values: Values, row: int) -> str | None:
 
 def _summary(trial: _Trial) -> dict[str, Any]:
     """What `RewardCheck` says about values, failures and times."""
-    values, faults = trial.values.values, trial.values.faults
+    values, faults, stopped = trial.values.values, trial.values.faults, trial.values.stopped
     valid = [value for row, value in enumerate(values) if row not in faults]
     kinds = [fault.kind for fault in faults.values()]
     return {
+        "form": trial.form,
         "num_rows": len(values),
         "mean": float(np.mean(valid)) if valid else None,
         "num_distinct": len(set(valid)),
         "num_invalid": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
         "first_reason": faults[min(faults)].reason if faults else None,
+        "num_stopped": len(stopped),
+        "stopped_reason": stopped[min(stopped)].reason if stopped else None,
         "num_changed": trial.num_changed,
         "milliseconds": _percentiles(trial.seconds) if len(trial.seconds) else None,
+        "no_limit": trial.no_limit,
         "broken": trial.broken,
     }
 

@@ -11,6 +11,7 @@ from podsrl.run.ask import OnAnswer
 from podsrl.run.evaluator import eval_sampling, request_id
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
+from podsrl.score import ScoreStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,12 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     tasks = trainer.tasks.eval
     ids = [request_id(place, task.id) for place, task in enumerate(tasks)]
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
+    trainer.scorer.stats = ScoreStats()
     groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling, on_answer=on_answer)
+    num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,
-        result=accuracy_of(groups),
+        result=accuracy_of(groups, num_stopped=num_stopped),
         train_elapsed_seconds=trainer.progress.train_seconds,
         seconds=time.perf_counter() - start,
     )

@@ -22,6 +22,7 @@ from podsrl.run.streams import seed_globals
 from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import new_engine, stop_token_ids
 from podsrl.scale.processes import Processes
+from podsrl.score import ScoreStats
 from podsrl.types import Completion, Group, Task
 
 _AHEAD = 4
@@ -66,6 +67,7 @@ class Evaluator:
     def answers(self) -> Iterator[Group]:
         """Yield each question's judged answers (without their log-probabilities) soon after the last is generated."""
         seed_globals(self.config.seed, 0, "eval")
+        self.scorer.stats = ScoreStats()
         requests = self._requests()
         tasks = dict(zip(requests, self.questions.values(), strict=True))
         found: dict[str, list[tuple[Completion, str]]] = {name: [] for name in requests}

@@ -20,16 +20,15 @@ from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_dtype
+from podsrl.run.data import load_task_set
 from podsrl.run.fit import Fitted, fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.select.groups import call_rule
-from podsrl.tasks import TaskSet, load_tasks
+from podsrl.tasks import TaskSet
 from podsrl.update import resolve_loss
 
-SPLIT_SEED = 0
-"""Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
 Excuse = Callable[[str], AbstractContextManager[None]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
 
@@ -166,7 +165,7 @@ def find_parts(
         check_dtype(config)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
-            judged = _judge(config, _load_tasks(config), is_trained)
+            judged = _judge(config, load_task_set(config.task), is_trained)
             on_error.callback(judged.scorer.close)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):
@@ -256,24 +255,4 @@ def _resolve_loss(config: RunConfig) -> tuple[str, Mapping[str, Any]]:
         clip_low=loss.clip_low,
         clip_high=loss.clip_high,
         aggregate=loss.aggregate,
-    )
-
-
-def _load_tasks(config: RunConfig) -> TaskSet:
-    task = config.task
-    return load_tasks(
-        task.name,
-        path=task.path,
-        eval_path=task.eval_path,
-        subset=task.subset,
-        train_split=task.train_split,
-        eval_split=task.eval_split,
-        prompt_column=task.prompt_column,
-        answer_column=task.answer_column,
-        digits=task.digits,
-        chat=task.chat,
-        system_prompt=task.system_prompt,
-        special_tokens=task.special_tokens,
-        num_eval=task.num_eval,
-        seed=SPLIT_SEED,
     )

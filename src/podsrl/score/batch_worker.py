@@ -35,6 +35,8 @@ class BatchWorker:
         start_seconds = max(START_SECONDS, timeout_seconds)
         self._dispatcher = Dispatcher(setup, 1, timeout_seconds, max_chunk=1, start_seconds=start_seconds)
         self._end = weakref.finalize(self, self._dispatcher.close)
+        self.seconds = 0.0
+        """That the batch judged last took, or had when it was stopped."""
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
@@ -52,6 +54,7 @@ class BatchWorker:
         job = BatchJob(name, self._forms[name], rows)
         self._dispatcher.add([job])
         outcome: Values | RewardError = self._dispatcher.outcome(job)
+        self.seconds = job.seconds
         if isinstance(outcome, RewardError):
             raise outcome
         return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from typing import cast
 
 import podsrl.score  # for its table; read at call time only, because that package imports this file
@@ -35,7 +36,8 @@ def find_reward(name: str, *, option: str) -> Reward:
     if ":" not in name:
         hint = nearest(name, podsrl.score.REWARDS)
         raise UsageError(f"{option}: unknown reward '{name}'.{hint} Your own: 'module:function'")
-    return cast(Reward, import_function(name, where=f"{option}: '{name}'"))
+    with redirect_stdout(sys.stderr):  # what its module prints is no part of a command's result
+        return cast(Reward, import_function(name, where=f"{option}: '{name}'"))
 
 
 def is_quick(name: str) -> bool:

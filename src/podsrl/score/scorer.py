@@ -7,24 +7,17 @@ of TRL's form in one call.
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
 import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import RewardError, UsageError
-from podsrl.score.base import Fault, Judge, Rows, Values
-from podsrl.score.batch_form import BatchForm
-from podsrl.score.batch_worker import BatchWorker
-from podsrl.score.find import HIDDEN_FROM_WORKERS, IN_WORKERS, find_reward, is_found_by_workers, is_quick
-from podsrl.score.forms import RowForm, judge_of
-from podsrl.score.row_job import task_line
-from podsrl.score.workers import Workers
+from podsrl.score.base import Fault, Rows, Values
+from podsrl.score.find import IN_WORKERS
+from podsrl.score.panel import Panel
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
@@ -45,9 +38,8 @@ class ScoreStats:
 class Scorer:
     """The reward of a run: a weighted sum of reward functions.
 
-    Functions that may be slow (mathematics, and a user's own) run in worker processes, which start with the first
-    `prefetch`, `score` or `probe`: those of the row form in several, those of TRL's form in one that gets whole
-    batches. All others, and those that no worker can import, run in the caller's thread.
+    Functions that may be slow run in worker processes (`podsrl.score.panel`), which start with the first `prefetch`,
+    `score` or `probe`.
 
     A function that returns None for a row has nothing to say about it: the others are summed, and only where all of
     `rewards` are None the rollout is invalid. A None of `correct` means not right, one of `format` not in the form.
@@ -92,43 +84,31 @@ class Scorer:
         _check_weights(rewards)
         self._weights, self._correct, self._format = dict(rewards), correct, format
         options = dict.fromkeys(rewards, "task.rewards")
-        options = {correct: "task.correct"} | ({format: "task.format"} if format is not None else {}) | options
-        judges = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
-        slow = {name: judge for name, judge in judges.items() if not is_quick(name)}
-        self._here = {name: HIDDEN_FROM_WORKERS for name in slow if not is_found_by_workers(name)}
-        """Slow functions that run in this process, without a time limit, and why."""
-        away = {name: judge for name, judge in slow.items() if name not in self._here}
-        self._judges: dict[str, Judge] = dict(judges)
-        self._workers: Workers | None = None
-        self._batches: BatchWorker | None = None
-        if rows := [name for name, judge in away.items() if isinstance(judge, RowForm)]:
-            self._workers = Workers(rows, num_workers=workers, timeout_seconds=timeout_seconds, is_capped=True)
-            self._judges |= {name: partial(self._workers.judge, name) for name in rows}
-        self._forms = {name: judge for name, judge in away.items() if isinstance(judge, BatchForm)}
-        if self._forms:
-            self._batches = BatchWorker(self._forms, timeout_seconds=batch_timeout_seconds)
-            self._judges |= {name: partial(self._batches.judge, name) for name in self._forms}
+        self._panel = Panel(
+            {correct: "task.correct"} | ({format: "task.format"} if format is not None else {}) | options,
+            num_workers=workers,
+            timeout_seconds=timeout_seconds,
+            batch_timeout_seconds=batch_timeout_seconds,
+            is_capped=True,
+        )
         self.stats = ScoreStats()
         """Counts since it was last replaced."""
 
     @property
     def has_workers(self) -> bool:
         """Whether `prefetch` would begin anything."""
-        return self._workers is not None
+        return self._panel.has_workers
 
     def prefetch(self, task: Task, text: str) -> None:
         """Begin to judge a completion in a worker, while others are still being generated.
 
         `score` gives the same with and without; it wants the same task object.
         """
-        if self._workers is not None:
-            self._workers.submit([task], [text])
+        self._panel.submit([task], [text])
 
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""
-        for workers in (self._workers, self._batches):
-            if workers is not None:
-                workers.close()
+        self._panel.close()
 
     def __enter__(self) -> Scorer:
         return self
@@ -167,12 +147,9 @@ class Scorer:
             texts=[text for texts_G in texts_PG for text in texts_G],
             token_ids=[completion.token_ids for completion in completions],
         )
-        if self._workers is not None:
-            self._workers.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
-        with redirect_stdout(sys.stderr):  # as in the workers: what a reward prints is no part of a command's result
-            judged = {name: judge(rows) for name, judge in self._judges.items()}
-        if self._workers is not None:
-            self._workers.forget(rows)
+        self._panel.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
+        judged = {name: self._panel.judge(name, rows) for name in self._panel.forms}
+        self._panel.forget(rows)
         self._count(judged)
         rollouts = iter(self._rollouts(completions, rows.texts, judged))
         return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
@@ -251,34 +228,19 @@ class Scorer:
             []
         """
         rows = Rows(tasks=[task, task], texts=_DUMMY_TEXTS, token_ids=((0,), (0,)))
-        for workers in (self._workers, self._batches):
-            if workers is not None:
-                workers.start()
-        self._keep_here(task)
+        self._panel.start(task)
         judged = {}
-        for name, judge in self._judges.items():
+        for name in self._panel.forms:
             if name in IN_WORKERS:  # known to keep the contract, and its workers take a second to start
                 judged[name] = Values(values=[0.0] * len(rows), faults={})
                 continue
-            with redirect_stdout(sys.stderr):
-                judged[name] = judge(rows)
+            judged[name] = self._panel.judge(name, rows)
             for fault in judged[name].faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
-        limits = (
-            f"reward '{name}' runs in the main process, without a time limit: {why}" for name, why in self._here.items()
-        )
         failures = [fault for _, fault in self._failures(judged)]
         others = [fault for name in judged.keys() - self._weights.keys() for fault in judged[name].faults.values()]
-        return list(dict.fromkeys((*limits, *(fault.reason for fault in (*failures, *others)))))
-
-    def _keep_here(self, task: Task) -> None:
-        """Functions of TRL's form that read a column which no worker can be sent stay in this process."""
-        for name, form in self._forms.items():
-            try:
-                task_line(task, reads=form.reads)
-            except RewardError as error:
-                self._judges[name], self._here[name] = form, str(error)
+        return list(dict.fromkeys((*self._panel.warnings, *(fault.reason for fault in (*failures, *others)))))
 
 
 def _check_weights(rewards: Mapping[str, float]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.dispatch import Dispatcher
-from podsrl.score.find import IN_WORKERS
+from podsrl.score.find import IN_WORKERS, is_quick
 from podsrl.score.row_job import RowJob, task_line
 from podsrl.score.worker import Setup
 from podsrl.types import Task
@@ -121,11 +121,12 @@ class Workers:
 
     def _line(self, name: str, task: Task) -> str:
         """A task's text for the workers; the known functions read no columns."""
-        key = (id(task), name in IN_WORKERS)
+        is_known = name in IN_WORKERS or is_quick(name)
+        key = (id(task), is_known)
         if key not in self._lines:
             if len(self._lines) >= _MAX_LINES:
                 self._lines.clear()
-            self._lines[key] = task, task_line(task, reads=lambda column: name not in IN_WORKERS)
+            self._lines[key] = task, task_line(task, reads=lambda column: not is_known)
         return self._lines[key][1]
 
     def forget(self, rows: Rows) -> None:

@@ -5,6 +5,7 @@ In: rewards and tasks. Out: an `AttackResult`.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,6 @@ from podsrl.run.attack.judges import Judged, Judges
 from podsrl.run.attack.result import SLOW_SECONDS, AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.run.attack.target import Target, target_of
 from podsrl.run.attack.verdict import Baseline, Nature, baseline_of, mean_baseline, nature_of, paid_forms
-from podsrl.run.check_reward import find_functions
 from podsrl.run.completions import Stored
 from podsrl.score.base import Rows
 from podsrl.types import Task
@@ -32,6 +32,7 @@ def attack_rewards(
     *,
     num_workers: int = 0,
     timeout_seconds: float = 10.0,
+    batch_timeout_seconds: float = 300.0,
     own_form: Form | None = None,
     show: Progress = lambda done, total, text: None,
 ) -> AttackResult:
@@ -42,6 +43,7 @@ def attack_rewards(
         tasks: questions, at least one.
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
+        batch_timeout_seconds: limit for one call of a function of TRL's form.
         own_form: in which answers are written, too.
         show: called with (done, total, text).
 
@@ -49,20 +51,22 @@ def attack_rewards(
         UsageError: a name is unknown, or a function has neither form.
         RewardError: a function breaks its contract, or cannot be loaded by a worker process.
     """
-    targets, functions = [target_of(task) for task in tasks], find_functions(rewards, None)
+    targets = [target_of(task) for task in tasks]
     forms = {**FORMS, **({OWN_FORM: own_form} if own_form else {})}
     honest = [(target, form, is_right) for target in targets for form in forms for is_right in (True, False)]
     honest_texts = [
         filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
     ]
-    with Judges(rewards, functions, num_workers, timeout_seconds) as judges:
+    with Judges(rewards, num_workers, timeout_seconds, batch_timeout_seconds) as judges:
         show(0, 1, "honest completions")
         judged = judges.judge(_rows([target for target, _, _ in honest], honest_texts), lambda done: None)
         known = {name: _honest_values(honest, one) for name, one in judged.items()}
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
-        found = judges.judge(rows, _counter(show, len(hacks), len(functions)))
+        found = judges.judge(rows, _counter(show, len(hacks), len(rewards)))
+    for warning in judges.warnings:
+        warnings.warn(warning, stacklevel=2)
     attacks = [
         _reward_attack(name, rewards.get(name), known[name], judged[name], targets, hacks, found[name])
         for name in found

@@ -6,21 +6,18 @@ In: names with weights. Out: for each function, and for the whole reward, a `Jud
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
 
-from podsrl.score.base import Judge, Reward, Rows
-from podsrl.score.forms import RowForm, judge_of
-from podsrl.score.workers import Workers
+from podsrl.score.base import Rows
+from podsrl.score.panel import Panel
 
 WHOLE = "the whole reward"
-_BATCH = 64
-"""Rows between two looks at the progress."""
+_PART = 64
+"""Rows that a function of TRL's form gets in one call: the limit, or a crash, makes all of them fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,31 +29,38 @@ class Judged:
     faults: dict[int, str]
     """Row -> why it failed."""
     seconds: list[float]
-    """For one row; 0 where only all rows together were timed."""
+    """For one row; the mean of a call where a function of TRL's form judged several."""
 
 
 class Judges:
-    """Judges completions by several rewards; those of the row form do so in worker processes.
+    """Judges completions by several rewards, in worker processes.
 
     Args:
         rewards: name -> weight.
-        functions: name -> function, for the same names and perhaps others, which count with weight 0.
-        num_workers: processes; 0: one per core.
+        num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: for one function on one completion.
+        batch_timeout_seconds: for one call of a function of TRL's form.
 
     Raises:
-        UsageError: a function has neither form.
+        UsageError: a name is unknown, or a function has neither form.
     """
 
     def __init__(
-        self, rewards: Mapping[str, float], functions: Mapping[str, Reward], num_workers: int, timeout_seconds: float
+        self, rewards: Mapping[str, float], num_workers: int, timeout_seconds: float, batch_timeout_seconds: float
     ) -> None:
-        self.weights = {name: rewards.get(name, 0.0) for name in functions}
-        self._judges = {name: judge_of(name, function) for name, function in functions.items()}
-        in_workers = [name for name, judge in self._judges.items() if isinstance(judge, RowForm)]
-        self._stack = ExitStack()
-        self._workers = Workers(in_workers, num_workers=num_workers, timeout_seconds=timeout_seconds)
-        self._stack.callback(self._workers.close)
+        self.weights = dict(rewards)
+        self._panel = Panel(
+            dict.fromkeys(rewards, "--reward"),
+            num_workers=num_workers,
+            timeout_seconds=timeout_seconds,
+            batch_timeout_seconds=batch_timeout_seconds,
+            has_quick_here=False,
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """Which rewards had no time limit, a sentence each."""
+        return self._panel.warnings
 
     def __enter__(self) -> Judges:
         return self
@@ -64,7 +68,7 @@ class Judges:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._panel.close()
 
     def judge(self, rows: Rows, tell: Callable[[int], None]) -> dict[str, Judged]:
         """Judge all rows by all rewards.
@@ -79,25 +83,14 @@ class Judges:
         Raises:
             RewardError: a function breaks its contract for a whole batch.
         """
-        found = {name: self._one(name, judge, rows, tell) for name, judge in self._judges.items()}
+        found = {name: self._one(name, rows, tell) for name in self.weights}
         weighted = [name for name, weight in self.weights.items() if weight]
         return found | ({WHOLE: _whole(found, self.weights, weighted)} if len(weighted) > 1 else {})
 
-    def _one(self, name: str, judge: Judge, rows: Rows, tell: Callable[[int], None]) -> Judged:
-        if isinstance(judge, RowForm):
-            self._workers.submit(rows.tasks, rows.texts)
-            for start in range(0, len(rows), _BATCH):
-                part = slice(start, start + _BATCH)
-                self._workers.judge(
-                    name, Rows(tasks=rows.tasks[part], texts=rows.texts[part], token_ids=rows.token_ids[part])
-                )
-                tell(min(start + _BATCH, len(rows)))
-            values, seconds = self._workers.judge(name, rows), self._workers.seconds(name, rows)
-        else:
-            random.seed(0)  # as a run does before each step
-            np.random.seed(0)
-            with redirect_stdout(sys.stderr):  # what it prints is no part of the result
-                values, seconds = judge(rows), [0.0] * len(rows)
+    def _one(self, name: str, rows: Rows, tell: Callable[[int], None]) -> Judged:
+        random.seed(0)  # as a run does before each step
+        np.random.seed(0)
+        values, seconds = self._panel.judge_in_parts(name, rows, _PART, tell)
         sign = -1.0 if self.weights[name] < 0 else 1.0
         return Judged(
             values=[None if row in values.faults else sign * value for row, value in enumerate(values.values)],

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.config.schema import TaskConfig
-from podsrl.run.check_reward import load_task_set
 from podsrl.run.completions import Stored
+from podsrl.run.data import load_task_set
 from podsrl.run.eval_target import OWN_TEST_SPLIT
 from podsrl.types import Task
 
