@@ -13,7 +13,7 @@ _DOUBT = re.compile(
     r"|presumably|supposedly|seemingly|apparently|hopefully|suppose|assuming|whether|unlike(?:ly)?|unequal|differs?|besides"
     r"|excluded|excluding|ruled\s+out|impossible|invalid|untrue|doubtful|a\s+lie|(?:apart|aside)\s+from|(?:vicinity|range)\s+of"
     r"|alternatively|otherwise|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish"
-    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|=="
+    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|==|:="
     r"|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
