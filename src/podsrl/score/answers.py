@@ -67,6 +67,7 @@ _PLAIN_COMMANDS = frozenset(
         r" \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
     )
 )
+_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
 
@@ -297,7 +298,9 @@ def _stated(text: str) -> str:
     statement = last_statement(text)
     before = text[: len(text) - len(statement)]
     is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
-    says_more = re.search(r"[\d\\]", before) is not None and (before.rstrip()[-1:] == ":" or re.search(r"\band\b", before))
+    says_more = re.search(r"[\d\\]", before) is not None and (
+        before.rstrip()[-1:] == ":" or re.search(r"\band\b", before)
+    )
     return text if is_list or says_more or not statement or not states_once(before) else statement
 
 
@@ -379,7 +382,10 @@ def _fraction(match: re.Match[str]) -> str:
 
 def _knows(text: str, reference: _Reference) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    if set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text)) - _PLAIN_COMMANDS:
+    own = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if own - _PLAIN_COMMANDS or (
+        "=" in reference.text and own & _FUNCTIONS
+    ):  # algebra may solve such equations for ever
         return False
     words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference)))
     return all(set(word) <= set(reference.text) for word in words)

@@ -13,7 +13,10 @@ _BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
 _ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
 _BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
 _ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
-_CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE)
+_CHOICE = re.compile(
+    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
+)
+_MARKED_CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\([A-Z]\)|[A-Z][).:])", re.IGNORECASE)
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]")
 
 
@@ -74,6 +77,8 @@ def choice_of(text: str) -> str | None:
     found = _CHOICE.fullmatch(text)
     if found is None or (found[3] and _OTHER_CHOICE.search(found[3])):
         return None
-    if found[3] and not re.match(r"(?:(?:option|choice|answer)\s+)?(?:\([A-Za-z]\)|[A-Za-z][).:])", text, re.IGNORECASE):
+    if found[3] and not re.match(
+        r"(?:(?:option|choice|answer)\s+)?(?:\([A-Za-z]\)|[A-Za-z][).:])", text, re.IGNORECASE
+    ):
         return None
     return (found[1] or found[2]).upper()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podsrl.run.attack.forms import FORMS, written
+from podsrl.run.attack.forms import written
 from podsrl.run.attack.target import Target
 
 Texts = Iterator[tuple[str, str]]
