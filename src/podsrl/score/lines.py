@@ -11,7 +11,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
-    r"(?:i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b[^0-9\\$]*",
+    r"(?:i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
+    r"[^0-9\\$]*",
     re.IGNORECASE,
 )
 """Words to the reader, which say nothing about the answer."""
@@ -60,7 +61,7 @@ def _other_label(lines: list[str], last: str) -> str | None:
 
 
 def _shape(sentence: str) -> str:
-    """A short sentence without its formulas and numbers; a calculation or a long one has none, so it is as it stands."""
+    """A short sentence without its formulas; a calculation or a long one has no shape, so it is as it stands."""
     bare = _MARK.sub("", sentence).strip("$*. ")
     if "=" in bare or len(bare) > _MAX_CHARACTERS:
         return sentence
