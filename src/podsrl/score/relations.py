@@ -24,7 +24,7 @@ def as_union(text: str) -> str:
     r"""Write inequalities that "or" joins as a union of intervals.
 
     Example:
-        >>> as_union(r"x < 2 or x \\ge 3"), as_union("1, 2")
+        >>> as_union(r"x < 2 or x \ge 3"), as_union("1, 2")
         ('(-\\infty,2)\\cup[3,\\infty)', '1, 2')
     """
     parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
@@ -54,7 +54,7 @@ def without_rounding(text: str, exact: Fraction) -> str:
 
     Example:
         >>> exact = Fraction("7.0710678118654752")
-        >>> without_rounding(r"5\\sqrt{2} \\approx 7.07 cm", exact), without_rounding(r"5\\sqrt{2} \\approx 8", exact)
+        >>> without_rounding(r"5\sqrt{2} \approx 7.07 cm", exact), without_rounding(r"5\sqrt{2} \approx 8", exact)
         ('5\\sqrt{2}', '5\\sqrt{2} \\approx 8')
     """
     found = _ROUNDED.fullmatch(text)
