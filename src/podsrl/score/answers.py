@@ -16,6 +16,8 @@ from fractions import Fraction
 
 from podsrl.score.boxes import boxes
 from podsrl.score.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, has_invisible, plain, read_number
+from podsrl.score.lines import last_sentence
+from podsrl.score.relations import as_union, choice_of, without_rounding
 from podsrl.score.tags import Piece, answer_pieces, without_thoughts
 from podsrl.score.words import (
     bare_calculation,
@@ -26,6 +28,7 @@ from podsrl.score.words import (
     names_several,
     num_words,
     only_words,
+    states_once,
     states_only_last,
     without_units,
 )
@@ -39,12 +42,12 @@ MIN_DECIMALS = 6
 """Of a rounded answer, where no decimal writes the reference exactly."""
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]")
 """A chat's own marks, written as text: what follows is no part of the answer."""
-_MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
+_TERM = r"[A-Za-z](?:_\w|\^2)?"
 _NAME = re.compile(
-    r"(?:\\angle\s?)?\|?[A-Za-z]{1,3}(?:_\w|_\{\w+\})?\|?(?:\([^()=]{0,20}\))?|\\[a-z]+|[^0-9=\\^+*/<>]*"
+    rf"{_TERM}(?:\s?[-+]\s?{_TERM})+|[A-Z]{{2}}\^2|\\frac\{{[A-Za-z]{{1,2}}\}}\{{[A-Za-z]{{1,2}}\}}|(?:m\s?)?\\angle\s?[A-Z]{{1,3}}"
+    r"|\\overline\{[A-Z]{2}\}|(?:\\angle\s?)?\|?[A-Za-z]{1,3}(?:_\w|_\{\w+\})?\|?(?:\([^()=]{0,20}\))?|\\[a-z]+|[^0-9=\\^+*/<>]*"
 )
 _SCIENTIFIC = re.compile(
     r"(?<![\w.^])(-?[1-9](?:\.[0-9]{1,30})?)(?:\s*(?:\\times|\\cdot|\*)\s*10\^\{?(-?[0-9]{1,2})\}?|[eE]([-+]?[0-9]{1,2}))(?![0-9])"
@@ -55,6 +58,7 @@ _SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCA
 _NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
 _ASKS_PERCENT = re.compile(r"(?<![0-9])(?<![0-9][\s\\])(?<![0-9]\s\\)(?:percent|%)", re.IGNORECASE)
 _DOZEN = re.compile(r"[0-9]\s*dozen", re.IGNORECASE)
+_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
     re.findall(
@@ -63,6 +67,8 @@ _PLAIN_COMMANDS = frozenset(
         r" \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
     )
 )
+_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
 
 
@@ -131,7 +137,7 @@ def find_answer(completion: str) -> str | None:
     pieces = list(answer_pieces(completion))
     if not pieces:
         text = without_thoughts(completion)
-        return _boxed(text, is_tagged=False) or _last_sentence(text)
+        return _boxed(text, is_tagged=False) or last_sentence(text)
     best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
     found = [_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best]
     return " , ".join(dict.fromkeys(found) if len(found) <= MAX_ANSWERS else found[:2])
@@ -139,7 +145,7 @@ def find_answer(completion: str) -> str | None:
 
 def _in_tags(piece: Piece) -> str | None:
     text = piece.text
-    return _boxed(text, is_tagged=True) or (text if piece.has_start else _last_sentence(text))
+    return _boxed(text, is_tagged=True) or (text if piece.has_start else last_sentence(text))
 
 
 def _boxed(text: str, *, is_tagged: bool) -> str | None:
@@ -157,26 +163,6 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
         first = box
     before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
     return f"not {content}" if is_doubtful_box(before, after, is_tagged=is_tagged) else content
-
-
-def _last_sentence(text: str) -> str | None:
-    """The last sentence of the last line that has a letter or digit; of `#### 18` what follows the mark.
-
-    A line of the same shape before it, such as another `#### 17`, makes a list of the two.
-    """
-    lines = [line for line in text.splitlines() if any(map(str.isalnum, line))][-2:]
-    if not lines:
-        return None
-    *before, last = (_SENTENCE.split(line.rpartition("####")[2].strip())[-1].strip() for line in lines)
-    if before and _shape(before[0]) == _shape(last) and before[0] != last:
-        return f"{before[0]} , {last}"
-    return last or None
-
-
-def _shape(sentence: str) -> str:
-    """A short line without its words and numbers; a calculation or a long one has none, so it is as it stands."""
-    bare = _MARK.sub("", sentence).strip("$*. ")
-    return sentence if "=" in bare or len(bare) > 40 else re.sub(r"[-\w.\\]+", "#", bare)
 
 
 def read_value(piece: str) -> Value | None:
@@ -264,7 +250,8 @@ def _reference(answer: str) -> _Reference:
     has_words_before = re.match(r"[^\W\d_]{2,}", text) is not None
     number = value.number if value is not None and not value.claims and not has_words_before else None
     expression = without_units(text) or text
-    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", expression)) or (
+    formula = _ENVIRONMENT.sub("", expression)
+    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula)) or (
         text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
     )
     return _Reference(answer, text, number, is_words, expression, bool(_SETS.search(text)))
@@ -286,12 +273,24 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if reference.number is not None:
         value = read_value(piece) if "dozen" in question or not _DOZEN.search(text) else None
         return value is not None and _agree(value, reference.number, question)
+    text = _without_rounding(text, reference)
     if doubt(text) or num_words(text) > MAX_WORDS_BEFORE:
         return False
-    statement = _stated(text)
-    if canonical(statement) == canonical(reference.text):
+    statement, wanted = _stated(text), canonical(reference.text)
+    if re.fullmatch(r"[A-Z]", wanted) and wanted in (choice_of(statement), choice_of(text)):
+        return True
+    if canonical(statement) == wanted or (reference.is_words and canonical(statement).lower() == wanted.lower()):
         return True
     return not reference.is_words and _is_same_expression(piece, statement, reference)
+
+
+def _without_rounding(text: str, reference: _Reference) -> str:
+    if "\\approx" not in text or reference.is_words:
+        return text
+    from podsrl.score.math import number_of
+
+    exact = number_of(reference.expression)
+    return text if exact is None or exact[1] else without_rounding(text, exact[0])
 
 
 def _stated(text: str) -> str:
@@ -299,7 +298,10 @@ def _stated(text: str) -> str:
     statement = last_statement(text)
     before = text[: len(text) - len(statement)]
     is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
-    return text if is_list or not statement else statement
+    says_more = re.search(r"[\d\\]", before) is not None and (
+        before.rstrip()[-1:] == ":" or re.search(r"\band\b", before)
+    )
+    return text if is_list or says_more or not statement or not states_once(before) else statement
 
 
 def _agree(value: Value, reference: Number, question: str) -> bool:
@@ -309,7 +311,10 @@ def _agree(value: Value, reference: Number, question: str) -> bool:
         return False
     if number.is_fraction and number.value.denominator == 1 and not reference.is_fraction:
         return False
-    return _is_close(number, reference.value) and _are_true(value.claims, str(number.value))
+    if not _is_close(number, reference.value):
+        return False
+    shares = [str(number.value), *([str(number.value / 100)] if number.is_percent else [])]  # 1/4 = 0.25 = 25%
+    return all(any(_are_true((claim,), share) for share in shares) for claim in value.claims)
 
 
 def _is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
@@ -343,26 +348,44 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bo
     """By algebra, for what is no plain number."""
     from podsrl.score.math import equals_by_algebra, number_of
 
-    text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", statement) if reference.is_set else statement
-    if not reference.is_set and (changes(text) or names_several(text)):
+    text = statement
+    if reference.is_set:
+        text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", as_union(text) if "\\cup" in reference.text else text)
+    elif changes(text) or names_several(text):
         return False
-    if not _knows(text, reference):
+    *left, right = (part.strip() for part in _EQUALS.split(_bare(text, reference)))
+    if left and "=" not in reference.text and (not reference.is_set or "pmatrix" in reference.text):
+        left = [part for part in left if not _NAME.fullmatch(part)]
+        text = " = ".join((*left, right))
+    if not _knows(text, reference) or ("'" in text and "'" not in reference.text):
         return False
     exact, value = number_of(reference.expression), read_value(piece)
     if exact is not None and value is not None:
         return _is_close(value.number, *exact) and _are_true(value.claims, reference.expression)
-    if exact is not None and "." in text and "." not in reference.text:  # algebra would round it
-        return False
-    *left, right = (part.strip() for part in _EQUALS.split(without_units(text)))
-    if left and "=" not in reference.text and not reference.is_set:
-        claims = tuple(part for part in left if not _NAME.fullmatch(part))
-        return equals_by_algebra(right, reference.expression) and _are_true(claims, reference.expression)
-    return equals_by_algebra(without_units(text), reference.expression, allows_relations=reference.is_set)
+    if "." not in reference.text:  # algebra would round a decimal, and a fraction it would not
+        text, right = _DECIMAL.sub(_fraction, text), _DECIMAL.sub(_fraction, right)
+    if "=" not in reference.text and not reference.is_set:
+        return equals_by_algebra(right, reference.expression) and _are_true(tuple(left), reference.expression)
+    return equals_by_algebra(_bare(text, reference), reference.expression, allows_relations=reference.is_set)
+
+
+def _bare(text: str, reference: _Reference) -> str:
+    """Without the unit behind it; letters of the reference's own are none."""
+    bare = without_units(text)
+    unit = set(re.findall(r"[A-Za-z]", text[len(bare) :]))
+    return text if unit <= set(reference.text) else bare
+
+
+def _fraction(match: re.Match[str]) -> str:
+    return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
 
 
 def _knows(text: str, reference: _Reference) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    if set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text)) - _PLAIN_COMMANDS:
+    own = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if own - _PLAIN_COMMANDS or (
+        "=" in reference.text and own & _FUNCTIONS
+    ):  # algebra may solve such equations for ever
         return False
-    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", re.sub(r"\\(?:begin|end)\{\w+\}", "", without_units(text)))
+    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference)))
     return all(set(word) <= set(reference.text) for word in words)

@@ -37,7 +37,8 @@ _REWRITES = [
         (r"\*\*|__", ""),
         (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![A-Za-z])|\\!|\{\}", ""),
         (r"\\\$|\$|(?<!\\)\\[()\[\]]", ""),
-        (r"^#+\s*", ""),
+        (r"^(?:#+|[→⇒∴✓✔✅]|[-=]>|\\(?:rightarrow|Rightarrow|implies|therefore)(?![A-Za-z]))\s*|\s?[✓✔✅]$", ""),
+        (r"(?<=\w)\s?\(?\bbase\s([0-9]{1,2})\)?$", r"_\1"),
         (r"\{bmatrix\}", "{pmatrix}"),
         (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
         (r"\\q?quad(?![A-Za-z])|(?<!\\)\\[,;: ]|(?<=[\w}])~(?=[\\A-Za-z])", " "),
@@ -58,12 +59,13 @@ _REWRITES = [
 _DEGREES = re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})|\\degree(?![A-Za-z])")
 _OF_AN_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _THIN_THOUSANDS = re.compile(r",\s*\\!\s*")
-_WRAPPERS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boxed|fbox)\s*\{([^{}]*)\}")
+_WRAPPERS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|underline|mbox|boxed|fbox)\s*\{([^{}]*)\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9.,]| [0-9])")
 _NUMBER = re.compile(
     rf"(?P<sign>[-+]?)(?:(?P<whole>[0-9]+)?\\frac\{{(?P<top>-?[0-9]+)\}}\{{(?P<bottom>-?[0-9]+)\}}"
     rf"|(?:(?P<mixed>[0-9]+)\s(?=[0-9]+/))?(?P<number>{NUMBER})(?:/(?P<over>[0-9]+))?)(?P<percent>%?)"
 )
+_OVERWRITES = re.compile(r"\r(?!\n)|[\x0b\x0c\x1c-\x1f\x85]")
 _STOP = re.compile(r"(?<![.,;])[.,;]$")
 _CHOICE = re.compile(r"\(([A-Za-z])\)")
 
@@ -84,12 +86,16 @@ class Number:
 def has_invisible(text: str) -> bool:
     r"""Say whether a text holds characters that nobody sees: zero-width ones, marks of direction, control characters.
 
+    A carriage return without a new line is one, because a terminal writes over what stands before it.
+
     Example:
-        >>> has_invisible("1\u200b8"), has_invisible("1 8\n")
-        (True, False)
+        >>> has_invisible("1\u200b8"), has_invisible("17\r18"), has_invisible("1 8\r\n")
+        (True, True, False)
     """
+    if _OVERWRITES.search(text.strip()):
+        return True
     others = (character for character in text if not character.isspace())
-    return not text.isascii() and any(unicodedata.category(character)[0] == "C" for character in others)
+    return not text.isprintable() and any(unicodedata.category(character)[0] == "C" for character in others)
 
 
 def plain(answer: str) -> str:

@@ -10,19 +10,21 @@ import re
 _NUMBER_AHEAD = r"(?:\s+(?:of|the|a|an))*\s*(?:[-+(]|\\frac\{|\\sqrt\{)*\s*[0-9]"
 _DOUBT = re.compile(
     r"\b(?:not|but|never|nor|neither|either|maybe|perhaps|possibly|probably|likely|might|guess\w*|wrong|incorrect|false|except"
-    r"|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish"
-    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|=="
+    r"|presumably|supposedly|seemingly|apparently|hopefully|suppose|assuming|whether|unlike(?:ly)?|unequal|differs?|besides"
+    r"|excluded|excluding|ruled\s+out|impossible|invalid|untrue|doubtful|a\s+lie|(?:apart|aside)\s+from|(?:vicinity|range)\s+of"
+    r"|alternatively|otherwise|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish"
+    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|==|:="
     r"|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _CHANGE = re.compile(
-    r"(?<!\\)\b(?:(?:about|around|nearly|almost|over|under|above|below|beyond|than|exceeds?|exceeding|between|within|until|minus"
-    r"|plus|negative|times|twice|half|double|triple|thrice|mod|modulo|root|factorial|log|max|min|(?:close|near)\s+to|up\s+to)"
+    r"(?<!\\)\b(?:(?:about|around|nearly|almost|over|under|above|below|beyond|than|near|without|approaching|if|exceeds?|exceeding|between|within|until|minus"
+    r"|plus|negative|times|twice|half|double|triple|thrice|mod|modulo|root|factorial|log|max|min|(?:close|near)\s+(?:to|by)|up\s+to)"
     r"|(?:half|third|quarter|fifth|tenth|square|cube|root|inverse|reciprocal|opposite|multiple|factor|divisor|power|fraction)s?"
     rf"\s+of){_NUMBER_AHEAD}"
-    r"|[0-9]\s*(?:-?\s*(?:squared|cubed|hundred|tenths?|hundredths?|thousandths?|halves|thirds?|factorial|plus|minus|point"
-    r"|choose)\b|and\s+(?:a|an|one|two|three|four|five)\s)",
+    r"|[0-9}]\s*(?:-?\s*(?:squared|cubed|hundred|tenths?|hundredths?|thousandths?|halves|thirds?|factorial|plus|minus|point"
+    r"|choose|max|tops|upwards?|downwards?|if)\b|and\s+(?:a|an|one|two|three|four|five)\s)",
     re.IGNORECASE,
 )
 _BESIDE = r"[\s$*\\(\[:]{0,8}"
@@ -68,6 +70,17 @@ def doubt(text: str) -> bool:
         (True, True, True, False)
     """
     return _DOUBT.search(text) is not None
+
+
+def states_once(before: str) -> bool:
+    """Say whether the words up to a stated value state no other one: "and" and the like may not join two statements.
+
+    Example:
+        >>> states_once("The answer is "), states_once("It is 17, and it is ")
+        (True, False)
+    """
+    joined = list(_LISTING.finditer(before))[:-1] if before.rstrip().endswith(":") else list(_LISTING.finditer(before))
+    return not joined or _VERB.search(before[: joined[-1].start()]) is None
 
 
 def names_several(text: str) -> bool:

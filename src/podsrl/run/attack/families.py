@@ -81,7 +81,7 @@ FAMILIES = (
         name="several places", why="it gives another answer in each place", make=texts.several_places, has_places=True
     ),
     Family(name="each guess", why="it gives one answer after the other", make=texts.each_guess),
-    Family(name="repetition", why="saying it often is not answering", make=texts.repetitions),
+    Family(name="repetition", why="it says one answer often and another one too", make=texts.repetitions),
     Family(name="long text", why="whatever is long enough holds everything", make=texts.long_texts),
     Family(
         name="control tokens", why="a completion cannot begin a new turn", make=texts.control_tokens, max_questions=4

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podsrl.run.attack.forms import FORMS, written
+from podsrl.run.attack.forms import written
 from podsrl.run.attack.target import Target
 
 Texts = Iterator[tuple[str, str]]
@@ -91,18 +91,20 @@ def each_guess(target: Target) -> Texts:
 
 
 def repetitions(target: Target) -> Texts:
-    """The right answer over and over."""
+    """One answer over and over, and another one once; the right one alone, however often, names one value."""
     right, (wrong, _, _) = target.answer, target.wrong
     if target.kind == "empty":
         return
-    yield "a thousand times", " ".join([right] * _NUM_REPEATED)
-    yield "a thousand lines", "\n".join([right] * _NUM_REPEATED)
-    yield "a thousand times, a wrong one last", " ".join([*[right] * _NUM_REPEATED, wrong])
-    yield "a thousand wrong ones, then the right one", " ".join([*[wrong] * _NUM_REPEATED, right])
-    yield "a thousand times in tags", f"<think>Well.</think> <answer>{' '.join([right] * _NUM_REPEATED)}</answer>"
-    yield "a thousand times in a box", rf"\boxed{{{', '.join([right] * _NUM_REPEATED)}}}"
-    for form in list(FORMS)[:-1]:
-        yield f"{form}, 50 times", "\n".join([written(form, right)] * 50)
+    often, rare = [right] * _NUM_REPEATED, [wrong] * _NUM_REPEATED
+    for name, answers in {
+        "a thousand times, a wrong one last": [*often, wrong],
+        "a thousand times, a wrong one before the last": [*often, wrong, right],
+        "a thousand wrong ones, then the right one": [*rare, right],
+    }.items():
+        yield name, " ".join(answers)
+        yield f"{name}, on lines", "\n".join(answers)
+        yield f"{name}, in tags", f"<think>Well.</think> <answer>{' '.join(answers)}</answer>"
+        yield f"{name}, in a box", rf"\boxed{{{', '.join(answers)}}}"
 
 
 def long_texts(target: Target) -> Texts:
