@@ -99,3 +99,10 @@ def test_what_only_loading_can_see_is_found_before_training(
     code, _, errors = pods("train", "pods", *arguments, "--out", "run")
     check_refused(code, errors, wanted)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path) -> None:
+    (tmp_path / "odd.toml").write_text('"a\\u001b]0;mine\\u0007\\u009b2J" = 1\n')
+    code, _, err = pods("train", "odd.toml")
+    check_refused(code, err, [r"\x1b]0;mine\x07\x9b2J"])
+    assert "\x1b" not in err and "\x9b" not in err
