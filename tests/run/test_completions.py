@@ -48,9 +48,10 @@ def test_a_completion_comes_back_with_all_that_is_known_about_it(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "a\0b", "two\nlines\u2028and \x85more", "", "\ufeff", "𝄞 ½ ೪"])
 def test_odd_characters_come_back(tmp_path: Path, text: str) -> None:
-    task = Task(id="a", prompt=f"{text}?", answer=f"{text}.", columns={"note": text})
+    asked = "" if set(text) & set("\ud800\udfff\0") else text  # a data set with these in a question is refused
+    task = Task(id="a", prompt=f"{asked}?", answer=f"{asked}.", columns={"note": text})
     [back] = round_trip(tmp_path / "a.jsonl", Stored(task=task, text=text))
-    assert (back.text, back.task.prompt, back.task.answer) == (text, f"{text}?", f"{text}.")
+    assert (back.text, back.task.prompt, back.task.answer) == (text, f"{asked}?", f"{asked}.")
     assert back.task.columns["note"] == text
 
 

@@ -74,7 +74,9 @@ def main() -> None:
 def _main() -> None:
     end_with_parent()
     set_waiting_policy()
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"  # not which line of whose code said so
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"warning: {printable(str(message))}\n"
+    )  # not which line of whose code said so
     try:
         app()
     except UsageError as error:
