@@ -106,3 +106,9 @@ def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path
     code, _, err = pods("train", "odd.toml")
     check_refused(code, err, [r"\x1b]0;mine\x07\x9b2J"])
     assert "\x1b" not in err and "\x9b" not in err
+
+
+@pytest.mark.parametrize("name", [r"\[/]", r"\\[/red]", r"\[bold]x", "[/]", "a\\"])
+def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
+    code, _, err = pods("train", name)
+    check_refused(code, err, [f"config {name}: no such file"])

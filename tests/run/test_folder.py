@@ -237,7 +237,7 @@ def test_a_file_of_a_run_that_is_a_link_is_refused_and_what_it_leads_to_stays(
 def test_a_pipe_in_a_runs_folder_is_refused(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
     os.mkfifo(tmp_path / "metrics.jsonl")
-    with pytest.raises(UsageError, match="metrics.jsonl: is no file"):
+    with pytest.raises(UsageError, match=r"metrics\.jsonl: is no file"):
         folder.check_files()
 
 

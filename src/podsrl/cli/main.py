@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Annotated, NoReturn
 
 import typer
+from rich.markup import escape
 
 from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors, output
@@ -124,4 +125,4 @@ def _end_interrupted() -> NoReturn:
 
 def _escape(text: str) -> str:
     """Square brackets in a message are text, not markup; a message is one line."""
-    return one_line(text).replace("[", r"\[")
+    return escape(one_line(text))

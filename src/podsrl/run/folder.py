@@ -75,8 +75,8 @@ class RunFolder:
         """See that what a run writes to, and cuts back, are files of its folder alone.
 
         Raises:
-            UsageError: one is a link, which may lead to any file of the user's, or a pipe, which a reader would wait for.
-                `checkpoints` may be a link: they may lie on another disk.
+            UsageError: one is a link, which may lead to any file of the user's, or a pipe, which a reader would wait
+                for. `checkpoints` may be a link: they may lie on another disk.
         """
         own = (self.config, self.finished, *(self.path / name for name in (self.LOCK, *self.LOGS)))
         for file in (*own, *self.path.glob("logs/rank-*.log")):
