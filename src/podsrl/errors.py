@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""All but tab and the ends of lines."""
 
 
 class PodsError(Exception):
@@ -58,14 +62,26 @@ def short(value: object, length: int = 120) -> str:
         return f"<{type(value).__name__}>"
 
 
+def printable(text: str) -> str:
+    """A text whose control characters are written out: in one that came from a file they would steer the terminal.
+
+    Example:
+        >>> printable("a\\x1b[2Jb\\n")
+        'a\\\\x1b[2Jb\\n'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def one_line(message: str, length: int = 1000) -> str:
     """A message without line breaks; of what is too long, the beginning and the end, where the cure stands.
+
+    Control characters are written out, as by `printable`.
 
     Example:
         >>> one_line("too   long: " + 400 * "x" + " lower it", 20)
         'too long: … lower it'
     """
-    return _cut(" ".join(_cut(word, 300) for word in message.split()), length)
+    return _cut(" ".join(_cut(word, 300) for word in printable(message).split()), length)
 
 
 def _cut(text: str, length: int) -> str:

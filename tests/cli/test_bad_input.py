@@ -99,3 +99,16 @@ def test_what_only_loading_can_see_is_found_before_training(
     code, _, errors = pods("train", "pods", *arguments, "--out", "run")
     check_refused(code, errors, wanted)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path) -> None:
+    (tmp_path / "odd.toml").write_text('"a\\u001b]0;mine\\u0007\\u009b2J" = 1\n')
+    code, _, err = pods("train", "odd.toml")
+    check_refused(code, err, [r"\x1b]0;mine\x07\x9b2J"])
+    assert "\x1b" not in err and "\x9b" not in err
+
+
+@pytest.mark.parametrize("name", [r"\[/]", r"\\[/red]", r"\[bold]x", "[/]", "a\\"])
+def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
+    code, _, err = pods("train", name)
+    check_refused(code, err, [f"config {name}: no such file"])

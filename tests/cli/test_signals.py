@@ -101,11 +101,11 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
     i = 0
     while len(began) < 2:  # however long this machine takes to load
         i += 1
-        assert i < 100, "no run began"
+        assert i < 30, "no run began"
         run, mark = tmp_path / f"run{i}", f"{tmp_path}{i}"
         process = start(mark, "train", "pods", *LONG, "--out", str(run))
         wait_for(lambda process=process: catches(process, signal.SIGTERM))  # type: ignore[misc]
-        time.sleep(0.25 * i)
+        time.sleep(0.25 * 1.25**i)  # to 200 seconds
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES[number], shown
@@ -178,7 +178,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
         wait_for(lambda: process.poll() is not None or len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2)
         everyone = marked(mark).values()
         assert sum(" train " in line for line in everyone) == 2, process.communicate()
-        assert sum("podsrl.score.worker" in line for line in everyone) >= 2
+        assert sum("podsrl.score.keeper" in line for line in everyone) >= 2
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES.get(number, -number), shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +94,23 @@ def test_a_module_that_loads_its_parts_when_asked_and_fails_is_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"an option cannot be imported: ImportError: needs another package"):
         import_function("lazy_parts:reward", where="an option")
+
+
+def test_nothing_in_the_users_folder_is_imported_before_a_function_is_asked_for(tmp_path: Path) -> None:
+    """A library that tries to import what is not installed must not run a file of that name."""
+    (tmp_path / "own_q.py").write_text("def f(): return 7\n")
+    program = """
+import importlib.util, sys
+from podsrl.cli.main import main
+sys.argv = ["pods", "config", "seed"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end
+assert importlib.util.find_spec("own_q") is None
+from podsrl.lib.user_function import import_function
+assert import_function("own_q:f", where="an option")() == 7
+"""
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -250,3 +250,36 @@ def test_a_torn_comparison_is_named(tmp_path: Path, make_comparison: Make) -> No
     file.write_text(file.read_text()[:100])
     with pytest.raises(UsageError, match=r"compare\.json is not a comparison"):
         read_comparison(tmp_path / "cmp")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "a = [", b"a = '\xff'"])
+def test_a_config_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "config.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UsageError, match=r"config\.toml is not TOML"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"baseline": 1, "arms": {"a": 3}}', "NaN"])
+def test_a_comparison_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "compare.json").write_text(text)
+    with pytest.raises(UsageError, match=r"compare\.json"):
+        read_comparison(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "1e400", "1e308", "-1e308", "-" + "9" * 400])
+def test_a_number_beyond_all_bounds_is_infinite_in_metrics_and_damage_in_groups(
+    tmp_path: Path, make_run: Make, number: str
+) -> None:
+    run = make_run(tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write(f'{{"step": 3, "seconds/train_elapsed": 4.0, "eval/accuracy": {number}}}\n')
+        log.write(f'{{"step": {number}}}\n')
+    groups = (run / "groups.jsonl").read_text().splitlines()
+    other = json.loads(groups[-1])
+    other["rollouts"][0]["reward"] = 0.125
+    (run / "groups.jsonl").write_text("\n".join([*groups, json.dumps(other).replace("0.125", number)]) + "\n")
+    found = read_run(run)
+    assert found.evaluations[-1]["eval/accuracy"] == math.copysign(math.inf, float(number))
+    assert found.num_damaged_lines == 2
+    write_report([run], tmp_path / "report.html")

@@ -188,3 +188,11 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -
     for path in (tmp_path, tmp_path / "nowhere" / "a.jsonl"):
         with pytest.raises(UsageError, match=r"--out .*: wanted a file in a folder that is there"):
             check_out(path)
+
+
+@pytest.mark.parametrize("name", ["reward", "sample", "num_tokens"])
+def test_a_number_beyond_all_bounds_is_told(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text(f'{{"prompt": "a", "completion": "b", "answer": "c", "{name}": {"9" * 400}}}\n')
+    with pytest.raises(UsageError, match=rf"c.jsonl:1: column '{name}' is 9+\.\.\.; wanted .* below 2\^63"):
+        read_completions(file)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -95,3 +98,23 @@ def test_of_a_large_set_made_on_demand_an_even_sample_is_looked_at(monkeypatch: 
     assert data != data_of(OnDemand(range(1000), [], changed=500))
     assert data != data_of(OnDemand(range(1001), []))
     assert data_of(list(OnDemand(range(1000), []))) != data_of(list(OnDemand(range(1000), [], changed=501)))
+
+
+def test_a_users_own_objects_have_the_same_digest_in_every_process() -> None:
+    program = """
+from podsrl.run.data_digest import describe_data
+from podsrl.tasks import TaskSet
+from podsrl.types import Task
+class Own: pass
+odd = Task(id=Own(), prompt=[{"role": "user", "content": Own()}], answer={"a", "b", "c", "d"})
+print(describe_data(TaskSet(name="odd", train=[odd], eval=(odd,))))
+"""
+    shown = set()
+    for seed in "123":
+        kept = f"kept = [object() for _ in range({seed}000)]"  # so that addresses differ
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", f"{kept}{program}"], env=environment, capture_output=True, text=True, check=True
+        )
+        shown.add(done.stdout)
+    assert len(shown) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -211,3 +212,45 @@ def test_a_note_on_an_earlier_loss_is_no_line_of_the_log(tmp_path: Path) -> None
     log = tmp_path / "metrics.jsonl"
     log.write_text('{"step": 1}\n{"step": 1, "note": "lines are missing"}\n{"st')
     assert whole_lines(log, 100, 1) == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", ".lock"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_file_of_a_run_that_is_a_link_is_refused_and_what_it_leads_to_stays(
+    tmp_path: Path, name: str, is_new: bool
+) -> None:
+    mine, path = tmp_path / "mine", tmp_path / "run"
+    mine.write_text("seed = 1\n")
+    folder = RunFolder(path) if is_new else new_folder(path)
+    path.mkdir(exist_ok=True)
+    (path / name).unlink(missing_ok=True)
+    (path / name).symlink_to(mine)
+    check = folder.check_is_free if is_new and name != "config.toml" else folder.check_files
+    with pytest.raises(UsageError, match=f"{name}: is a link"):
+        check()
+    if name == ".lock":
+        with pytest.raises(UsageError, match="cannot be written to"), folder.lock():
+            pass
+    assert mine.read_text() == "seed = 1\n"
+
+
+def test_a_pipe_in_a_runs_folder_is_refused(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(UsageError, match=r"metrics\.jsonl: is no file"):
+        folder.check_files()
+
+
+def test_checkpoints_may_lie_on_another_disk(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "run")
+    folder.checkpoints.rename(tmp_path / "elsewhere")
+    folder.checkpoints.symlink_to(tmp_path / "elsewhere")
+    folder.check_files()
+
+
+def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".a.json.tmp").symlink_to(tmp_path / "mine")
+    write_atomically(tmp_path / "a.json", "new")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "a.json").read_text() == "new" and not (tmp_path / "a.json").is_symlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from podsrl.scale.launch import launch
 
@@ -113,6 +115,54 @@ def test_a_killed_process_ends_all_and_the_run_goes_on_with_other_numbers_of_pro
                 assert line[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
             elif not name.startswith(("seconds/", "memory/", "sync/")):
                 assert line[name] == value, name
+
+
+def lose_a_moment(checkpoint: Path) -> None:
+    """Such that every table of files still agrees with the files."""
+    optimizer, state, manifest = (
+        checkpoint / name for name in ("optimizer.safetensors", "state.json", "manifest.json")
+    )
+    moments = load_file(optimizer)
+    del moments[max(name for name in moments if name.startswith("exp_avg/"))]
+    save_file(moments, optimizer)
+    content = json.loads(state.read_text())
+    content["files"][optimizer.name] = hashlib.sha256(optimizer.read_bytes()).hexdigest()
+    state.write_text(json.dumps(content))
+    table = json.loads(manifest.read_text())
+    for file in (optimizer, state):
+        data = file.read_bytes()
+        table[file.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest.write_text(json.dumps(table))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_all_processes_fall_back_to_the_checkpoint_before_a_damaged_one(tmp_path: Path, strategy: str) -> None:
+    folder = tmp_path / "run"
+    options = [*SMALL, f"--scale.strategy={strategy}"]
+    done = run("launch", "--processes", "2", "pods", *options, "--stop.steps=4", "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    before = steps(folder)
+    lose_a_moment(folder / "checkpoints" / "step-00000004")
+    done = run("launch", "--processes", "2", "--resume", str(folder), "--stop.steps=6")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("step-00000004 is damaged") == 1 and "resumed step-00000002" in done.stderr
+    assert [line["step"] for line in steps(folder) if "seconds/total" in line] == [1, 2, 3, 4, 5, 6]
+    again = [line for line in steps(folder) if "seconds/total" in line]
+    for old, new in zip([line for line in before if "seconds/total" in line], again, strict=False):
+        assert (new["reward/all"], new["length/all"]) == (old["reward/all"], old["length/all"]), old["step"]
+    assert ranks_of(folder) == {}
+
+
+@pytest.mark.slow
+def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: Path) -> None:
+    (tmp_path / "scipy.py").write_text("open('ran', 'w')")
+    (tmp_path / "pydantic.py").write_text("open('ran', 'w')")
+    command = [sys.executable, "-P", "-m", "podsrl.cli", "launch", "--processes", "1", "pods", *SMALL]
+    done = subprocess.run(
+        [*command, "--stop.steps=1", "--out", "run"], cwd=tmp_path, capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0 and not (tmp_path / "ran").exists(), done.stderr
 
 
 @pytest.mark.slow

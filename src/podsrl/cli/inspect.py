@@ -41,11 +41,12 @@ def report(
             raise UsageError(f"pods report {' '.join(map(str, runs))}: wanted folders of runs, or one file alone")
         with waiting("reading the completions and drawing the page"):
             page = write_completions_report(runs[0], out or runs[0].with_suffix(".html"))
-        output.print(str(page), soft_wrap=True)
+        output.print(str(page), markup=False, soft_wrap=True)
         return
     from podsrl.report.html import write_report
 
-    output.print(str(write_report(runs, out or runs[0] / "report.html")), soft_wrap=True)
+    page = write_report(runs, out or runs[0] / "report.html")
+    output.print(str(page), markup=False, soft_wrap=True)
 
 
 def bench(

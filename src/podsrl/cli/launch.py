@@ -12,7 +12,7 @@ import typer
 from podsrl.cli.console import RunOut, errors, new_folder, split_words
 from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, printable
 
 
 def launch(
@@ -54,7 +54,7 @@ def launch(
     what = ["--resume", str(folder)] if resume else [str(config), "--out", str(folder)]
     flags = {**allowed, "plain": plain}
     options = [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]
-    command = [sys.executable, "-m", "podsrl.cli", "train", *what, *options, *overrides]
+    command = [sys.executable, "-P", "-m", "podsrl.cli", "train", *what, *options, *overrides]
 
     from podsrl.scale.launch import launch as run
 
@@ -100,7 +100,7 @@ def _check_devices(config: RunConfig, num_processes: int) -> None:
 
 def _reason(code: int, last_line: str) -> str:
     if code >= 0:
-        return last_line or f"ended with exit code {code}"
+        return printable(last_line) or f"ended with exit code {code}"
     name = signal.Signals(-code).name
     hint = "; the system does that when memory runs out" if -code == signal.SIGKILL else ""
     return f"killed by {name}{hint}"

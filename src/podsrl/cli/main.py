@@ -5,18 +5,18 @@ Exit codes: 0 done, 1 failed, 2 bad usage or config, 130 interrupted (143 by SIG
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from contextlib import nullcontext
 from typing import Annotated, NoReturn
 
 import typer
+from rich.markup import escape
 
 from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
-from podsrl.errors import PodsError, UsageError, one_line
+from podsrl.errors import PodsError, UsageError, one_line, printable
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.run.threads import set_waiting_policy
@@ -75,9 +75,10 @@ def main() -> None:
 def _main() -> None:
     end_with_parent()
     set_waiting_policy()
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"warning: {printable(str(message))}\n"
+    )  # not which line of whose code said so
     try:
-        sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
         app()
     except UsageError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
@@ -124,4 +125,4 @@ def _end_interrupted() -> NoReturn:
 
 def _escape(text: str) -> str:
     """Square brackets in a message are text, not markup; a message is one line."""
-    return one_line(text).replace("[", r"\[")
+    return escape(one_line(text))

@@ -11,6 +11,7 @@ import typer
 
 from podsrl.cli.console import errors, output, split_words
 from podsrl.errors import UsageError
+from podsrl.lib.signals import exit_code
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +70,7 @@ def plan(
             result = _from_config(name, overrides, measure, bound)
     except KeyboardInterrupt:
         errors.print("interrupted; nothing was written")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code()) from None
     if plot is not None:
         from podsrl.report.plan import plan_heatmap
 

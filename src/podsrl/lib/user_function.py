@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import traceback
 from collections.abc import Callable
 from operator import attrgetter
@@ -31,6 +33,7 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         3.0
     """
     module_name, _, attribute = name.partition(":")
+    _look_beside_the_user()
     try:
         module = importlib.import_module(module_name)
     except FAILURES as error:
@@ -49,6 +52,17 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     if not callable(function):
         raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
     return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def _look_beside_the_user() -> None:
+    """Let Python find modules in the folder that the command was started in, last, so that they shadow nothing.
+
+    Not before a function of the user's own is asked for: libraries try to import much that is not installed, and would
+    run files of those names in a folder of somebody else's.
+    """
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def reason_of(error: BaseException) -> str:

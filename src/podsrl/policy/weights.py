@@ -14,6 +14,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, naming_base
+from podsrl.policy.adapter_patterns import check_patterns
 from podsrl.policy.adapters import quiet_peft
 from podsrl.policy.device import choose_device
 from podsrl.policy.files import shapes_in
@@ -124,8 +125,9 @@ def _merged(config: ModelConfig, base: ModelConfig) -> Any:
         model = load_model(base)
     folder = Path(model_folder(config.path))
     with reading(config, "adapters "), quiet_peft():
-        from peft import PeftModel, get_peft_model_state_dict
+        from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
+        check_patterns(model, PeftConfig.from_pretrained(str(folder)), config.path)
         adapted = PeftModel.from_pretrained(model, str(folder))
         wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         found = set(shapes_in([folder / ADAPTER_WEIGHTS]))

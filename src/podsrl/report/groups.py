@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST = 1e100
+"""Size of a number that is believed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRollout:
@@ -100,8 +103,13 @@ def prompt_text(prompt: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
+    """ValueError: it is too large for sums and differences of such numbers to be finite."""
     # NaN is how Python's json writes a missing float; it means the same as null here.
-    return None if value is None or value != value else float(value)
+    if value is None or value != value:
+        return None
+    if abs(value) > LARGEST:
+        raise ValueError("too large")
+    return float(value)
 
 
 def _text(value: Any) -> str | None:

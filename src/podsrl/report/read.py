@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podsrl.errors import UsageError
-from podsrl.report.groups import RecordedGroup, parse_group
+from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.curves import common_grid
 from podsrl.run.interval import SpeedupInterval
@@ -159,7 +159,7 @@ def read_comparison(path: Path | str) -> Comparison:
         return _comparison(folder, json.loads(file.read_bytes()))
     except UsageError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{file} is not a comparison ({error!r}); write it again with `pods compare`") from error
 
 
@@ -218,7 +218,7 @@ def _existing_file(folder: Path, name: str) -> Path:
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: of TOML, of UTF-8, and of numbers with too many digits
         raise UsageError(f"{file} is not TOML ({error}); restore the file that the run wrote") from error
 
 
@@ -267,7 +267,8 @@ def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         if value is None:
             yield name, np.nan
         elif isinstance(value, (int, float)):
-            yield name, float(value)
+            is_too_large = abs(value) > LARGEST  # for sums and differences of such numbers to be finite
+            yield name, (np.inf if value > 0 else -np.inf) if is_too_large else float(value)
 
 
 def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:

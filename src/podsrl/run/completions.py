@@ -236,6 +236,8 @@ def _read_fact(where: str, name: str, value: object) -> Any:
     }.get(name, ((str,), "text"))
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted {wanted}, or null")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted {wanted} below 2^63, or null")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from podsrl.run.fit import looked_at
@@ -17,6 +18,8 @@ from podsrl.types import Task
 Side = dict[str, int | str]
 _PARTS = ("ids", "prompts", "answers")
 _SIDES = {"train": "training", "eval": "held-out"}
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+"""Of an object that has no `repr` of its own."""
 _BATCH = 2048
 """Questions at once: a set made on demand is never in memory as a whole."""
 
@@ -71,5 +74,12 @@ def _describe(tasks: Sequence[Task]) -> Side:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: a chat message of another mapping type, or what a user's own loader put there."""
-    return dict(value) if isinstance(value, Mapping) else repr(value)
+    """What JSON has no form for: a chat message of another mapping type, or what a user's own loader put there.
+
+    The same in every process: no address in memory, and no order of a set.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set):
+        return sorted(json.dumps(item, default=_plain) for item in value)
+    return _ADDRESS.sub("", repr(value))

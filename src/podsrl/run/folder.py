@@ -45,6 +45,7 @@ class RunFolder:
     """Paths of a run, and its two append-only logs."""
 
     LOGS = ("metrics.jsonl", "groups.jsonl")
+    LOCK = ".lock"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,9 +66,24 @@ class RunFolder:
         for part in (self.path, *self.path.parents):
             if part.is_file():
                 raise UsageError(f"--out {self.path}: {part} is a file, wanted a folder")
+        self.check_files()
         nearest = next(part for part in (self.path, *self.path.absolute().parents) if part.exists())
         if not os.access(nearest, os.W_OK):
             raise UsageError(f"--out {self.path}: {nearest} cannot be written to; choose another folder")
+
+    def check_files(self) -> None:
+        """See that what a run writes to, and cuts back, are files of its folder alone.
+
+        Raises:
+            UsageError: one is a link, which may lead to any file of the user's, or a pipe, which a reader would wait
+                for. `checkpoints` may be a link: they may lie on another disk.
+        """
+        own = (self.config, self.finished, *(self.path / name for name in (self.LOCK, *self.LOGS)))
+        for file in (*own, *self.path.glob("logs/rank-*.log")):
+            if file.is_symlink():
+                raise UsageError(f"{file}: is a link, and a run writes to files of its own: put the file in its place")
+            if file.exists() and not file.is_file():
+                raise UsageError(f"{file}: is no file: remove it")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -77,13 +93,15 @@ class RunFolder:
             UsageError: another process is writing to it.
         """
         with refusing(f"{self.path}: cannot be written to", "make it writable"):
-            file = (self.path / ".lock").open("w")
-        with file:
+            descriptor = os.open(self.path / self.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(f"{self.path}: another process is training in it; wait for it, or stop it") from None
             yield
+        finally:
+            os.close(descriptor)
 
     def create(self, config_text: str) -> None:
         """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""
@@ -177,7 +195,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def write_atomically(path: Path, text: str) -> None:
     """Write beside, force to disk, rename: a reader sees the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w") as file:
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    with temporary.open("x") as file:  # never through a link
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

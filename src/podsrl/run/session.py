@@ -225,6 +225,7 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
     with refusing(f"--resume {short(str(folder.path))}", "give the folder of a run"):
         if not folder.config.is_file():
             raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
+        folder.check_files()
     tree = read_tree(folder.config)
     old = build(RunConfig, tree, str(folder.config))
     new = build(RunConfig, apply_overrides(tree, overrides), "with overrides")
