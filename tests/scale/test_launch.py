@@ -37,7 +37,7 @@ def pods(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    here = str(Path(__file__).parent)
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
 
 
