@@ -37,9 +37,7 @@ def demo(
     [bold]Examples[/]
 
       pods demo
-
       pods demo --quick
-
       pods demo --num_seeds=5 --base.stop.seconds=60     longer, with intervals over seeds
     """
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
@@ -60,7 +58,6 @@ def compare(
     [bold]Examples[/]
 
       pods compare demo --num_seeds=5 --jobs=2
-
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
     Runs that are there already are put side by side by pods report runs/a runs/b.

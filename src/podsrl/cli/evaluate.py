@@ -58,9 +58,7 @@ def evaluate(
     [bold]Examples[/]
 
       pods eval runs/mine
-
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100 --samples 5 --temperature 0.9
-
       pods eval pods --task.digits=3 --out answers.jsonl      the recipe's base model on a harder task
     """
     from podsrl.run.completions import check_out

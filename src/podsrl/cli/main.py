@@ -78,7 +78,7 @@ def _main() -> None:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # not which line of whose code said so
     try:
         sys.path.append(os.getcwd())  # "module:function" finds a file beside the user; last, so that it shadows nothing
-        app()
+        app(prog_name="pods")
     except UsageError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(2)

@@ -33,11 +33,8 @@ def reproduce(
     [bold]Examples[/]
 
       pods reproduce a --dry-run                     what would run, and in how much memory
-
       pods reproduce a --seeds 3 --out runs/paper-a  the same command goes on after an interruption
-
       pods reproduce d --processes 8                 on eight GPUs
-
       pods reproduce a --model.path=my-model --stop.seconds=3600
     """
     from podsrl.run.reproduce import comparison_of

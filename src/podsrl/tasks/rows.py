@@ -62,10 +62,10 @@ def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
     if name in row:
         return row[name]
     hint = nearest(name, row) if row else ""
-    hint = hint if "Did you mean" in hint else ""  # otherwise it lists the names a second time
+    hint = hint if "Did you mean" in hint and not option else ""  # otherwise it lists the names a second time
     listed = ", ".join(f"'{known}'" for known in row) or "none"
-    option = f" ({option})" if option else ""
-    raise UsageError(f"{where}: no column '{name}'{option}; columns there: {listed}.{hint}")
+    cure = f" Set {option} to one of them." if option else ""
+    raise UsageError(f"{where}: no column '{name}'; columns there: {listed}.{hint}{cure}")
 
 
 def text_column(where: str, row: Row, name: str) -> str:
