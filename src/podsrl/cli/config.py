@@ -40,10 +40,10 @@ def show_config(
 
       pods config                                 every option of pods train
       pods config rollouts                        one section
-      pods config select.rule                     one option, with the names it knows
+      pods config select.rule                     one option and its known names
       pods config num_generations                 what another library calls so
       pods config --search memory                 options that speak of memory
-      pods config --resolved pods > mine.toml     a whole config with comments, to start from
+      pods config --resolved pods > mine.toml     a whole config, to start from
       pods config --of compare                    options of pods compare
     """
     from podsrl.cli.config_page import options_page

@@ -38,6 +38,17 @@ def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, lis
     return next(iter(words), None), [text for text in given if text.startswith("--")]
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where there are several.
+
+    Example:
+        >>> counted(1, "seed"), counted(1024, "batch")
+        ('1 seed', '1,024 batches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def print_paragraph(text: str, indent: str = "", style: str | None = None) -> None:
     """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut."""
     wrapped = textwrap.fill(

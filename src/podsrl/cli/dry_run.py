@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from podsrl.cli.console import errors, output, print_paragraph
+from podsrl.cli.console import counted, errors, output, print_paragraph
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
@@ -136,17 +136,11 @@ def _lines(plan: Plan) -> list[str]:
     return [
         f"model    {plan.model}",
         f"trained  {plan.trained}",
-        f"a step   {_counted(plan.prompts, 'question')}{by}: at most {plan.prompt_tokens:,} prompt tokens, "
+        f"a step   {counted(plan.prompts, 'question')}{by}: at most {plan.prompt_tokens:,} prompt tokens, "
         f"{plan.generated_tokens:,} generated, of which {plan.kept_tokens:,} kept",
-        f"update   at most {_counted(plan.num_micro_batches, 'micro-batch')} of {plan.work.micro_batch_tokens:,} tokens"
+        f"update   at most {counted(plan.num_micro_batches, 'micro-batch')} of {plan.work.micro_batch_tokens:,} tokens"
         + (" in each process" if plan.num_processes > 1 else ""),
     ]
-
-
-def _counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where there are several."""
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
 
 
 def _print_memory(plan: Plan) -> None:

@@ -58,8 +58,8 @@ def train(
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
       pods train my.toml --out runs/mine                   your own config
       pods train --resume runs/mine --stop.steps=200       go on, longer
-      pods train my.toml --dry-run                         check data, rewards and prompts; estimate the memory
-      pods train my.toml --dry-run --memory 24GiB          and say which options make it fit
+      pods train my.toml --dry-run                         check data, rewards, memory
+      pods train my.toml --dry-run --memory 24GiB          which options make it fit
     """
     from podsrl.config.load import load_config
 
