@@ -145,7 +145,7 @@ def _parse_file(path: Path, option: str) -> Iterator[tuple[int, Row]]:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
         cure = "" if path.is_absolute() else "; a relative path starts from the folder in which pods is called"
-        raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}{cure})") from None
+        raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}){cure}") from None
     except OSError as error:
         raise UsageError(f"{option} = '{path}': cannot be read: {error.strerror}; wanted a file") from error
     for number, line in enumerate(lines, start=1):
