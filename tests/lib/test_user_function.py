@@ -92,3 +92,9 @@ def test_a_module_that_loads_its_parts_when_asked_and_fails_is_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"an option cannot be imported: ImportError: needs another package"):
         import_function("lazy_parts:reward", where="an option")
+
+
+@pytest.mark.parametrize("name", ["no_such_rewards.py:exact", "./no_such_rewards.py:exact"])
+def test_a_files_name_in_place_of_a_modules_is_explained(name: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be imported.*a module's name has no '\.py' and no '/'"):
+        import_function(name, where=f"--reward: {name!r}")
