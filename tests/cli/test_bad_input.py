@@ -50,6 +50,7 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["train", "podz"], ["podz", "no such file", "Did you mean 'pods'?"]),
         (["eval", "pods", "--optim.lr=1e-3"], ["--optim.lr", "does not read it"]),
         (["train", "demo"], ["use pods compare"]),
+        (["eval", "runs/none"], ["runs/none", "no such folder"]),
         (["compare", "pods"], ["use pods train"]),
         (["train"], ["either a CONFIG or --resume RUN"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),
@@ -66,6 +67,23 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     code, _, errors = pods(*arguments)
     check_refused(code, errors, wanted)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("mine", ["Did you mean 'mine.toml'?"]),
+        ("runs/a", ["--resume runs/a", "runs/a/config.toml"]),
+        ("questions.jsonl", ["not valid TOML", "task.path"]),
+    ],
+)
+def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[str], pods: Pods, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("seed = 1")
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "config.toml").write_text("seed = 1")
+    (tmp_path / "questions.jsonl").write_text('{"question": "1 + 1", "answer": 2}')
+    code, _, errors = pods("train", name)
+    check_refused(code, errors, wanted)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,10 @@ def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str
         (["--num_generations", "8"], "Did you mean 'rollouts.num_rollouts'"),
         (["--output_dir", "x"], "Did you mean '--out'"),
         (["--zzz"], "unknown key 'zzz'"),
+        (["--epsilon", "0.1"], "Did you mean 'loss.clip_low' (TRL: epsilon"),
+        (["--steps", "10"], "Did you mean '--stop.steps'"),
+        (["--num_rollout", "8"], "Did you mean '--rollouts.num_rollouts'"),
+        (["--verbose"], "unknown key 'verbose'"),
     ],
 )
 def test_a_flag_without_value_or_without_meaning_is_named(words: list[str], wanted: str) -> None:

@@ -114,3 +114,9 @@ assert import_function("own_q:f", where="an option")() == 7
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["no_such_rewards.py:exact", "./no_such_rewards.py:exact"])
+def test_a_files_name_in_place_of_a_modules_is_explained(name: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be imported.*a module's name has no '\.py' and no '/'"):
+        import_function(name, where=f"--reward: {name!r}")

@@ -47,6 +47,7 @@ def folder(tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "trial_rewards.py").write_text(
         "def right(task, text): return float(task.answer in text)\n"
         "def texts(task, text): return 'very good'\n"
+        "def always_zero(task, text): return 0.0\n"
         "def short_list(prompts, completions, **columns): return [1.0]\n"
         "def not_on_empty(task, text): return 0.5 / (0 if 'know' in text else 1)\n"
     )
@@ -173,6 +174,13 @@ def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     assert (empty.reward, empty.is_correct) == (None, False) and empty.parts["trial_rewards:not_on_empty"] is None
     assert "not_on_empty" in str(empty.invalid_reason)
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
+
+
+@pytest.mark.parametrize(("function", "is_said"), [("right", False), ("always_zero", True)])
+def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
+    name = f"trial_rewards:{function}"
+    found = check_inputs(load_config("mine.toml", [f'task.rewards={{"{name}" = 1.0}}', f"task.correct={name}"]))
+    assert any("the same, 0" in warning for warning in found.warnings) == is_said
 
 
 def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(

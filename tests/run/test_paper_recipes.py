@@ -258,7 +258,7 @@ def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
         "grpo": 16,
         "pods": 64,
     }
-    assert "1 seed(s) × 2 arms × 4 s: 8 s of training" in planned.stderr and not (tmp_path / "out").exists()
+    assert "1 seed × 2 arms × 4 s: 8 s of training" in planned.stderr and not (tmp_path / "out").exists()
     first = subprocess.run(command, capture_output=True, text=True)
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)

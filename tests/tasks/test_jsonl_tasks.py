@@ -186,6 +186,11 @@ def test_a_missing_file_is_named_with_the_place_where_it_was_looked_for(
         load(Path("none.jsonl"))
 
 
+def test_a_column_of_another_name_says_which_option_names_it(write: Write) -> None:
+    with pytest.raises(UsageError, match=r"'prompt', 'solution'\. Set task\.prompt_column to one of them\."):
+        load(write('{"prompt": "a", "solution": 1}'))
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"task.path = .*: cannot be read: Is a directory; wanted a file"):
         load(tmp_path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.cli.console import counted, errors, new_folder, output, split_words
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
 
@@ -22,7 +22,7 @@ QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "bas
 def demo(
     context: typer.Context,
     quick: Annotated[
-        bool, typer.Option(help="A few seconds an arm: shows that everything works, not who wins.")
+        bool, typer.Option(help="A few seconds per arm: shows that everything works, not who wins.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the comparison; default: runs/demo-DATE-TIME.")
@@ -37,9 +37,7 @@ def demo(
     [bold]Examples[/]
 
       pods demo
-
       pods demo --quick
-
       pods demo --num_seeds=5 --base.stop.seconds=60     longer, with intervals over seeds
     """
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
@@ -60,7 +58,6 @@ def compare(
     [bold]Examples[/]
 
       pods compare demo --num_seeds=5 --jobs=2
-
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
     Runs that are there already are put side by side by pods report runs/a runs/b.
@@ -160,15 +157,14 @@ def _print_result(result: Json) -> None:
     from rich.table import Table
 
     seconds = result["seconds"]
-    table = Table(
-        title=f"{seconds:g} training seconds an arm, {len(next(iter(result['arms'].values()))['seeds'])} seed(s)"
-    )
+    num_seeds = len(next(iter(result["arms"].values()))["seeds"])
+    table = Table(title=f"{seconds:g} training seconds per arm, {counted(num_seeds, 'seed')}")
     for column in (
         "arm",
         "n → m",
         "steps",
         "final accuracy",
-        "seconds a step",
+        "seconds per step",
         f"speed-up over {result['baseline']} (95 %)",
     ):
         table.add_column(column, justify="left" if column == "arm" else "right")

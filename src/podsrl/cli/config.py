@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.console import output, split_words
+from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, split_words
 from podsrl.cli.known_names import NAMED_OPTIONS, known_names
 from podsrl.errors import UsageError, nearest
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from podsrl.config.options import Chapter, OptionEntry
-
-MAX_WIDTH = 100
-"""Characters of a line of text, where the terminal is wider."""
 
 
 def show_config(
@@ -42,17 +39,11 @@ def show_config(
     [bold]Examples[/]
 
       pods config                                 every option of pods train
-
       pods config rollouts                        one section
-
-      pods config select.rule                     one option, with the names it knows
-
+      pods config select.rule                     one option and its known names
       pods config num_generations                 what another library calls so
-
       pods config --search memory                 options that speak of memory
-
-      pods config --resolved pods > mine.toml     a whole config with comments, to start from
-
+      pods config --resolved pods > mine.toml     a whole config, to start from
       pods config --of compare                    options of pods compare
     """
     from podsrl.cli.config_page import options_page
@@ -117,7 +108,7 @@ def _show_chapters(chapters: Sequence[Chapter], as_json: bool) -> None:
     for chapter in chapters:
         if chapter.name:
             note = " Not there by default; setting one of its options makes it." if chapter.is_absent else ""
-            _print(f"[{chapter.name}]  {chapter.meaning}{note}", style="bold")
+            print_paragraph(f"[{chapter.name}]  {chapter.meaning}{note}", style="bold")
             output.print()
         _print_options(chapter.options)
 
@@ -127,21 +118,8 @@ def _print_options(options: Iterable[OptionEntry]) -> None:
         output.print(f"{option.key} = {option.default}", style="cyan", markup=False, highlight=False, soft_wrap=True)
         takes = f" Takes {option.takes}." if option.takes != "text" else ""
         names = f" The names: pods config {option.key}" if option.key in NAMED_OPTIONS else ""
-        _print(f"{option.meaning}{takes}{names}", indent="    ")
+        print_paragraph(f"{option.meaning}{takes}{names}", indent="    ")
     output.print()
-
-
-def _print(text: str, indent: str = "", style: str | None = None) -> None:
-    """A paragraph; words are never cut."""
-    wrapped = textwrap.fill(
-        text,
-        min(output.width, MAX_WIDTH),
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    output.print(wrapped, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_option(option: OptionEntry, as_json: bool) -> None:
@@ -158,7 +136,7 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
     if option.other_names:
         facts["elsewhere"] = option.other_names
     output.print(option.key, style="bold cyan", highlight=False)
-    _print(option.meaning, indent="    ")
+    print_paragraph(option.meaning, indent="    ")
     output.print()
     for title, text in facts.items():
         _print_fact(title, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from podsrl.errors import UsageError
 
 output = Console()
 errors = Console(stderr=True)
+MAX_WIDTH = 100
+"""Characters of a line of text, where the terminal is wider."""
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
 """Option of every command that starts a run."""
 
@@ -33,6 +36,30 @@ def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, lis
     if len(words) > 1:
         raise UsageError(f"unexpected {words[1]!r} after {words[0]!r}; values are set as --section.key=value")
     return next(iter(words), None), [text for text in given if text.startswith("--")]
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where there are several.
+
+    Example:
+        >>> counted(1, "seed"), counted(1024, "batch")
+        ('1 seed', '1,024 batches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
+def print_paragraph(text: str, indent: str = "", style: str | None = None) -> None:
+    """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut."""
+    wrapped = textwrap.fill(
+        text,
+        min(output.width, MAX_WIDTH),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    output.print(wrapped, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def new_folder(name: str) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.console import counted, errors, output, print_paragraph
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
@@ -136,9 +136,9 @@ def _lines(plan: Plan) -> list[str]:
     return [
         f"model    {plan.model}",
         f"trained  {plan.trained}",
-        f"a step   {plan.prompts:,} question(s){by}: at most {plan.prompt_tokens:,} prompt tokens, "
+        f"a step   {counted(plan.prompts, 'question')}{by}: at most {plan.prompt_tokens:,} prompt tokens, "
         f"{plan.generated_tokens:,} generated, of which {plan.kept_tokens:,} kept",
-        f"update   at most {plan.num_micro_batches:,} micro-batch(es) of {plan.work.micro_batch_tokens:,} tokens"
+        f"update   at most {counted(plan.num_micro_batches, 'micro-batch')} of {plan.work.micro_batch_tokens:,} tokens"
         + (" in each process" if plan.num_processes > 1 else ""),
     ]
 
@@ -159,19 +159,14 @@ def _print_memory(plan: Plan) -> None:
 
 
 def _print_options(plan: Plan) -> None:
-    from rich.box import SIMPLE
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="options not at their default", box=SIMPLE)
-    for column in ("option", "value (default)", "what it does"):
-        table.add_column(column, overflow="fold", no_wrap=column == "option")  # a name is there to be copied
-    for option in plan.options:
-        value = f"{_text(option.value)} ({_text(option.default)})"
-        meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning
-        table.add_row(*(escape(text) for text in (option.key, value, meaning)))
+    """Like `pods config`: an option with its value in a line, what it does in paragraphs of the terminal's width."""
     if plan.options:
-        output.print(table)
+        output.print("options that are not at their default:", highlight=False)
+    for option in plan.options:
+        value = f"{option.key} = {_text(option.value)}   (default {_text(option.default)})"
+        output.print(f"  {value}", style="cyan", markup=False, highlight=False, soft_wrap=True)
+        meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning
+        print_paragraph(meaning, indent="      ")
 
 
 def size_text(num_bytes: float) -> str:

@@ -48,7 +48,7 @@ def evaluate(
     num_questions: Annotated[
         int, typer.Option(min=0, help="Held-out questions to ask, evenly spread; 0: all.", show_default=True)
     ] = 0,
-    samples: Annotated[int | None, typer.Option(min=1, help="Answers a question (eval.num_samples).")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Answers per question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
@@ -58,10 +58,8 @@ def evaluate(
     [bold]Examples[/]
 
       pods eval runs/mine
-
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100 --samples 5 --temperature 0.9
-
-      pods eval pods --task.digits=3 --out answers.jsonl      the recipe's base model on a harder task
+      pods eval pods --task.digits=3 -o answers.jsonl    its base model, harder task
     """
     from podsrl.run.completions import check_out
 

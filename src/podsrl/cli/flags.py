@@ -10,6 +10,7 @@ is true or false takes the next word only where that says true or false.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 from pydantic import BaseModel
 from typer.core import TyperCommand
 
-from podsrl.config.load import unknown_key
+from podsrl.config.load import all_keys, unknown_key
 from podsrl.config.options import SCHEMAS, find_field, is_switch
+from podsrl.config.other_names import find_other_name
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UsageError
 
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 """Words that an option takes as true or false, in any case."""
@@ -89,14 +91,22 @@ def _value_of(
 
 
 def _unknown(name: str, own: Mapping[str, bool], schemas: Sequence[type[BaseModel]]) -> str:
-    """An option of the command that is spelt alike goes before the config's keys, unless the flag has a section."""
-    hint = "" if "." in name else nearest(name, own)
-    if hint.startswith(" Did you mean"):
-        return f"{name}: no such option.{hint}"
+    """What another library calls so goes before an option of the command that is spelt alike, and that before the
+    config's keys, unless the flag has a section."""
     key, schema = name.removeprefix("--"), schemas[0]
+    hint = "" if "." in name or find_other_name(key) is not None else _spelt_alike(name, own, schema)
+    if hint:
+        return f"{name}: no such option. Did you mean '{hint}'?"
     if SCHEMAS["compare"] in schemas and (inner := re.fullmatch(r"(?:base|arms\.[^.]+)\.(.+)", key)):
         key, schema = inner[1], RunConfig
     return f"{name}: {unknown_key(schema, key)}"
+
+
+def _spelt_alike(name: str, own: Mapping[str, bool], schema: type[BaseModel]) -> str | None:
+    """The command's option, or the last part of a config's key, that is nearest; None where none is near."""
+    keys = {f"--{key.rpartition('.')[2]}": f"--{key}" for key in all_keys(schema)}
+    close = difflib.get_close_matches(name, [*own, *keys], n=1, cutoff=0.75)
+    return keys.get(close[0], close[0]) if close else None
 
 
 class ConfigCommand(TyperCommand):

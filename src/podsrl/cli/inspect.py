@@ -29,9 +29,7 @@ def report(
     [bold]Examples[/]
 
       pods report runs/mine
-
       pods report runs/a runs/b --out both.html
-
       pods report answers.jsonl
     """
     if any(run.is_file() for run in runs):
@@ -59,7 +57,6 @@ def bench(
     [bold]Examples[/]
 
       pods bench list
-
       pods bench select --json
     """
     from podsrl.bench import BENCHES, load_bench

@@ -36,9 +36,7 @@ def launch(
     [bold]Examples[/]
 
       pods launch --processes 2 pods                                   the demo's PODS arm
-
       pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights shared out over 8 GPUs
-
       pods launch --processes 4 --resume runs/mine                     go on, with four
     """
     config, overrides = split_words(config, context.args)

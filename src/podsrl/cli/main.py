@@ -75,11 +75,10 @@ def main() -> None:
 def _main() -> None:
     end_with_parent()
     set_waiting_policy()
-    warnings.formatwarning = lambda message, *_, **__: (
-        f"warning: {printable(str(message))}\n"
-    )  # not which line of whose code said so
+    # Not which line of whose code said so.
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     try:
-        app()
+        app(prog_name="pods")
     except UsageError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(2)

@@ -46,11 +46,8 @@ def plan(
     [bold]Examples[/]
 
       pods plan pods                                       the demo's PODS arm, about a minute
-
       pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
-
       pods plan runs/mine --json                           from what a run has logged
-
       pods plan my.toml --memory 24GiB                     for a smaller GPU
     """
     name, overrides = split_words(target, context.args)

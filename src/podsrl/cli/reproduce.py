@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podsrl.cli.console import errors, new_folder, output, split_words
+from podsrl.cli.console import counted, errors, new_folder, output, split_words
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def reproduce(
     context: typer.Context,
     setting: Annotated[str, typer.Argument(help="a, b, c, d or e: a setting of the paper.")],
-    seeds: Annotated[int, typer.Option(help="Paired runs an arm; the paper has 10 (a, b, c) or 5 (d, e).")] = 3,
+    seeds: Annotated[int, typer.Option(help="Paired runs per arm; the paper has 10 (a, b, c) or 5 (d, e).")] = 3,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder; one that holds this reproduction already is gone on with."),
@@ -33,11 +33,8 @@ def reproduce(
     [bold]Examples[/]
 
       pods reproduce a --dry-run                     what would run, and in how much memory
-
       pods reproduce a --seeds 3 --out runs/paper-a  the same command goes on after an interruption
-
       pods reproduce d --processes 8                 on eight GPUs
-
       pods reproduce a --model.path=my-model --stop.seconds=3600
     """
     from podsrl.run.reproduce import comparison_of
@@ -60,7 +57,7 @@ def _say_length(config: CompareConfig, processes: int) -> None:
     from podsrl.run.reproduce import arm_configs
 
     seconds = next(iter(arm_configs(config).values())).stop.seconds
-    each = f"{config.num_seeds} seed(s) × {len(config.arms)} arms × {time_text(seconds)}"
+    each = f"{counted(config.num_seeds, 'seed')} × {len(config.arms)} arms × {time_text(seconds)}"
     total = time_text(config.num_seeds * len(config.arms) * seconds / config.jobs)
     on = f", each by {processes} processes" if processes > 1 else ""
     errors.print(f"{each}{on}: {total} of training, and its evaluations", highlight=False, soft_wrap=True)
@@ -116,7 +113,7 @@ def _print_table(folder: Path) -> None:
     if setting is None:
         return
     table = Table(title=f"setting ({setting.name}): {setting.model} on {setting.dataset}")
-    for column in ("arm", "", "n → m", "accuracy at the end", "seconds a step", "speed-up at 99 %"):
+    for column in ("arm", "", "n → m", "accuracy at the end", "seconds per step", "speed-up at 99 %"):
         table.add_column(column, justify="left" if column in ("arm", "") else "right")
     for row in rows_beside_paper(read_comparison(folder), setting):
         for side, who in enumerate(("ours", "the paper's")):

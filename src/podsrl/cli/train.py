@@ -55,16 +55,11 @@ def train(
     [bold]Examples[/]
 
       pods train pods                                      the demo's PODS arm
-
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
-
       pods train my.toml --out runs/mine                   your own config
-
       pods train --resume runs/mine --stop.steps=200       go on, longer
-
-      pods train my.toml --dry-run                         check data, rewards and prompts; estimate the memory
-
-      pods train my.toml --dry-run --memory 24GiB          and say which options make it fit
+      pods train my.toml --dry-run                         check data, rewards, memory
+      pods train my.toml --dry-run --memory 24GiB          which options make it fit
     """
     from podsrl.config.load import load_config
 
@@ -129,9 +124,7 @@ def pretrain(
     [bold]Examples[/]
 
       pods pretrain my-base                              the model that this package ships (some minutes)
-
       pods pretrain rarer --careful=0.01                 right answers rarer
-
       pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
     """
     from podsrl.cli.progress import bar

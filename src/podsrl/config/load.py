@@ -68,13 +68,24 @@ def read_tree(source: str | Path) -> Tree:
     if content is None and (recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source))):
         content = recipe.read_bytes()
     if content is None:
-        raise UsageError(f"config {source!s}: no such file, and no such recipe.{nearest(str(source), recipe_names())}")
+        raise UsageError(f"config {source!s}: {_what_is_missing(Path(source))}")
     try:
         return tomllib.loads(content.decode())
     except RecursionError:
         raise UsageError(f"config {source!s}: not valid TOML: brackets are nested too deeply") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise UsageError(f"config {source!s}: not valid TOML: {error}") from None
+        cure = "; a file of questions goes under task.path of a config" if Path(source).suffix == ".jsonl" else ""
+        raise UsageError(f"config {source!s}: not valid TOML: {error}{cure}") from None
+
+
+def _what_is_missing(path: Path) -> str:
+    """Why there is no config by this name, and what was probably meant."""
+    if (path / "config.toml").is_file():
+        return f"this is a run's folder; go on with the run by --resume {path}, or name its config {path}/config.toml"
+    with_suffix = path.parent / f"{path.name}.toml"
+    if with_suffix.is_file():
+        return f"no such file, and no such recipe. Did you mean '{with_suffix}'?"
+    return f"no such file, and no such recipe.{nearest(str(path), recipe_names())}"
 
 
 def _read_file(path: Path) -> bytes | None:

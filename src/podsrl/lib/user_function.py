@@ -37,9 +37,10 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     try:
         module = importlib.import_module(module_name)
     except FAILURES as error:
+        cure = "; a module's name has no '.py' and no '/'" if module_name.endswith(".py") or "/" in module_name else ""
         raise UsageError(
             f"{where} cannot be imported: {reason_of(error)}; wanted 'module:function' of a module that Python finds "
-            "(beside you, on PYTHONPATH, or installed)"
+            f"(in the folder in which pods is called, on PYTHONPATH, or installed){cure}"
         ) from error
     try:
         function = attrgetter(attribute)(module)

@@ -107,10 +107,13 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
 
 def _model_tree(name: str, task: str | None) -> Tree:
     is_folder = Path(name).expanduser().is_dir()
-    if not (is_folder or "/" in name or name.startswith("builtin:")):
+    is_local = name.startswith((".", "/", "~", "runs/"))
+    if not is_folder and (is_local or ("/" not in name and not name.startswith("builtin:"))):
+        hint = nearest(name, recipe_names())
+        cure = hint if "Did you mean" in hint else ""  # all names of recipes would hide what is wanted
         raise UsageError(
             f"pods eval {name}: no such folder, file or recipe, and a name on the hub has an owner, as in "
-            f"Qwen/Qwen2.5-3B-Instruct.{nearest(name, recipe_names())}"
+            f"Qwen/Qwen2.5-3B-Instruct.{cure}"
         )
     if task is None:
         raise UsageError(f"pods eval {name}: a model alone has no questions; name a task set, e.g. --task gsm8k")

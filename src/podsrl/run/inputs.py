@@ -142,19 +142,20 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
                 _check_room(config, found.fitted.longest_prompt)
         judged = found.judged
         tasks = found.fitted.tasks if found.fitted else judged.tasks if judged else None
+        trials = _try_rewards(judged) if judged else ()
         return Inputs(
             num_train=len(tasks.train) if tasks else None,
             num_eval=len(tasks.eval) if tasks else None,
             rewards=dict(judged.rewards) if judged else None,
             correct=judged.correct if judged else None,
             format=judged.format if judged else None,
-            trials=_try_rewards(judged) if judged else (),
+            trials=trials,
             prompts=_prompts(found),
             tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
             not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
-            warnings=warnings_of(config, found),
+            warnings=(*warnings_of(config, found), *trial_advice(trials)),
             seconds=time.monotonic() - started,
         )
 
@@ -189,6 +190,21 @@ def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
     made_up = [_completion(task, index) for index in range(len(texts))]
     [rollouts] = judged.scorer.score([task], [made_up], [texts])
     return tuple(map(_trial, rollouts))
+
+
+def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
+    """Rewards that do not tell the reference answer from none: perhaps they want another form, perhaps they are wrong.
+
+    Args:
+        trials: the reference answer's first.
+    """
+    rewards = {trial.reward for trial in trials}
+    if len(rewards) != 1 or rewards == {None}:  # that they fail is said elsewhere
+        return []
+    return [
+        f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
+        "another form, nothing will be learned; `pods check-reward --attack` tries many forms"
+    ]
 
 
 def _completion(task: Task, index: int) -> Completion:

@@ -1,4 +1,4 @@
-"""Questions from a file with one JSON object a line.
+"""Questions from a file with one JSON object per line.
 
 Goes in: a path and the names of two columns. Comes out: a `TaskSet`. Every row is checked before training starts, and
 an error names the file and the line. Left out on purpose: other formats, compression, streaming.
@@ -29,7 +29,7 @@ def load_jsonl(
     seed: int,
     eval_path: str | Path | None = None,
 ) -> TaskSet:
-    """Load questions from a UTF-8 file with one JSON object a line; blank lines are skipped.
+    """Load questions from a UTF-8 file with one JSON object per line; blank lines are skipped.
 
     Args:
         path: the file.
@@ -113,7 +113,7 @@ def _read_tasks(
 
 
 def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Row]]:
-    """Read a file with one JSON object a line.
+    """Read a file with one JSON object per line.
 
     Args:
         path: the file.
@@ -135,7 +135,7 @@ def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Ro
     """
     rows = list(_parse_file(Path(path), option))
     if not rows:
-        raise UsageError(f"{path}: no rows ({option}); wanted one JSON object a line")
+        raise UsageError(f"{path}: no rows ({option}); wanted one JSON object per line")
     return rows
 
 
@@ -144,7 +144,8 @@ def _parse_file(path: Path, option: str) -> Iterator[tuple[int, Row]]:
         # Bytes, because text files also break lines at characters that JSON allows inside strings.
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
-        raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()})") from None
+        cure = "" if path.is_absolute() else "; a relative path starts from the folder in which pods is called"
+        raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}){cure}") from None
     except OSError as error:
         raise UsageError(f"{option} = '{path}': cannot be read: {error.strerror}; wanted a file") from error
     for number, line in enumerate(lines, start=1):
@@ -160,7 +161,7 @@ def _parse_line(where: str, line: bytes) -> Row:
     except UnicodeDecodeError as error:
         raise UsageError(f"{where}: not UTF-8: {error.reason} at byte {error.start}; save the file as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON: {error}; wanted one JSON object a line") from error
+        raise UsageError(f"{where}: not JSON: {error}; wanted one JSON object per line") from error
     if not isinstance(row, dict):
         raise UsageError(f"{where}: {shown(row)}; wanted a JSON object {{...}}")
     if b"\\ud" in line or b"\\uD" in line:  # UTF-8 itself has no surrogates: only an escape can bring one

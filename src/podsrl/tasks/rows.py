@@ -5,12 +5,13 @@ Goes in: a row (column name -> value) and where it stands. Comes out: a `Task`, 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UsageError
 from podsrl.types import Task
 
 Prompt = str | tuple[Mapping[str, str], ...]
@@ -61,8 +62,8 @@ def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
     """
     if name in row:
         return row[name]
-    hint = nearest(name, row) if row else ""
-    hint = hint if "Did you mean" in hint else ""  # otherwise it lists the names a second time
+    close = difflib.get_close_matches(name, row, n=1, cutoff=0.75)
+    hint = f" Did you mean '{close[0]}'?" if close else f" Set {option} to one of them." if option and row else ""
     listed = ", ".join(f"'{known}'" for known in row) or "none"
     option = f" ({option})" if option else ""
     raise UsageError(f"{where}: no column '{name}'{option}; columns there: {listed}.{hint}")
