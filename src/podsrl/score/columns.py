@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.types import TokenMarkup
+
 _PLAIN = frozenset({str, bool, float, type(None)})
 _MAX_BITS = 10_000
 """Python refuses to write integers of more than 4,300 digits."""
@@ -84,6 +86,8 @@ def _tagged(value: Any) -> tuple[str, Any]:
         return "complex", [value.real, value.imag]
     if kind is int:
         return "int", hex(value)
+    if kind is TokenMarkup:
+        return kind.__name__, str(value)
     raise Unsendable(f"it holds a {kind.__module__}.{kind.__qualname__}")
 
 
@@ -115,5 +119,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "Fraction": Fraction,
     "complex": lambda parts: complex(*parts),
     "int": lambda text: int(text, 16),
+    "TokenMarkup": TokenMarkup,
     "dict": dict,
 }
