@@ -114,6 +114,7 @@ def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -
     assert "rows.jsonl:4: label right, reward 0" in printed and "ends 'one half'" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -158,6 +159,7 @@ def test_a_reward_that_hangs_is_counted_and_its_row_judged_wrong(pods: Run) -> N
     assert slow["milliseconds"]["max"] >= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [("hangs", "timeout", "took longer than 0.5 s and was stopped"), ("exits", "died", "died (exit code 3)")],
@@ -183,6 +185,7 @@ def test_what_a_reward_prints_is_no_part_of_the_result(folder: Path, capfd: pyte
     assert "imported" in said.err and "by Python" in said.err and "by native code" in said.err
 
 
+@pytest.mark.slow
 def test_what_a_known_reward_cannot_judge_within_the_limit_is_shown_as_wrong(
     pods: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def test_every_order_gives_the_same_config(pods: Pods) -> None:
     assert config["model"]["gradient_checkpointing"] and config["task"]["system_prompt"] == "-1 is a number"
 
 
+@pytest.mark.slow
 def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: Pods) -> None:
     pieces = [["pods"], ["--select.num_kept", "8"], ["--dry-run", "--json"], ["-o", "x"], ["--stop.steps=5"]]
     for order in random.Random(1).sample([*permutations(pieces)], 6):

@@ -45,7 +45,7 @@ def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], mon
     result = CliRunner().invoke(app, ["launch", "--processes", "2", "--resume", run, "--plain", *given])
     assert result.exception is None, result.output
     [command] = commands
-    assert command[3:] == ["train", "--resume", run, *given, "--plain"]
+    assert command[command.index("podsrl.cli") + 1 :] == ["train", "--resume", run, *given, "--plain"]
 
 
 @pytest.mark.parametrize("verb", [["train"], ["launch", "--processes", "2"]])

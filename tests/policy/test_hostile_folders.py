@@ -199,6 +199,7 @@ def everything_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_a_dry_run_says_what_is_wrong_with_a_description(folder: Path, pods: Any, name: str) -> None:
     harm, named = DESCRIPTIONS[name]

@@ -267,6 +267,7 @@ def test_a_comparison_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, te
         read_comparison(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["9" * 400, "1e400", "1e308", "-1e308", "-" + "9" * 400])
 def test_a_number_beyond_all_bounds_is_infinite_in_metrics_and_damage_in_groups(
     tmp_path: Path, make_run: Make, number: str

@@ -161,6 +161,7 @@ def test_functions_of_the_batch_form_get_the_questions_as_they_are(own: None) ->
     assert result.stored[0].task.prompt == chat.prompt
 
 
+@pytest.mark.slow
 def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on(own: None) -> None:
     rewards = {"attacked_rewards:trl_hostile": 1.0}
     [found] = attack_rewards(rewards, QUESTIONS[:1], batch_timeout_seconds=1.0).rewards

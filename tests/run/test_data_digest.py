@@ -100,6 +100,7 @@ def test_of_a_large_set_made_on_demand_an_even_sample_is_looked_at(monkeypatch: 
     assert data_of(list(OnDemand(range(1000), []))) != data_of(list(OnDemand(range(1000), [], changed=501)))
 
 
+@pytest.mark.slow
 def test_a_users_own_objects_have_the_same_digest_in_every_process() -> None:
     program = """
 from podsrl.run.data_digest import describe_data

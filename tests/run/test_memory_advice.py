@@ -230,6 +230,7 @@ def between(pods: Pods, *options: str) -> str:
     return f"{(advice['least_bytes'] + advice['peak_bytes']) // 2}B"
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_a_command_that_fits(pods: Pods) -> None:
     start = ["pods", "--rollouts.kv_cache_bytes", "15GiB"]
     bound = between(pods, *start)
@@ -251,6 +252,7 @@ def test_a_floor_names_its_largest_part(pods: Pods) -> None:
     assert not any(line.strip().startswith("pods train ") for line in printed.splitlines())
 
 
+@pytest.mark.slow
 def test_several_processes_are_launched(pods: Pods) -> None:
     bound = between(pods, "pods", "--processes", "2")
     code, printed, _ = pods("train", "pods", "--dry-run", "--processes", "2", "--memory", bound)

@@ -239,6 +239,7 @@ HOSTILE = [
 NUM_CHARACTERS = 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
 def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str) -> None:
     text = (unit * (NUM_CHARACTERS // len(unit) + 1))[:NUM_CHARACTERS]

@@ -80,6 +80,7 @@ def all_gone(file: Path) -> bool:
     return wait_until(lambda: not any(map(is_alive, found)))
 
 
+@pytest.mark.slow
 def test_a_time_out_leaves_nothing(family: Path) -> None:
     with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
         assert workers.judge("family_rewards:family", rows([f"{family}|hang"])).faults[0].kind == "timeout"

@@ -126,6 +126,7 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
     assert short._limit_seconds() == 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [[0, 0.1, 1.0], [1, 0.1, 1.0, 2], [1, -1.0, 1.0], [1, 0.1, 5], "ready", {"failed": "no"}, None],

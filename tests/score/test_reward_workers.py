@@ -189,7 +189,7 @@ def test_closing_ends_the_processes(user_folder: Path) -> None:
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     assert is_alive(int(pid))
     workers.close()
-    assert not is_alive(int(pid))
+    assert wait_until(lambda: not is_alive(int(pid)))
     workers.close()
     with pytest.raises(ValueError, match="closed"):
         workers.judge("worker_rewards:process", rows(["b"]))
