@@ -37,7 +37,7 @@ def check_reward(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="Completions, one JSON object a line (prompt, completion, answer; as pods eval --out writes), or a "
+            help="Completions, one JSON object per line (prompt, completion, answer; as pods eval --out writes), or a "
             "run's groups.jsonl. With --attack only its questions are used, and it may be left out."
         ),
     ] = None,

@@ -34,7 +34,7 @@ class PretrainConfig(Section):
     intermediate_size: Annotated[int, Field(ge=1, le=2**18)] = 160
     """Width of the feed-forward part."""
     batch_size: Annotated[int, Field(ge=1, le=2**20)] = 128
-    """Texts a step."""
+    """Texts per step."""
     skill_steps: Steps = 1800
     """First phase: steps with as many careful as careless solutions, in which the circuits for carrying form."""
     mixture_steps: Steps = 300

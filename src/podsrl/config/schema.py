@@ -82,7 +82,7 @@ class TaskConfig(Section):
     """A known task set (`podsrl.tasks.TASKS`): arithmetic, gsm8k, math, math500, svamp, jsonl, hub; or
     "module:function"."""
     path: PathText | None = None
-    """For "jsonl": file with one object a line. For "hub": the data set's name. For the named sets: a folder or file
+    """For "jsonl": file with one object per line. For "hub": the data set's name. For the named sets: a folder or file
     with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
     eval_path: PathText | None = None
     """For "jsonl": a second file, whose rows are the held-out questions; default: rows of `path` are held out."""
@@ -133,9 +133,9 @@ class RolloutConfig(Section):
     """How many completions are generated, and how they are sampled."""
 
     num_prompts: Count = 8
-    """Questions (groups) a step."""
+    """Questions (groups) per step."""
     num_rollouts: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 64
-    """Completions generated a question: the paper's n."""
+    """Completions generated per question: the paper's n."""
     temperature: Temperature = 1.0
     """Softmax temperature while training."""
     top_p: Probability = 1.0
@@ -167,7 +167,7 @@ class SelectConfig(Section):
     rule: str = "max_variance"
     """A known rule (`podsrl.select.RULES`) or "module:function"."""
     num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
-    """Rollouts trained on a question: the paper's m, at most `rollouts.num_rollouts`."""
+    """Rollouts per question that are trained on: the paper's m, at most `rollouts.num_rollouts`."""
     num_chunks: Count = 1
     """Cut each group into this many equal chunks of consecutive rollouts, select and normalise in each alone (the
     paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
@@ -181,7 +181,7 @@ class LossConfig(Section):
     advantage: str | None = None
     """How rewards of the kept subset become advantages (`podsrl.update.advantage.NORMALIZERS`)."""
     ratio: Literal["token", "sequence"] | None = None
-    """Importance ratio a token or a sequence."""
+    """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
     """How the ratio is bounded."""
     clip_low: NonNegative | None = None
@@ -218,7 +218,7 @@ class OptimConfig(Section):
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Optimizer steps on the same batch (GRPO's mu)."""
     micro_batch_tokens: Tokens = 8192
-    """Tokens a forward-backward holds at once; gradients do not depend on it."""
+    """Tokens that a forward-backward pass holds at once; gradients do not depend on it."""
     packing: Literal["auto", "on", "off"] = "auto"
     """Rows of a micro-batch lie one behind the other without padding, where the model's forward allows it (checked at
     start); "off": padded rows."""
@@ -246,7 +246,7 @@ class EvalConfig(Section):
     every_steps: Steps = 0
     """Evaluate each time this many steps are done; 0: not by steps."""
     num_samples: Count = 1
-    """Completions a question; accuracy is the mean over all."""
+    """Completions per question; accuracy is the mean over all."""
     temperature: Temperature = 1.0
     """Softmax temperature while evaluating."""
     top_p: Probability = 1.0
@@ -288,7 +288,7 @@ class RunConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of every random stream: data order, sampling, selection, evaluation, dropout."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """CPU threads for torch; 0 chooses (one under ten million parameters, else one a core) and prints the choice."""
+    """CPU threads for torch; 0 chooses (one under ten million parameters, else one per core) and prints the choice."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
@@ -354,7 +354,7 @@ class CompareConfig(Section):
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
     """Which held-out accuracy is compared: of right answers, or of right answers in the form that was asked for."""
     num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Paired runs an arm: seed s of every arm sees the same questions in the same order."""
+    """Paired runs per arm: seed s of every arm sees the same questions in the same order."""
     first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """Seeds are first_seed, first_seed + 1, …"""
     jobs: Annotated[int, Field(ge=1, le=1024)] = 1
