@@ -21,6 +21,8 @@ MAX_SECONDS = 1e9
 """Thirty years; the system's timers end at some hundred."""
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4095, 255
 """Linux's own, of a path and of each name in it."""
+MAX_FLOAT = 1e30
+"""Float32 holds it, and products with it of ordinary size."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 NonNegativeCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -29,8 +31,8 @@ Steps = Annotated[int, Field(ge=0, le=MAX_STEPS)]
 Seconds = Annotated[float, Field(ge=0.0, le=MAX_SECONDS)]
 PositiveSeconds = Annotated[float, Field(gt=0.0, le=MAX_SECONDS)]
 Probability = Annotated[float, Field(gt=0.0, le=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0, le=MAX_FLOAT)]
+Positive = Annotated[float, Field(gt=0.0, le=MAX_FLOAT)]
 Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
 """Logits are divided by it in float32, which holds no more."""
 
