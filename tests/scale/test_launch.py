@@ -37,7 +37,8 @@ def pods(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    here = os.pathsep.join(path for path in paths if path)  # an empty one would be the current folder
     return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
 
 
