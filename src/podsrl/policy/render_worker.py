@@ -1,7 +1,7 @@
 """Renders chat templates within limits, in a process of its own: a script, so that it imports no torch.
 
-Goes in, a JSON object a line: a template, its variables and conversations. Comes out, a line each: the texts, or the
-first conversation that failed and why. The process ends with its input, or when it uses more CPU time than it may.
+Goes in, a JSON object per line: a template, its variables and conversations. Comes out, a line for each: the texts, or
+the first conversation that failed and why. The process ends with its input, or when it uses more CPU time than it may.
 """
 
 from __future__ import annotations

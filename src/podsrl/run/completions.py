@@ -1,6 +1,6 @@
 """Stored completions: the one file that `pods eval` writes, and `pods check-reward` and `pods report` read.
 
-One JSON object a line, with these names; all but the first four may be missing or null:
+One JSON object per line, with these names; all but the first four may be missing or null:
 
     prompt           text, or a list of chat messages; "question" and "problem" are read too
     completion       what the model wrote
@@ -192,7 +192,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
             warnings.warn(f"{path}:{number}: half written, so it is left out", stacklevel=2)
         elif line.strip():
             start = line[:40].decode(errors="replace")
-            raise UsageError(f"{path}:{number}: '{start}' is no whole JSON object; wanted one a line")
+            raise UsageError(f"{path}:{number}: '{start}' is no whole JSON object; wanted one per line")
     if not num_found:
         raise UsageError(f"{path}: no completions; {wanted}")
 
