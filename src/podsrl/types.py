@@ -1,11 +1,12 @@
 """The records that flow through the stages, in the order of the data's life.
 
-    Task -> Completion -> Rollout -> Group -> Selection -> (update.batch.Batch)
+    Task -> Ask -> Completion -> Rollout -> Group -> Selection -> Sample -> (update.batch.Batch)
 
 Every record is frozen: a stage returns a new one and never writes into its input. Nothing here imports torch.
 
-Shape letters used everywhere: P prompts (groups) a step, n rollouts a group, m kept rollouts a group,
+Shape letters used everywhere: P prompts (groups) per step, n rollouts per group, m kept rollouts per group,
 B rows of a batch, T tokens of a row, V vocabulary. Suffixes on nested lists: `_P`, `_G` (rollout), `_K` (kept), `_T`.
+Groups of one step may differ in size.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-FinishReason = Literal["stop", "length", "aborted", "invalid"]
+FinishReason = Literal["stop", "length", "aborted", "invalid", "pruned", "postponed"]
 """stop: the last token is a stop token or completes a stop string; length: the token limit; aborted: from outside;
-invalid: the model's logits were no numbers."""
+invalid: the model's logits were no numbers; pruned: a control part ended it, so it has no reward and is no failure;
+postponed: it stopped where it was and a later step continues it."""
 
-DropReason = Literal["not_selected", "invalid", "group_too_small"]
-"""not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts."""
+DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
+"""not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts;
+pruned: it was ended before it had a reward."""
 
 _NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
@@ -62,6 +65,26 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A wish for rollouts of one task.
+
+    Example: eight rollouts of question 3, then 24 more for the same group:
+
+        Ask(index=3, num_rollouts=8)
+        Ask(index=3, num_rollouts=24, joins="s12/0/7+5")
+    """
+
+    index: int
+    """Place of the task in the training set."""
+    num_rollouts: int
+    """At least 1."""
+    joins: str | None = None
+    """Id of the group of this step that the rollouts join, after those it has; None opens a new group."""
+    is_trained: bool = True
+    """False for a probe: its group is generated and scored, control parts see it, and no batch holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """The generated tokens of one answer."""
 
@@ -77,6 +100,8 @@ class Completion:
     finish_reason: FinishReason
     version: int
     """How many weight updates the policy that made its first token had seen."""
+    versions: tuple[int, ...] = ()
+    """T versions, one per token; empty where `version` made them all."""
     raw_logprobs: tuple[float, ...] = ()
     """T natural logs: the behaviour policy's own probability of each token, at temperature 1 and without filters;
     empty where not recorded."""
@@ -109,7 +134,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """All rollouts of one task in one step."""
+    """All rollouts of one task in one step, whatever the number of rounds that asked for them."""
 
     id: str
     """Unique over the run, e.g. "s12/0/7+5"; the generator's request id."""
@@ -117,6 +142,10 @@ class Group:
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
     """n rollouts, in the order of their index."""
+    index: int | None = None
+    """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
+    step: int = 0
+    """Step that first asked for it, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,3 +160,20 @@ class Selection:
     """m ascending indices into `Group.rollouts`."""
     dropped: Mapping[int, DropReason]
     """Every other index, with its reason: kept and dropped partition 0 .. n-1."""
+    chunks: tuple[tuple[int, ...], ...] = ()
+    """A partition of 0 .. n-1: rollouts were chosen, and advantages are normalised, within each chunk alone. Empty where
+    the whole group is the one chunk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One kept rollout with its advantage: what a batch is made of and what a replay buffer keeps.
+
+    Example: a completion of three tokens has the advantage 0.5, or (0.5, 0.5, 0.0) for one value per token.
+    """
+
+    group_id: str
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    advantage: float | tuple[float, ...]
+    """One value for the whole completion, or T values, one per token."""
