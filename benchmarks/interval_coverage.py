@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.run.bootstrap import bootstrap_speedup
+from podsrl.compare.bootstrap import bootstrap_speedup
 
 RESULTS = Path(__file__).parent / "results"
 NUM_SEEDS = (2, 3, 4, 5, 8, 10)

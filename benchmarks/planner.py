@@ -34,9 +34,9 @@ def main() -> None:
         time.perf_counter = time.process_time  # before anything takes the clock by its name
     from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import load_config
-    from podsrl.run.plan.check import check
-    from podsrl.run.plan.probe import measure, probe_sizes, still_trainer
-    from podsrl.run.plan.search import make_plan
+    from podsrl.plan.check import check
+    from podsrl.plan.probe import measure, probe_sizes, still_trainer
+    from podsrl.plan.search import make_plan
 
     config = load_config("pods")
     assert not set(SIZES) & set(probe_sizes(config))

@@ -19,7 +19,7 @@ from transformers import PrinterCallback, Qwen2Config, Qwen2ForCausalLM, Trainer
 
 from podsrl.bench.engine_models import SHAPES
 from podsrl.errors import UsageError
-from podsrl.run.pretrain import character_tokenizer
+from podsrl.tools.pretrain import character_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 _CPU_PAGES = {"page_size": 32, "num_blocks": 2048}

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podsrl.compare.bootstrap import bootstrap_speedups
+from podsrl.compare.curves import common_grid
+from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
-from podsrl.run.bootstrap import bootstrap_speedups
-from podsrl.run.curves import common_grid
-from podsrl.run.interval import SpeedupInterval
 from podsrl.run.logs import broken_line, parse_line
 
 Array = npt.NDArray[np.float64]
