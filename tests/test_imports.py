@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "podsrl"
 FILES = sorted(SOURCE.rglob("*.py"))
 STAGES = {"tasks", "control", "generate", "score", "replay", "select", "update", "sync"}
-KNOW_EVERY_STAGE = {"run", "bench", "cli", "scale", "integrations"}
+KNOW_EVERY_STAGE = {"run", "cli", "scale", "integrations"}
 LIGHT = {"config", "cli", "types", "errors"}
 SHARED = {"types", "errors", "lib"}
 """What a stage may import besides itself."""
@@ -76,7 +76,7 @@ def test_what_stages_share_imports_errors_and_itself(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part_of(p) not in STAGES | KNOW_EVERY_STAGE], ids=name_of)
-def test_only_run_bench_and_the_command_line_know_the_stages(path: Path) -> None:
+def test_only_run_scale_and_the_command_line_know_the_stages(path: Path) -> None:
     assert not own_parts(path) & STAGES
 
 

@@ -21,7 +21,7 @@ import torch
 from rich.console import Group
 from rich.table import Table
 
-from podsrl.bench.engine_arms import (
+from benchmarks.engine.arms import (
     Arm,
     Made,
     continuous_batching,
@@ -30,9 +30,9 @@ from podsrl.bench.engine_arms import (
     podsrl_engine,
     vllm_engine,
 )
-from podsrl.bench.engine_demo import measure_demo
-from podsrl.bench.engine_models import Workload, shaped_model, skewed_workload
-from podsrl.bench.engine_profile import op_shares
+from benchmarks.engine.demo import measure_demo
+from benchmarks.engine.op_time import op_shares
+from benchmarks.models import Workload, shaped_model, skewed_workload
 from podsrl.bench.hardware import hardware_line
 
 HELP = "Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching."
