@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from podsrl.bench.engine_models import SHAPES, fixed_workload, shaped_model
+from benchmarks.models import SHAPES, fixed_workload, shaped_model
 from podsrl.bench.hardware import hardware_line
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.report.theme import INK, MUTED, SERIES, new_figure, number_axis, style

@@ -1,7 +1,7 @@
 """How far a measured speed-up can be trusted: a 95 % interval over paired seeds that holds with few of them.
 
-In: evaluation curves of both arms. Out: `SpeedupInterval`. `benchmarks/interval_coverage.py` measures how often it
-holds the truth; docs/when-pods-helps.md has the table. Needs numpy only.
+In: evaluation curves of both arms. Out: `SpeedupInterval`. `python -m benchmarks interval-coverage` measures how often
+it holds the truth; docs/when-pods-helps.md has the table. Needs numpy only.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podsrl.bench.infinite_engine import SCHEDULERS, measure_engine
-from podsrl.bench.infinite_sampling import Schedule, simulate_group, simulate_set, table
-from podsrl.bench.lengths import demo_set, gsm8k_set, skewed_set
+from benchmarks.infinite_sampling.lengths import demo_set, gsm8k_set, skewed_set
+from benchmarks.infinite_sampling.schedules import Schedule, simulate_group, simulate_set, table
+from benchmarks.infinite_sampling.seconds import SCHEDULERS, measure_engine
 
 Rows = dict[tuple[str, str, str | None], dict[str, Any]]
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from podsrl.bench.engine_arms import Arm, continuous_batching, hf_generate, podsrl_engine
-from podsrl.bench.engine_models import SHAPES, Workload, fixed_workload, shaped_model
+from benchmarks.engine.arms import Arm, continuous_batching, hf_generate, podsrl_engine
+from benchmarks.models import SHAPES, Workload, fixed_workload, shaped_model
 from podsrl.bench.hardware import hardware_line
 
-RESULT = Path(__file__).parent / "results" / "engine_gpu.json"
+RESULT = Path(__file__).parents[1] / "results" / "engine_gpu.json"
 NUM_PROMPTS = 8
 """Rollouts are shared out over at most so many prompts."""
 CPU_BATCH_TOKENS = 32

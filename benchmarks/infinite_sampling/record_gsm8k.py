@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 NUM_TRAIN = 2048
 NUM_FIRST = 32
-OUT = Path(__file__).parents[1] / "src" / "podsrl" / "bench" / "data" / "gsm8k_lengths.npz"
+OUT = Path(__file__).with_name("gsm8k_lengths.npz")
 HINTS = ("%", "each", "every", "twice", "times", "half", "total", "more", "less", "left")
 
 

@@ -62,13 +62,13 @@ def run(
     Raises:
         UsageError: TRL is not installed.
     """
-    from podsrl.bench.trl_setup import check_trl
+    from benchmarks.trl.setup import check_trl
 
     version = check_trl()
+    from benchmarks.trl.losses import compare_losses
+    from benchmarks.trl.seconds import Sizes, measure_step, measure_update
+    from benchmarks.trl.setup import make_scene
     from podsrl.bench.hardware import hardware_line
-    from podsrl.bench.trl_losses import compare_losses
-    from podsrl.bench.trl_setup import make_scene
-    from podsrl.bench.trl_time import Sizes, measure_step, measure_update
 
     plan = plan or (QUICK if quick else Plan())
     torch.set_num_threads(1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from podsrl.bench.lengths import Recorded
+from benchmarks.infinite_sampling.lengths import Recorded
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
 

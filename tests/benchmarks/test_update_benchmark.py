@@ -7,8 +7,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from podsrl.bench.engine_models import shaped_model
-from podsrl.bench.update import NUM_ROLLOUTS, PLAIN, PLAIN_FAST, _difference, group_of, measure, peak, table
+from benchmarks.models import shaped_model
+from benchmarks.update import NUM_ROLLOUTS, PLAIN, PLAIN_FAST, _difference, group_of, measure, peak, table
 
 
 def silent(text: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "first_engine.json"
 FIRST_COMMIT = "eaff5e3"
 STAGES = (0, 20, 40)

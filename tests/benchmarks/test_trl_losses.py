@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("trl")
 
-from podsrl.bench.trl_losses import TRL_LOSSES, compare_losses
+from benchmarks.trl.losses import TRL_LOSSES, compare_losses
 
 pytestmark = pytest.mark.slow  # to import TRL takes seconds
 

@@ -26,8 +26,8 @@ from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
 from podsrl.bench.hardware import hardware_line
-from podsrl.bench.lengths import SETS, LengthSet, Recorded
 from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.schedule.simulate import Simulation, least_steps, simulate
@@ -88,7 +88,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     Returns:
         JSON-able: name, hardware, `simulated` (a row a set, group size and schedule), `engine`.
     """
-    from podsrl.bench.infinite_engine import measure_engine
+    from benchmarks.infinite_sampling.seconds import measure_engine
 
     simulated = [
         row

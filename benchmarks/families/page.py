@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from podsrl.bench.families import GAP, Verdict, family_names, judge
+from benchmarks.families.judge import GAP, Verdict, family_names, judge
 from podsrl.bench.hardware import hardware_line
 
-RESULTS = Path(__file__).parent / "results" / "families.json"
-PAGE = Path(__file__).parents[1] / "docs" / "families.md"
+RESULTS = Path(__file__).parents[1] / "results" / "families.json"
+PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 BEGIN, END = "<!-- tables: python benchmarks/families.py -->\n", "<!-- end of the tables -->\n"
 
 

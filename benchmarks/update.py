@@ -27,7 +27,7 @@ from rich.console import Group
 from rich.table import Table
 from torch import Tensor
 
-from podsrl.bench.engine_models import shaped_model
+from benchmarks.models import shaped_model
 from podsrl.bench.hardware import hardware_line
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
@@ -155,7 +155,7 @@ def _difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 def peak(num_rollouts: int, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Peak memory of an update on 16 rollouts chosen from each of some groups of n, in a process of its own."""
     say(f"peak memory, n = {num_rollouts}")
-    arguments = [sys.executable, "-m", "podsrl.bench.update_memory", str(num_rollouts), str(int(quick))]
+    arguments = [sys.executable, "-m", "benchmarks.update_memory", str(num_rollouts), str(int(quick))]
     done = subprocess.run(arguments, check=True, capture_output=True, text=True)
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts

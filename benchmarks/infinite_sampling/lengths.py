@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,7 @@ class LengthSet:
 
 def gsm8k_set(group_size: int) -> LengthSet:
     """Five random groups of GSM8K's test split; its train split to learn from."""
-    with resources.as_file(resources.files("podsrl.bench") / "data" / "gsm8k_lengths.npz") as path:
-        data = dict(np.load(path))
+    data = dict(np.load(Path(__file__).with_name("gsm8k_lengths.npz")))
     train, test = (_gsm8k_rows(data, split) for split in ("train", "test"))
     draw = np.random.default_rng(0)
     picked = [draw.choice(len(test), size=group_size, replace=False).tolist() for _ in range(NUM_GROUPS)]
@@ -89,7 +88,7 @@ def skewed_set(group_size: int) -> LengthSet:
 
 def demo_set(group_size: int) -> LengthSet:
     """Five held-out questions of the demo, `group_size` rollouts each; 16 others, 64 each, to learn from."""
-    from podsrl.bench.demo_lengths import PROBE_AT, record_demo
+    from benchmarks.infinite_sampling.demo_lengths import PROBE_AT, record_demo
 
     learned = record_demo(range(NUM_GROUPS, NUM_GROUPS + 16), 64)
     rows = record_demo(range(NUM_GROUPS), group_size)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from podsrl.bench.engine_models import Workload
+from benchmarks.models import Workload
 from podsrl.generate import Engine, Request, Sampling
 
 ForwardName = Literal["fast", "model"]

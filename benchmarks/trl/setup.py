@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from transformers import PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
-from podsrl.bench.engine_models import SHAPES
+from benchmarks.models import SHAPES
 from podsrl.errors import UsageError
 from podsrl.tools.pretrain import character_tokenizer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from podsrl.bench.engine_models import MAX_NEW_TOKENS, STOP_TOKEN_IDS, shaped_model
+from benchmarks.models import MAX_NEW_TOKENS, STOP_TOKEN_IDS, shaped_model
 from podsrl.generate import Engine, EngineStats, Request, Sampling
 
 SCHEDULERS = ("full", "micro", "continuous", "continuous+ljf", "probed+ljf", "dynamic")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from podsrl.bench.engine_models import fixed_workload, shaped_model
+from benchmarks.models import fixed_workload, shaped_model
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(Path(name).name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,12 +29,12 @@ def test_the_floor_by_hand() -> None:
     # a step reads all weights but the embedding, and 8 rows of 16 tokens; a token has key and value, 4 layers of 32
     weights = 4 * (model.num_parameters() - 64 * 128)
     cache = 8 * 16 * (2 * 4 * 32 * 4)
-    assert load("engine_gpu").floor_rate(model, work, 1e9) == pytest.approx(8 * 1e9 / (weights + cache))
+    assert load("engine/gpu").floor_rate(model, work, 1e9) == pytest.approx(8 * 1e9 / (weights + cache))
 
 
 @pytest.mark.slow
 def test_the_gpu_measurement_runs_at_toy_size() -> None:
-    script = load("engine_gpu")
+    script = load("engine/gpu")
     words = "--device cpu --dtype float32 --shapes s128 --rollouts 4 --curve 2 8 --prompt-tokens 5 --new-tokens 4"
     result = json.loads(json.dumps(script.main(script.parse([*words.split(), "--repeats", "1"]))))
     facts = result["s128"]
@@ -45,7 +45,7 @@ def test_the_gpu_measurement_runs_at_toy_size() -> None:
 
 @pytest.mark.slow
 def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(tmp_path: Path) -> None:
-    script = load("first_engine")
+    script = load("engine/first")
     model = shaped_model("s128")
     model.save_pretrained(tmp_path)
     job = {"folder": str(tmp_path), "max_new_tokens": 8, "stops": [1], "requests": [["a", [5, 6, 7], 3]]}
@@ -59,7 +59,7 @@ def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(t
 
 @pytest.mark.slow
 def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "first_engine.py"), "--worker", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "engine" / "first.py"), "--worker", str(tmp_path)]
     found = subprocess.run(command, input="", capture_output=True, text=True)
     assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
 

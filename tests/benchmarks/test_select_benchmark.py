@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from podsrl.bench.select import REPEATS, REWARDS, run, scan, table
+from benchmarks.select import REPEATS, REWARDS, run, scan, table
 
 
 def test_the_scan_finds_a_subset_of_the_largest_variance_by_hand() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from podsrl.bench.trl_setup import Scene, grpo_trainer, make_scene, quiet
+from benchmarks.trl.setup import Scene, grpo_trainer, make_scene, quiet
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
 from podsrl.update import NAMED_ADVANTAGES, NAMED_LOSSES, Updater, batch_advantages, make_batch

@@ -8,11 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from podsrl.bench.engine import OURS, PEER, QUICK, YARDSTICK, _length_z, _ratios, measure_model, table
-from podsrl.bench.engine_arms import Arm, Made, _lengths, continuous_batching, hf_generate, podsrl_engine, requests
-from podsrl.bench.engine_demo import measure_demo
-from podsrl.bench.engine_models import SHAPES, fixed_workload, shaped_model, skewed_workload
-from podsrl.bench.engine_profile import op_shares
+from benchmarks.engine.arms import Arm, Made, _lengths, continuous_batching, hf_generate, podsrl_engine, requests
+from benchmarks.engine.demo import measure_demo
+from benchmarks.engine.op_time import op_shares
+from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, _length_z, _ratios, measure_model, table
+from benchmarks.models import SHAPES, fixed_workload, shaped_model, skewed_workload
 from podsrl.errors import UsageError
 
 

@@ -1,7 +1,7 @@
 """Tokens per second of our engine beside Hugging Face `generate` and transformers' continuous batching.
 
 One process, one thread, the same model object, the same sampling, and the same ragged prompts with skewed lengths
-(`bench/engine_models.py`). Every engine's settings are tuned first on the whole workload; then all take turns, in an
+(`benchmarks/models.py`). Every engine's settings are tuned first on the whole workload; then all take turns, in an
 order that turns with the round, and a ratio is taken within a round. Only tokens up to and including a completion's
 stop token count. Beside that: the share of matrix products in our engine's time, and what 64 instead of 16 rollouts
 cost in the demo.
@@ -21,7 +21,7 @@ import torch
 from rich.console import Group
 from rich.table import Table
 
-from podsrl.bench.engine_arms import (
+from benchmarks.engine.arms import (
     Arm,
     Made,
     continuous_batching,
@@ -30,9 +30,9 @@ from podsrl.bench.engine_arms import (
     podsrl_engine,
     vllm_engine,
 )
-from podsrl.bench.engine_demo import measure_demo
-from podsrl.bench.engine_models import Workload, shaped_model, skewed_workload
-from podsrl.bench.engine_profile import op_shares
+from benchmarks.engine.demo import measure_demo
+from benchmarks.engine.op_time import op_shares
+from benchmarks.models import Workload, shaped_model, skewed_workload
 from podsrl.bench.hardware import hardware_line
 
 HELP = "Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podsrl.bench.families import GAP, Verdict, family_names, judge
+from benchmarks.families.judge import GAP, Verdict, family_names, judge
 
 RUNS = {
     "qwen2": ("fast", "packed", None),

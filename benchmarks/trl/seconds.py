@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from podsrl.bench.trl_losses import generate, our_batch, trl_inputs
-from podsrl.bench.trl_setup import Clock, Scene, StepClock, Taken, grpo_trainer, quiet, share_of_vowels
+from benchmarks.trl.losses import generate, our_batch, trl_inputs
+from benchmarks.trl.setup import Clock, Scene, StepClock, Taken, grpo_trainer, quiet, share_of_vowels
 from podsrl.config.load import load_config
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
@@ -38,7 +38,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 """Our update with less of what makes it fast, measured once."""
 _LR = 1e-6
 _BETAS = (0.9, 0.999)
-_REWARD = "podsrl.bench.trl_setup:share_of_vowels"
+_REWARD = "benchmarks.trl.setup:share_of_vowels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podsrl.bench import trl
-from podsrl.bench.trl_setup import Taken, check_trl, make_scene
-from podsrl.bench.trl_time import _best, _compared, _take_turns
+from benchmarks.trl import step as trl
+from benchmarks.trl.seconds import _best, _compared, _take_turns
+from benchmarks.trl.setup import Taken, check_trl, make_scene
 from podsrl.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def test_the_size_with_the_least_processor_time_is_chosen() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mean_tokens", [20.0, None])
 def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) -> None:
-    from podsrl.bench.trl_losses import generate
+    from benchmarks.trl.losses import generate
 
     scene = make_scene(
         "s128", num_prompts=4, num_rollouts=64, prompt_tokens=(5, 9), mean_tokens=mean_tokens, max_new_tokens=80

@@ -1,4 +1,4 @@
-"""Peak memory of one update, in a process of its own: `python -m podsrl.bench.update_memory 64 0`.
+"""Peak memory of one update, in a process of its own: `python -m benchmarks.update_memory 64 0`.
 
 Four questions with n rollouts each, of one length, so that every selection of 16 has the same tokens; then selection,
 batch, forward and backward, and the optimizer's step. The kernel's high-water mark is reset before the batch is made.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from podsrl.bench.engine_models import shaped_model
+from benchmarks.models import shaped_model
 from podsrl.select import RULES
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Updater, batch_advantages, make_batch
