@@ -1,6 +1,6 @@
 """Named random streams. Each is a function of (seed, name, step), so a checkpoint needs no generator state at all.
 
-    data        which questions, in which order (tasks.base.task_indices keeps only a position)
+    data        which questions, in which order (tasks.stream.Stream keeps only a position)
     sampling    the engine's seed; with request id, rollout index and position it gives every number of generation
     selection   the random rule's draws
     update      dropout, and whatever a user's own reward or rule draws from a global generator (Python, numpy, torch)

@@ -54,7 +54,7 @@ from podsrl.scale.update import forward_backward
 from podsrl.select.chunks import split_groups
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
-from podsrl.tasks.base import task_indices
+from podsrl.tasks import task_indices
 from podsrl.types import Completion, Group, Selection, Task
 from podsrl.update import Batch, UpdateStats, batch_advantages, make_batch
 
