@@ -13,10 +13,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
+from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import answered_by
 from podsrl.run.ask import OnAnswer
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
