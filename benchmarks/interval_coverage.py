@@ -232,7 +232,7 @@ def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
 
 def main(options: argparse.Namespace) -> None:
     """Measure, print both tables, write the figures."""
-    from podsrl.bench.hardware import hardware_line
+    from podsrl.lib.machine import hardware_line
 
     start = time.process_time()
     rows = list(measure(options))

@@ -20,8 +20,8 @@ HELP = "share of a training step that is neither model, sampling nor optimizer (
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure `steps` steps after a warm-up, with the logs of a real run being written."""
-    from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import dump, load_config
+    from podsrl.lib.machine import hardware_line
     from podsrl.run.clock import STAGES
     from podsrl.run.folder import RunFolder
     from podsrl.run.loop import training_step

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 from podsrl.score.base import Rows, Values
 from podsrl.score.canonical import canonical
 from podsrl.score.workers import Workers

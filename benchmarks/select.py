@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 from torch import Tensor
 
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 from podsrl.select import max_variance
 
 HELP = "Time of max-variance selection: the ratio to torch.sort alone and to a scan over all candidate subsets."

@@ -28,7 +28,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.models import shaped_model
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
 from podsrl.update.linear import fast_linears

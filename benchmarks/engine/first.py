@@ -36,7 +36,7 @@ def main(stages: tuple[int, ...] = STAGES, repeats: int = REPEATS) -> dict[str, 
         jobs = recorded_jobs(Path(path), stages)
         with worker(first) as old, worker(ROOT / "src") as new:
             found = {stage: compare(old, new, job, repeats) for stage, job in jobs.items()}
-    from podsrl.bench.hardware import hardware_line
+    from podsrl.lib.machine import hardware_line
 
     return {"first": FIRST_COMMIT, "hardware": hardware_line(), "repeats": repeats, "stages": found}
 

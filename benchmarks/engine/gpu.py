@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.engine.arms import Arm, continuous_batching, hf_generate, podsrl_engine
 from benchmarks.models import SHAPES, Workload, fixed_workload, shaped_model
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 
 RESULT = Path(__file__).parents[1] / "results" / "engine_gpu.json"
 NUM_PROMPTS = 8

@@ -33,7 +33,7 @@ from benchmarks.engine.arms import (
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.models import Workload, shaped_model, skewed_workload
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 
 HELP = "Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching."
 

@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from benchmarks.families.judge import GAP, Verdict, family_names, judge
-from podsrl.bench.hardware import hardware_line
+from podsrl.lib.machine import hardware_line
 
 RESULTS = Path(__file__).parents[1] / "results" / "families.json"
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"

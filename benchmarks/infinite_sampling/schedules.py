@@ -27,10 +27,10 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
-from podsrl.bench.hardware import hardware_line
 from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.schedule.simulate import Simulation, least_steps, simulate
+from podsrl.lib.machine import hardware_line
 
 HELP = "Steps, KV memory and seconds of full-group, micro-group, continuous, probed and dynamic schedules."
 

@@ -68,7 +68,7 @@ def run(
     from benchmarks.trl.losses import compare_losses
     from benchmarks.trl.seconds import Sizes, measure_step, measure_update
     from benchmarks.trl.setup import make_scene
-    from podsrl.bench.hardware import hardware_line
+    from podsrl.lib.machine import hardware_line
 
     plan = plan or (QUICK if quick else Plan())
     torch.set_num_threads(1)
