@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from podsrl.config.bounds import (
     MAX_COUNT,
@@ -27,12 +27,8 @@ from podsrl.config.bounds import (
     parse_bytes,
     parse_words,
 )
-
-
-class Section(BaseModel):
-    """Base of every part of the tree: unknown keys are errors, values never change after checking."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+from podsrl.config.control import BudgetConfig
+from podsrl.config.section import Section
 
 
 class ModelConfig(Section):
@@ -293,6 +289,7 @@ class RunConfig(Section):
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
+    budget: BudgetConfig = BudgetConfig()
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
@@ -301,6 +298,8 @@ class RunConfig(Section):
     stop: StopConfig = StopConfig(steps=100)
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+    options: dict[str, dict[str, Any]] = {}
+    """Options of a part that `[budget]` names: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:
