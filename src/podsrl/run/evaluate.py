@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from podsrl.lib.seeds import seed_globals
 from podsrl.run.accuracy import Accuracy, accuracy_metrics, accuracy_of
 from podsrl.run.ask import OnAnswer
 from podsrl.run.evaluator import eval_sampling, request_id
-from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Sampling
 from podsrl.generate.schedule.lengths import request_id
+from podsrl.lib.seeds import derive, selection_generator
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, OnAnswer, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
@@ -36,7 +37,6 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import NO_UPDATE, Progress
-from podsrl.run.streams import derive, selection_generator
 from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import (
     describe_generation,
