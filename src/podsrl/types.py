@@ -102,9 +102,6 @@ class Completion:
     """How many weight updates the policy that made its first token had seen."""
     versions: tuple[int, ...] = ()
     """T versions, one per token; empty where `version` made them all."""
-    raw_logprobs: tuple[float, ...] = ()
-    """T natural logs: the behaviour policy's own probability of each token, at temperature 1 and without filters;
-    empty where not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ def test_every_rollout_s_row_holds_exactly_its_tokens_and_no_two_rows_are_equal(
                 read(batch, row, position, token)
             twin |= {run.request.id: list(prompt) for run in runs}
         tokens = np.array([draw.randint(1, draw.choice([1, 2, 5])) for _ in batch.runs])
-        batch.record(tokens, np.zeros(len(tokens), np.float32), np.zeros(len(tokens), np.float32))
+        batch.record(tokens, np.zeros(len(tokens), np.float32))
         for run, token in zip(batch.runs, tokens.tolist(), strict=True):
             twin[run.request.id].append(token)
         leaving = np.array([draw.random() < 0.15 for _ in batch.runs])
@@ -107,9 +107,9 @@ def test_histories_longer_than_the_first_store_are_kept_whole() -> None:
     (row,) = batch.add_rows([1], [0])
     batch.add([new_run("a", (1,)), new_run("b", (1,))], [row, row])
     for step in range(200):
-        batch.record(np.array([step, -step]), np.full(2, step, np.float32), np.full(2, -step, np.float32))
+        batch.record(np.array([step, -step]), np.array([step, -step], np.float32))
     assert [tokens.tolist() for tokens in batch.tokens_of(np.array([1]))] == [[-step for step in range(200)]]
     runs = batch.take(np.array([True, True]))
     assert runs[0].history.tokens.tolist() == list(range(200))
-    assert runs[1].history.raw_logprobs.tolist() == [-float(step) for step in range(200)]
+    assert runs[1].history.logprobs.tolist() == [-float(step) for step in range(200)]
     assert runs[1].job.num_tokens == 200

@@ -199,7 +199,7 @@ def test_rollouts_on_a_shared_row_draw_what_each_would_from_a_row_of_its_own(
     monkeypatch.setattr(sampler_module, "_COPIED_ELEMENTS", copied_elements)
     shared = draw(logits, row_of, numbers_for(60), sampling)
     assert torch.equal(shared.tokens, alone.tokens)
-    assert same(shared.logprobs, alone.logprobs) and same(shared.raw_logprobs, alone.raw_logprobs)
+    assert same(shared.logprobs, alone.logprobs)
     assert shared.logprobs.isnan().tolist() == (row_of == 3).tolist()
 
 
@@ -217,7 +217,7 @@ def test_rows_taken_in_chunks_give_the_same_tokens(
     monkeypatch.setattr(sampler_module, "_CPU_CHUNK_ELEMENTS", elements)
     chunked = draw(logits, row_of, numbers, sampling)
     assert torch.equal(whole.tokens, chunked.tokens)
-    assert same(whole.logprobs, chunked.logprobs) and same(whole.raw_logprobs, chunked.raw_logprobs)
+    assert same(whole.logprobs, chunked.logprobs)
 
 
 def test_a_large_vocabulary_is_never_copied_for_every_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,28 +232,6 @@ def test_a_large_vocabulary_is_never_copied_for_every_rollout(monkeypatch: pytes
     monkeypatch.setattr(torch.Tensor, "index_select", watched)
     draw(random_logits(2, 30_000), torch.arange(64) % 2, numbers_for(64), Sampling())
     assert max(seen) == 64
-
-
-# --- log-probabilities of the model's own distribution ---
-
-
-@pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
-def test_raw_logprobs_are_those_at_temperature_one_without_filters(sampling: Sampling) -> None:
-    logits, row_of = random_logits(5, 23), torch.arange(40) % 5
-    drawn = draw(logits, row_of, numbers_for(40), sampling)
-    for row, token, raw in zip(row_of.tolist(), drawn.tokens.tolist(), drawn.raw_logprobs.tolist(), strict=True):
-        weights = [math.exp(x) for x in logits[row].tolist()]
-        assert raw == pytest.approx(math.log(weights[token] / math.fsum(weights)), abs=1e-5)
-
-
-@pytest.mark.parametrize(("sampling", "is_one"), [(Sampling(), True), *((s, False) for s in FILTERS[1:])])
-@pytest.mark.parametrize("elements", [1 << 20, 10])
-def test_both_logprobs_are_one_tensor_exactly_where_nothing_changes_the_distribution(
-    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, is_one: bool, elements: int
-) -> None:
-    monkeypatch.setattr(sampler_module, "_CPU_CHUNK_ELEMENTS", elements)
-    drawn = draw(random_logits(3, 10), None, numbers_for(3), sampling)
-    assert (drawn.raw_logprobs is drawn.logprobs) == is_one
 
 
 # --- several ways of sampling in one batch ---
@@ -273,7 +251,6 @@ def test_rollouts_sampled_in_different_ways_draw_what_they_would_among_their_own
         alone = draw(logits[rows], None, numbers_for(count)[members], sampling)
         assert torch.equal(mixed.tokens[members], alone.tokens)
         assert same(mixed.logprobs[members], alone.logprobs)
-        assert same(mixed.raw_logprobs[members], alone.raw_logprobs)
 
 
 def test_samplings_that_differ_only_in_how_a_completion_ends_are_drawn_together(
@@ -315,7 +292,6 @@ def test_broken_logits_give_nan_in_their_own_row_only(
     broken[4] = -torch.inf
     found = draw(broken, row_of, numbers, sampling)
     assert found.logprobs.isnan().tolist() == [False, True, False, True, True, False]
-    assert found.raw_logprobs.isnan().tolist() == [False, True, False, True, True, False]
     assert found.tokens[[1, 3, 4]].tolist() == [0, 0, 0]
     assert torch.equal(found.tokens[[0, 2, 5]], healthy.tokens[[0, 2, 5]])
     assert torch.equal(found.logprobs[[0, 2, 5]], healthy.logprobs[[0, 2, 5]])
@@ -329,7 +305,7 @@ def test_half_precision_logits_are_taken_and_nothing_is_written_into_what_is_giv
     drawn = draw(logits, row_of, numbers, sampling)
     draw_mixed(logits, row_of, numbers, [sampling, Sampling()], np.array([0, 1, 1, 0]))
     assert torch.equal(logits, before[0]) and torch.equal(row_of, before[1]) and torch.equal(numbers, before[2])
-    assert {drawn.logprobs.dtype, drawn.raw_logprobs.dtype} == {torch.float32} and drawn.tokens.dtype == torch.int64
+    assert drawn.logprobs.dtype == torch.float32 and drawn.tokens.dtype == torch.int64
     assert torch.equal(drawn.tokens, draw(logits.float(), row_of, numbers, sampling).tokens)
 
 
@@ -348,5 +324,3 @@ def test_rows_drawn_in_chunks_give_the_same_tokens(
     cut = draw(logits, rows, uniform, sampling)
     assert cut.tokens.tolist() == whole.tokens.tolist()
     torch.testing.assert_close(cut.logprobs, whole.logprobs, equal_nan=True)
-    torch.testing.assert_close(cut.raw_logprobs, whole.raw_logprobs, equal_nan=True)
-    assert (cut.raw_logprobs is cut.logprobs) == (sampling == Sampling())

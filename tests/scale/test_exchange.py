@@ -39,7 +39,6 @@ def rollouts(draw: Any, index: int, group_id: str) -> Rollout:
         logprobs=tuple(behaviour),
         finish_reason=draw(st.sampled_from(["stop", "length", "aborted", "invalid"])),
         version=draw(st.integers(0, 10**9)),
-        raw_logprobs=tuple(behaviour) if draw(st.booleans()) else (),
     )
     return Rollout(
         completion=completion,

@@ -215,7 +215,7 @@ def _judged(name: str, model: Any) -> Verdict:
         forward=engine.forward.name,
         limit=limit,
         longest=max(map(len, rows)),
-        engine_gap=_gap([each.raw_logprobs for each in completions], plain),
+        engine_gap=_gap([each.logprobs for each in completions], plain),
         update=update,
         update_gap=_gap(trained, plain),
         sensitivity=_gap([tuple(each.tolist()) for each in shifted], plain),

@@ -39,8 +39,7 @@ class Batch:
         self.lengths: Ints = np.zeros(0, np.int64)  # [R]
         self.newest: Ints = np.zeros(0, np.int64)  # [R]
         self._places: Ints = np.zeros(0, np.int64)  # [B] where in the store its tokens are
-        no_logprobs = np.zeros((0, 0), np.float32)
-        self._store = History(np.zeros((0, 0), np.int32), no_logprobs, no_logprobs)  # a row a place
+        self._store = History(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))  # one row per place
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -126,13 +125,12 @@ class Batch:
 
     # --- a step ---
 
-    def record(self, tokens: Ints, logprobs: npt.NDArray[np.float32], raw_logprobs: npt.NDArray[np.float32]) -> None:
-        """Store one more token a rollout."""
+    def record(self, tokens: Ints, logprobs: npt.NDArray[np.float32]) -> None:
+        """Store one more token per rollout."""
         self._grow(0, int(self.num_new.max()) + 1)
         where = (self._places, self.num_new)
         self._store.tokens[where] = tokens
         self._store.logprobs[where] = logprobs
-        self._store.raw_logprobs[where] = raw_logprobs
         self.num_new += 1
 
     def regroup(self, tokens: Ints) -> None:
@@ -187,8 +185,7 @@ class Batch:
         places, lengths = self._places[indices], self.num_new[indices]
         longest, store = int(lengths.max()), self._store
         tokens, logprobs = store.tokens[places, :longest], store.logprobs[places, :longest]
-        raw_logprobs = store.raw_logprobs[places, :longest]
-        return [History(tokens[i, :t], logprobs[i, :t], raw_logprobs[i, :t]) for i, t in enumerate(lengths.tolist())]
+        return [History(tokens[i, :t], logprobs[i, :t]) for i, t in enumerate(lengths.tolist())]
 
     def _sampling_index(self, run: Run) -> int:
         if run.request.sampling not in self.samplings:
@@ -203,7 +200,6 @@ class Batch:
                 made = slice(0, len(run.history))
                 self._store.tokens[place, made] = run.history.tokens
                 self._store.logprobs[place, made] = run.history.logprobs
-                self._store.raw_logprobs[place, made] = run.history.raw_logprobs
                 run.history = EMPTY
         return places
 
@@ -215,6 +211,6 @@ class Batch:
             max(num_more, rows // 2) if num_more > 0 else 0,
             max(32, width, length - width) if length > width else 0,
         )
-        for name in ("tokens", "logprobs", "raw_logprobs"):
+        for name in ("tokens", "logprobs"):
             setattr(self._store, name, np.pad(getattr(self._store, name), ((0, more[0]), (0, more[1]))))
         self._free.extend(range(rows, rows + more[0]))

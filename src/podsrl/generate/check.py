@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from podsrl.errors import UsageError
@@ -11,25 +11,32 @@ from podsrl.generate.decode.prefill import new_prompt_cache
 from podsrl.generate.request import Request
 
 
-def check_requests(model: Any, requests: Sequence[Request], alive: Collection[str]) -> None:
+def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Request]) -> None:
     """Refuse requests that the model cannot serve.
 
     Args:
         model: a Hugging Face causal language model.
         requests: new ones.
-        alive: ids that are in use.
+        running: those that are unfinished.
 
     Raises:
-        UsageError: a repeated id, a prompt that with its limit exceeds `row_limit`, a token outside the vocabulary, or
-            a model whose cache is not supported over that length.
+        UsageError: a repeated id, two requests that run at once and would draw the same random numbers, a prompt that
+            with its limit exceeds `row_limit`, a token outside the vocabulary, or a model whose cache is not supported
+            over that length.
     """
-    seen = set(alive)
+    seen = {request.id for request in running}
+    by_stream: dict[str, list[Request]] = {}
+    for request in running:
+        by_stream.setdefault(request.random_stream, []).append(request)
     limit = row_limit(model)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     for request in requests:
         if request.id in seen:
-            raise UsageError(f"request id {request.id!r} is used twice: give every request alive its own id")
+            raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
         seen.add(request.id)
+        others = by_stream.setdefault(request.random_stream, [])
+        _check_stream(request, others)
+        others.append(request)
         low, high = min(request.prompt_ids), max(request.prompt_ids)
         if not 0 <= low <= high < vocabulary:
             raise UsageError(
@@ -43,6 +50,17 @@ def check_requests(model: Any, requests: Sequence[Request], alive: Collection[st
             )
     if requests:
         new_prompt_cache(model, max(map(_total, requests)))
+
+
+def _check_stream(request: Request, others: Iterable[Request]) -> None:
+    for other in others:
+        first, last = max(request.indices[0], other.indices[0]), min(request.indices[-1], other.indices[-1])
+        if first <= last:
+            raise UsageError(
+                f"request {request.id!r} with first_index = {request.first_index}: rollouts {first} to {last} of "
+                f"stream {request.random_stream!r} run already in request {other.id!r}, and would draw the same "
+                "tokens: start after its last index, or give another stream"
+            )
 
 
 def _total(request: Request) -> int:

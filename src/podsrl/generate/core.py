@@ -102,7 +102,7 @@ class Core:
             if keep_kv and length > 0 and not self.must_reread:
                 run.kept = self.shelf.keep(self._pool, row, length)
             if len(run.history) == 0:
-                run.version = None
+                run.marks.clear()
         self._has_empty_rows = True
 
     # --- the step ---
@@ -196,6 +196,9 @@ class Core:
     def _compute(self) -> tuple[Tensor, Tensor | None]:
         """Logits [R, V] after the newest token of every row, and the hidden states [R, D] where wanted."""
         batch, parts = self.batch, list[tuple[Tensor, Tensor | None]]()
+        if self.must_reread:
+            for run, num_tokens in zip(batch.runs, batch.num_new.tolist(), strict=True):
+                run.mark(num_tokens, self.version)
         num_old = batch.num_rows - self._num_fresh
         if num_old > 0:
             parts.append(self._reread(num_old) if self.must_reread else self._decode(num_old))
@@ -243,8 +246,8 @@ class Core:
         uniforms = uniforms_at(batch.random_keys, batch.num_new)
         given = to_device(logits.device, uniforms, *(() if batch.has_own_rows else (batch.row_of,)))
         drawn = draw_mixed(logits, given[1] if len(given) > 1 else None, given[0], batch.samplings, batch.sampling_of)
-        tokens, (logprobs, raw_logprobs) = to_host(*drawn)
-        batch.record(tokens, logprobs, raw_logprobs)
+        tokens, logprobs = to_host(*drawn)
+        batch.record(tokens, logprobs)
         self.stats.steps += 1
         self.stats.tokens += len(tokens)
         reasons = self._reasons(tokens, logprobs)
@@ -339,10 +342,10 @@ class Core:
     # --- enter and exit ---
 
     def _enter(self, runs: Sequence[Run], rows: Sequence[int]) -> None:
+        if not self.must_reread:  # else `_compute` does it, and before that a hook may still draw from older weights
+            for run in runs:
+                run.mark(len(run.history), self.version)
         self.batch.add(runs, rows)
-        for run in runs:
-            if run.version is None:
-                run.version = self.version
         if self.trace is not None:
             for run in runs:
                 self._spans[run] = Span(run.request.id, run.index, self.stats.steps, self.stats.steps)

@@ -39,6 +39,8 @@ from podsrl.generate.weights import take_weights
 from podsrl.lib.torch_model import evaluating
 from podsrl.types import Completion
 
+ABILITIES = frozenset({"join", "abort_rollouts", "pause", "fork", "hooks"})
+"""What this generator can do beyond the least that `Generator` asks for."""
 _NO_BOUND = 1 << 31
 
 
@@ -84,6 +86,7 @@ class Engine:
             raise UsageError(f"kv_cache_bytes = {kv_cache_bytes}: wanted at least 1, or None for no bound")
         make_scheduler(scheduler, Limits(num_slots=1, num_tokens=1), predictor)  # a wrong name is told now
         self.model = model
+        self.abilities = ABILITIES
         self.num_slots = num_slots
         self.kv_cache_bytes = kv_cache_bytes
         self.seed = seed
@@ -224,7 +227,7 @@ class Engine:
         is_live = source.state == "live" and core is not None
         history = core.batch.history_of(source) if is_live and core is not None else source.history
         for run in runs:
-            run.history, run.version = history, source.version
+            run.history, run.marks = history, list(source.marks)
             run.job.num_tokens = len(history)
         if self._own is not None and request_id in self._own:
             self._own.add(into)
@@ -390,7 +393,7 @@ class Engine:
         return new_runs(request, self.seed, self._num_arrived - request.num_rollouts)
 
     def _check(self, requests: Sequence[Request]) -> None:
-        check_requests(self.model, requests, self._runs)
+        check_requests(self.model, requests, [runs[0].request for runs in self._runs.values()])
         self.plan(requests)
         for strings in {request.sampling.stop_strings for request in requests}:
             if strings and strings not in self._stop_strings:

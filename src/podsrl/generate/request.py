@@ -76,15 +76,30 @@ class Sampling:
 class Request:
     """One prompt and the completions wanted for it.
 
+    A later request can add rollouts to the group of an earlier one: it continues the earlier one's indices and takes
+    its random numbers from the same stream. Eight rollouts and then 24 more are, token for token, 32 of one request:
+
+        Request("s3/0/q", prompt_ids, 8, sampling)
+        Request("s3/0/q+8", prompt_ids, 24, sampling, first_index=8, stream="s3/0/q")
+
+    The second one may have the first one's id where it is submitted after the first has finished; while both run, their
+    ids have to differ, and "<id of the group>+<first index>" is the form that this project uses.
+
     Raises:
-        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), or fewer than one rollout.
+        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), fewer than one rollout, or a
+            negative `first_index`.
     """
 
     id: str
-    """Unique among the requests alive. With the engine's seed it decides the random numbers; reuse repeats a draw."""
+    """Unique among the requests that run at the same time."""
     prompt_ids: tuple[int, ...]
     num_rollouts: int = 1
     sampling: Sampling = field(default_factory=Sampling)
+    first_index: int = 0
+    """The rollouts have the indices first_index .. first_index + num_rollouts - 1."""
+    stream: str | None = None
+    """Names the random numbers; None: the id. With the engine's seed, a rollout's index and a token's position it
+    decides every one of them, so the same stream and index repeat a draw."""
 
     def __post_init__(self) -> None:
         ids, option = tuple(self.prompt_ids), f"prompt_ids of request {self.id!r}"
@@ -94,31 +109,58 @@ class Request:
             _require(is_integer, option, f"{ids[:8]} (with a {kind.__name__})", "integers (token ids)")
         object.__setattr__(self, "prompt_ids", tuple(map(int, ids)))
         _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
+        _require(self.first_index >= 0, f"first_index of request {self.id!r}", self.first_index, "0 or more")
+
+    @property
+    def indices(self) -> range:
+        """Of its rollouts."""
+        return range(self.first_index, self.first_index + self.num_rollouts)
+
+    @property
+    def random_stream(self) -> str:
+        """What names its random numbers."""
+        return self.id if self.stream is None else self.stream
 
 
 class Generator(Protocol):
-    """The seam: whatever turns requests into completions. It never needs to know what a reward is."""
+    """Turns requests into completions. It never needs to know what a reward is.
+
+    `version`, `generate`, `abort` and `load_weights` are all that a generator of your own needs. A class that inherits
+    from this one has defaults for the rest.
+    """
 
     version: int
     """Stamped on what is generated next."""
-    peak_kv_bytes: int
+    abilities: frozenset[str] = frozenset()
+    """What it can do beyond these methods:
+
+    - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
+    - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
+    - "pause", "fork", "hooks": the methods and the attribute of these names of `Engine`
+    """
+    peak_kv_bytes: int = 0
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
-    stats: EngineStats
+    stats: EngineStats = EngineStats()
     """Counts since it was last replaced; zeros where nothing is counted."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Yield every completion as it finishes, in any order."""
         ...
 
-    def abort(self, ids: Iterable[str]) -> None:
-        """End these requests' unfinished completions with finish reason "aborted"."""
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        """End these requests' unfinished completions with finish reason "aborted"; also from within `generate`.
+
+        Args:
+            ids: request ids and, with the ability "abort_rollouts", (request id, rollout index) pairs. Those that do
+                not run are passed over.
+        """
         ...
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Sample from these weights from now on, and stamp completions with `version`.
 
-        Each tensor is lent until the next is asked for. A generator that shows its torch module as `model` is looked at
-        afterwards: its parameters must then be these, by name and value.
+        Each tensor is only valid until the next one is asked for. Where a generator has an attribute `model`, a torch
+        module, its parameters must afterwards be these, by name and value.
         """
         ...
 

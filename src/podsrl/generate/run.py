@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -25,21 +25,20 @@ Ids = Iterable[str | Key]
 
 @dataclass(slots=True, eq=False)
 class History:
-    """Tokens made so far, with both log-probabilities: three arrays of T entries."""
+    """Tokens made so far, with their log-probabilities: two arrays of T entries."""
 
     tokens: npt.NDArray[np.int32]
     logprobs: npt.NDArray[np.float32]
-    raw_logprobs: npt.NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def shortened(self) -> History:
         """Without the last token."""
-        return History(self.tokens[:-1], self.logprobs[:-1], self.raw_logprobs[:-1])
+        return History(self.tokens[:-1], self.logprobs[:-1])
 
 
-EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.float32))
+EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32))
 """Of a run without tokens; histories are never written into."""
 
 
@@ -56,8 +55,8 @@ class Run:
     """Its tokens while it is not live; a live run's are in the batch."""
     kept: Kept | None = None
     """Its keys and values, where a pause kept them."""
-    version: int | None = None
-    """Of the weights that made its first token."""
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """(tokens made before, version): from there on the weights of that version draw its tokens."""
 
     @property
     def key(self) -> Key:
@@ -68,26 +67,41 @@ class Run:
         """Prompt and tokens, of a run that is not live."""
         return self.request.prompt_ids + tuple(self.history.tokens.tolist())
 
+    def mark(self, num_tokens: int, version: int) -> None:
+        """Note that the weights of `version` draw the tokens after the first `num_tokens`."""
+        if self.marks and self.marks[-1][0] == num_tokens:
+            self.marks.pop()  # no token was drawn from those weights
+        if not self.marks or self.marks[-1][1] != version:
+            self.marks.append((num_tokens, version))
+
+    def versions(self) -> tuple[int, ...]:
+        """One version per token; empty where all tokens have the same."""
+        num_tokens = len(self.history)
+        marks = [(start, version) for start, version in self.marks if start < num_tokens]
+        if len(marks) < 2:
+            return ()
+        ends = [*(start for start, _ in marks[1:]), num_tokens]
+        return tuple(v for (start, v), end in zip(marks, ends, strict=True) for _ in range(start, end))
+
     def completion(self, reason: FinishReason, version: int) -> Completion:
         """The record handed out; `version` is for a run that made no token."""
-        logprobs = tuple(self.history.logprobs.tolist())
-        raw = tuple(self.history.raw_logprobs.tolist())
         return Completion(
             request_id=self.request.id,
             index=self.index,
             token_ids=tuple(self.history.tokens.tolist()),
-            logprobs=logprobs,
-            raw_logprobs=logprobs if raw == logprobs else raw,
+            logprobs=tuple(self.history.logprobs.tolist()),
             finish_reason=reason,
-            version=version if self.version is None else self.version,
+            version=self.marks[0][1] if self.marks else version,
+            versions=self.versions(),
         )
 
 
 def new_runs(request: Request, seed: int, first_order: int) -> list[Run]:
     """The request's rollouts; `first_order` is the first one's arrival number."""
-    num, sampling, length = request.num_rollouts, request.sampling, len(request.prompt_ids)
-    keys = row_keys(np.full(num, request_key(seed, request.id)), range(num))
-    jobs = [Job(request.id, i, length, sampling.max_new_tokens, order=first_order + i) for i in range(num)]
+    indices, stream = request.indices, request.random_stream
+    keys = row_keys(np.full(len(indices), request_key(seed, stream)), indices)
+    length, limit = len(request.prompt_ids), request.sampling.max_new_tokens
+    jobs = [Job(stream, index, length, limit, order=first_order + i) for i, index in enumerate(indices)]
     return [Run(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
 
 

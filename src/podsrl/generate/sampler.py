@@ -29,15 +29,12 @@ _ROUNDING = 1e-6
 
 
 class Drawn(NamedTuple):
-    """The tokens of B rollouts. Where a row's logits are broken, the token is 0 and both log-probabilities are NaN."""
+    """The tokens of B rollouts. Where a row's logits are broken, the token is 0 and the log-probability is NaN."""
 
     tokens: Tensor
     """[B] int64."""
     logprobs: Tensor
     """[B] float32, natural logs under the distribution drawn from: after temperature and filters."""
-    raw_logprobs: Tensor
-    """[B] float32, natural logs under the model's own distribution: temperature 1, no filter. The same tensor as
-    `logprobs` where the two distributions are the same."""
 
 
 def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
@@ -66,11 +63,11 @@ def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampl
     for start, own in zip(range(0, num_rows, size), members, strict=True):
         rows = None if row_of is None else row_of[own] - start
         parts.append(_draw(logits[start : start + size], rows, uniform[own], sampling))
-    tokens, logprobs, raw = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    tokens, logprobs = (torch.cat(columns) for columns in zip(*parts, strict=True))
     if row_of is not None:
         back = torch.cat(members).argsort()
-        tokens, logprobs, raw = tokens[back], logprobs[back], raw[back]
-    return Drawn(tokens, logprobs, logprobs if _is_raw(sampling) else raw)
+        tokens, logprobs = tokens[back], logprobs[back]
+    return Drawn(tokens, logprobs)
 
 
 def draw_mixed(
@@ -102,7 +99,6 @@ def draw_mixed(
     if row_of is None:
         row_of = torch.arange(len(logits), device=logits.device)
     tokens, logprobs = torch.empty_like(row_of), uniform.new_empty(len(row_of), dtype=torch.float32)
-    raw_logprobs = torch.empty_like(logprobs)
     for shape, sampling in ways.items():
         is_member = np.array([other.shape == shape for other in samplings])[sampling_of]
         members = torch.from_numpy(np.flatnonzero(is_member)).to(logits.device)
@@ -110,8 +106,8 @@ def draw_mixed(
         is_used[row_of[members]] = True
         place_of_row = is_used.cumsum(0) - 1
         drawn = draw(logits[is_used], place_of_row[row_of[members]], uniform[members], sampling)
-        tokens[members], logprobs[members], raw_logprobs[members] = drawn
-    return Drawn(tokens, logprobs, raw_logprobs)
+        tokens[members], logprobs[members] = drawn
+    return Drawn(tokens, logprobs)
 
 
 def filtered_logprobs(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -134,10 +130,7 @@ def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Samp
     tokens = _search(logprobs.exp().cumsum(dim=-1, dtype=torch.float64), row_of, uniform)
     chosen = _gather(logprobs, row_of, tokens)
     tokens.masked_fill_(chosen.isnan(), 0)  # log_softmax makes every number of a broken row NaN
-    if _is_raw(sampling):
-        return Drawn(tokens, chosen, chosen)
-    raw = torch.log_softmax(logits.float(), dim=-1)
-    return Drawn(tokens, chosen, _gather(raw, row_of, tokens))
+    return Drawn(tokens, chosen)
 
 
 def _by_chunk(row_of: Tensor | None, num_rows: int, size: int) -> list[Any]:
@@ -152,11 +145,6 @@ def _by_chunk(row_of: Tensor | None, num_rows: int, size: int) -> list[Any]:
     ends = torch.searchsorted(ordered, torch.tensor([*starts, num_rows])).tolist()
     order = order.to(row_of.device)
     return [order[first:end] for first, end in pairwise(ends)]
-
-
-def _is_raw(sampling: Sampling) -> bool:
-    has_filter = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
-    return sampling.temperature == 1 and not has_filter
 
 
 def _search(cumulative: Tensor, row_of: Tensor | None, uniform: Tensor) -> Tensor:

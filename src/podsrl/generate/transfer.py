@@ -38,14 +38,9 @@ def to_device(device: torch.device, *arrays: Words) -> tuple[Tensor, ...]:
     return tuple(part.view(torch.float64) if array.dtype == np.float64 else part for part, array in pairs)
 
 
-def to_host(tokens: Tensor, *logprobs: Tensor) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.float32]]]:
-    """Tokens [B] int64 and log-probabilities [B] float32 in host memory, in one transfer.
-
-    Both are exact in float64. A tensor that is given twice is sent once.
-    """
+def to_host(tokens: Tensor, logprobs: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Tokens [B] int64 and log-probabilities [B] float32 in host memory, in one transfer. Both are exact in float64."""
     if tokens.is_cpu:
-        return tokens.numpy(), [values.numpy() for values in logprobs]
-    distinct = {id(values): values for values in logprobs}
-    packed = torch.stack([tokens.double(), *(values.double() for values in distinct.values())]).cpu().numpy()
-    numbers = dict(zip(distinct, packed[1:].astype(np.float32), strict=True))
-    return packed[0].astype(np.int64), [numbers[id(values)] for values in logprobs]
+        return tokens.numpy(), logprobs.numpy()
+    packed = torch.stack([tokens.double(), logprobs.double()]).cpu().numpy()
+    return packed[0].astype(np.int64), packed[1].astype(np.float32)

@@ -55,7 +55,6 @@ def encode(groups: Mapping[int, Group]) -> bytes:
         "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], np.float32),
-        **_ragged("raw_logprob", [completion.raw_logprobs for completion in completions], np.float32),
         "reward": np.array([rollout.reward for rollout in rollouts], dtype=np.float64),
         **_texts("part_name", names),
         "parts": np.array([[rollout.parts[name] for name in names] for rollout in rollouts], dtype=np.float64),
@@ -126,10 +125,9 @@ def _completions(columns: Columns) -> Iterable[Completion]:
         columns["finish"].tolist(),
         _rows(columns, "token", int),
         _rows(columns, "logprob", float),
-        _rows(columns, "raw_logprob", float),
         strict=True,
     )
-    for request_id, index, version, finish, token_ids, logprobs, raw_logprobs in rows:
+    for request_id, index, version, finish, token_ids, logprobs in rows:
         yield Completion(
             request_id=request_id,
             index=index,
@@ -137,7 +135,6 @@ def _completions(columns: Columns) -> Iterable[Completion]:
             logprobs=logprobs,
             finish_reason=_REASONS[finish],
             version=version,
-            raw_logprobs=raw_logprobs,
         )
 
 

@@ -37,7 +37,7 @@ def worst_gap(engine: Engine, lengths: Sequence[int]) -> float:
         with torch.no_grad():
             table = engine.model(torch.tensor([row]), use_cache=False).logits[0].log_softmax(-1)
         own = table[range(len(row) - 5, len(row) - 1), list(done.token_ids)]
-        gaps.append(float((own - torch.tensor(done.raw_logprobs)).abs().max()))
+        gaps.append(float((own - torch.tensor(done.logprobs)).abs().max()))
     return max(gaps)
 
 
