@@ -23,7 +23,10 @@ from podsrl.types import Ask, Group
 
 
 class Stream(Protocol):
-    """The run's endless stream of questions (`podsrl.tasks.Stream`)."""
+    """The run's endless stream of questions (`podsrl.tasks.stream.Stream`)."""
+
+    position: int
+    """Questions drawn so far in the run."""
 
     def draw(self, count: int) -> list[int]:
         """The next `count` places. A question that is drawn twice in a step gets two groups."""

@@ -71,13 +71,17 @@ class Budget:
             )
         return found
 
-    def check_groups(self, groups: Sequence[Group]) -> None:
-        """UsageError: a group that is trained on was asked for fewer than two rollouts, so it has no advantage."""
-        for group in groups:
-            if len(group.rollouts) < 2 and group.is_trained:
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Check how many rollouts were asked for in all, by the id of each group that is trained on.
+
+        Raises:
+            UsageError: fewer than two, which have no advantage.
+        """
+        for name, size in sizes.items():
+            if size < 2:
                 raise UsageError(
-                    f"{self._rollouts.option} asked for {len(group.rollouts)} rollouts of group {group.id!r} in all; "
-                    "wanted at least 2 in a group that is trained on, or is_trained=False"
+                    f"{self._rollouts.option} asked for {size} rollout of group {name!r} in all; wanted at least 2 in "
+                    "a group that is trained on, or is_trained=False"
                 )
 
     def learn(self, groups: Sequence[Group]) -> None:

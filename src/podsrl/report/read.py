@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from podsrl.errors import UsageError
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
+from podsrl.run import clock
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.curves import common_grid
 from podsrl.run.interval import SpeedupInterval
@@ -28,7 +29,7 @@ Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
 
-STAGES = ("generate", "score", "select", "update", "sync")
+STAGES = tuple(stage for stage in clock.STAGES if stage != "record")
 """Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 

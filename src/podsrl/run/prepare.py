@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from podsrl.config.schema import RunConfig
+from podsrl.control import Budget, make_budget
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.stop import StopStrings
@@ -37,6 +38,8 @@ Excuse = Callable[[str], AbstractContextManager[None]]
 class Parts:
     """What a trainer is made of, besides the model."""
 
+    budget: Budget
+    """Decides what each step asks."""
     rule: SelectionRule
     advantage: str
     """A key of `podsrl.update.NORMALIZERS`."""
@@ -72,6 +75,7 @@ class Parts:
 class Names:
     """What the names in a config stand for, whatever model and data it names."""
 
+    budget: Budget
     rule: SelectionRule
     advantage: str
     loss: Mapping[str, Any]
@@ -122,6 +126,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     judged, fitted = found.judged, found.fitted
     assert judged is not None and fitted is not None, "nothing was excused"
     return Parts(
+        budget=found.names.budget,
         rule=found.names.rule,
         advantage=found.names.advantage,
         loss=found.names.loss,
@@ -199,7 +204,8 @@ def _resolve_names(config: RunConfig) -> Names:
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
     advantage, loss = _resolve_loss(config)
-    return Names(rule=rule, advantage=advantage, loss=loss)
+    budget = make_budget(config.budget.model_dump(), config.options)
+    return Names(budget=budget, rule=rule, advantage=advantage, loss=loss)
 
 
 def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
