@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, Mistra
 
 from podsrl.errors import UsageError
 from podsrl.lib.matmul import FIXED, Rule, is_available, use
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.attention import NAME
 from podsrl.update.cut import micro_batches, num_forwarded
@@ -55,7 +55,8 @@ def exact_norm(module: Any, x: Tensor) -> Tensor:
 
 def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
     """[(tokens of a prompt, tokens of its completions)] -> random rows with random advantages."""
-    prompts, completions = [], []
+    prompts: list[tuple[int, ...]] = []
+    completions = []
     for prompt_length, lengths in groups:
         prompt = tuple(draw.randrange(WORDS) for _ in range(prompt_length))
         for length in lengths:
@@ -67,8 +68,12 @@ def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
                     request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
                 )
             )
-    advantages = torch.tensor([draw.uniform(0.5, 2) * draw.choice([-1, 1]) for _ in prompts])
-    return make_batch(prompts, completions, advantages, pad_token_id=0)
+    advantages = [draw.uniform(0.5, 2) * draw.choice([-1, 1]) for _ in prompts]
+    samples = [
+        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=advantage)
+        for prompt, done, advantage in zip(prompts, completions, advantages, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def random_batch(seed: int) -> Batch:
@@ -218,12 +223,13 @@ def test_unequal_prompts_and_long_segments_are_cut_into_blocks_that_change_nothi
 
 
 def test_the_places_of_a_small_batch_are_those_worked_out_by_hand() -> None:
-    ids = {"prompt": (5, 6), "rows": [(7, 8), (9, 2, 3)]}
+    ids: dict[str, Any] = {"prompt": (5, 6), "rows": [(7, 8), (9, 2, 3)]}
     completions = [
         Completion(request_id="r", index=0, token_ids=row, logprobs=(-1.0,) * len(row), finish_reason="stop", version=0)
         for row in ids["rows"]
     ]
-    batch = make_batch([ids["prompt"]] * 2, completions, torch.ones(2), pad_token_id=0)
+    samples = [Sample(group_id="g", prompt_ids=ids["prompt"], completion=done, advantage=1.0) for done in completions]
+    batch = make_batch(samples, pad_token_id=0)
     flat = batch.input_ids.flatten()
     shared, packed = lay_out(batch, shared=True), lay_out(batch, shared=False)
     assert flat[shared.source].tolist() == [5, 6, 7, 9, 2]

@@ -21,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from podsrl.config.schema import RunConfig
@@ -56,7 +55,7 @@ from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
 from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
-from podsrl.update import Batch, UpdateStats, batch_advantages, make_batch
+from podsrl.update import ADVANTAGES, Batch, UpdateStats, make_batch, step_advantages, to_samples
 
 
 class Trainer:
@@ -165,10 +164,8 @@ class Trainer:
         return selections
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
-        """One tensor [m] a group, normalised over what was kept; empty for a group of which nothing was."""
-        kept_P_K = [[g.rollouts[k].reward for k in s.kept] for g, s in zip(groups, selections, strict=True)]
-        flat = batch_advantages([kept for kept in kept_P_K if kept], self.parts.advantage)
-        return list(torch.split(flat, [len(kept) for kept in kept_P_K]))
+        """One tensor [m] per group, normalised over what was kept; empty for a group of which nothing was."""
+        return step_advantages(groups, selections, ADVANTAGES[self.parts.advantage])
 
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
@@ -180,13 +177,8 @@ class Trainer:
         if not any(selection.kept for selection in selections):
             return None
         own = self._own_groups(groups, selections, advantages)
-        pairs = [(groups[i], groups[i].rollouts[k].completion) for i in own for k in selections[i].kept]
-        return make_batch(
-            [group.prompt_ids for group, _ in pairs],
-            [completion for _, completion in pairs],
-            torch.cat([torch.empty(0), *(advantages[i] for i in own)]),
-            pad_token_id=self.tokenizer.pad_token_id,
-        )
+        samples = to_samples(*([each[i] for i in own] for each in (groups, selections, advantages)))
+        return make_batch(samples, pad_token_id=self.tokenizer.pad_token_id)
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""

@@ -1,7 +1,15 @@
 """Kept rollouts become one optimizer step: advantages, a batch, log-probabilities, the loss, the update."""
 
-from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
-from podsrl.update.batch import Batch, make_batch
+from podsrl.update.advantage import (
+    ADVANTAGES,
+    NORMALIZERS,
+    Advantage,
+    group_advantages,
+    resolve_advantage,
+    step_advantages,
+    try_advantage,
+)
+from podsrl.update.batch import Batch, make_batch, to_samples
 from podsrl.update.cut import micro_batches
 from podsrl.update.forward import TokenLogprobs
 from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
@@ -10,21 +18,26 @@ from podsrl.update.optimizer import Optimizer
 from podsrl.update.step import Updater, UpdateStats
 
 __all__ = [
+    "ADVANTAGES",
     "NAMED_ADVANTAGES",
     "NAMED_LOSSES",
     "NORMALIZERS",
+    "Advantage",
     "Batch",
     "HeadPath",
     "Optimizer",
     "TokenLogprobs",
     "UpdateStats",
     "Updater",
-    "batch_advantages",
     "group_advantages",
     "head_path",
     "make_batch",
     "micro_batches",
     "policy_loss",
+    "resolve_advantage",
     "resolve_loss",
+    "step_advantages",
+    "to_samples",
     "token_logprobs",
+    "try_advantage",
 ]

@@ -55,7 +55,7 @@ def policy_loss(
     Args:
         logprobs: [B, T] natural logs under the policy being trained; the gradient flows through them.
         behaviour_logprobs: [B, T] natural logs under the policy that sampled the tokens.
-        advantages: [B], one a row.
+        advantages: [B], one per row, or [B, T], one per token.
         mask: [B, T] bool, the trained tokens; elsewhere the inputs may hold anything, NaN included.
         clip_low, clip_high: the ratio's bounds are 1 - clip_low and 1 + clip_high, each ≥ 0; not read by clip = "none".
         ratio, clip, aggregate: keys of `terms.RATIOS`, `terms.CLIPS` and `terms.AGGREGATES`.
@@ -83,7 +83,9 @@ def policy_loss(
     log_ratios = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
-    losses, clipped = CLIPS[clip](ratios, logprobs, advantages.to(logprobs.dtype)[:, None], low, high)
+    advantages = advantages.to(logprobs.dtype)
+    advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
+    losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
     kl = logprobs.new_zeros(())
     if reference_logprobs is not None:
         kl = only(mask, k3(only(mask, reference_logprobs.to(logprobs.dtype)) - logprobs))
@@ -233,8 +235,10 @@ def _check_inputs(
     for name, tensor in tensors.items():
         if tensor is not None and tuple(tensor.shape) != shape:
             raise UsageError(f"{name} has shape {tuple(tensor.shape)}, logprobs {shape}; both are [B, T]")
-    if len(shape) != 2 or tuple(advantages.shape) != shape[:1]:
-        raise UsageError(f"advantages have shape {tuple(advantages.shape)} for logprobs {shape}; want [B] for [B, T]")
+    if len(shape) != 2 or tuple(advantages.shape) not in (shape[:1], shape):
+        raise UsageError(
+            f"advantages have shape {tuple(advantages.shape)} for logprobs {shape}; want [B] or [B, T] for [B, T]"
+        )
     if mask.dtype != torch.bool:
         raise UsageError(f"mask has dtype {mask.dtype}; want torch.bool (mask > 0)")
     if kl_beta < 0 or (kl_beta > 0 and reference is None):
