@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from podsrl.errors import UsageError
 from podsrl.types import Completion, Group, Rollout, Sample, Selection, Task
 from podsrl.update.batch import Batch, make_batch, to_samples
-from podsrl.update.cut import micro_batches
+from podsrl.update.micro_batches import micro_batches
 
 
 def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:

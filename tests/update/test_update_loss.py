@@ -303,7 +303,12 @@ def test_options_that_cannot_work_are_refused_by_name(options: dict[str, Any], m
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    for advantages, mask in [(torch.zeros(2), ONE == 0), (torch.zeros(1, 2), ONE == 0), (ONE[0], ONE[0] == 0), (ONE[0], ONE)]:
+    for advantages, mask in [
+        (torch.zeros(2), ONE == 0),
+        (torch.zeros(1, 2), ONE == 0),
+        (ONE[0], ONE[0] == 0),
+        (ONE[0], ONE),
+    ]:
         with pytest.raises(UsageError, match=r"shape|dtype"):
             policy_loss(ONE, ONE, advantages, mask, clip="none")
 

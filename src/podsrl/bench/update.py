@@ -29,9 +29,9 @@ from torch import Tensor
 
 from podsrl.bench.engine_models import shaped_model
 from podsrl.bench.hardware import hardware_line
+from podsrl.lib.matmul.linears import fast_linears
 from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
-from podsrl.update.linear import fast_linears
 
 HELP = "Forward and backward with shared prompts against rows with their own; the update's peak memory against n."
 

@@ -10,12 +10,12 @@ from podsrl.update.advantage import (
     try_advantage,
 )
 from podsrl.update.batch import Batch, make_batch, to_samples
-from podsrl.update.cut import micro_batches
-from podsrl.update.forward import TokenLogprobs
 from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
 from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
+from podsrl.update.micro_batches import micro_batches
 from podsrl.update.optimizer import Optimizer
-from podsrl.update.step import Updater, UpdateStats
+from podsrl.update.token_logprobs import TokenLogprobs
+from podsrl.update.updater import Updater, UpdateStats
 
 __all__ = [
     "ADVANTAGES",

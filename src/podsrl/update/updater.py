@@ -20,12 +20,12 @@ from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
-from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.float32_sums import float32_sums
-from podsrl.update.forward import Choice, TokenLogprobs
 from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import dry_run, policy_loss
+from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
+from podsrl.update.token_logprobs import Choice, TokenLogprobs
 from podsrl.update.transfer import CPU
 
 Reference = nn.Module | Callable[[], AbstractContextManager[nn.Module]]

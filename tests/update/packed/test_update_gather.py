@@ -7,9 +7,9 @@ import torch
 
 from podsrl.types import Completion, Sample
 from podsrl.update import make_batch
-from podsrl.update.attention import KEYWORD, packed_attention
-from podsrl.update.gather import gather_rows
-from podsrl.update.lay_out import lay_out
+from podsrl.update.packed.attention import KEYWORD, packed_attention
+from podsrl.update.packed.build import lay_out
+from podsrl.update.packed.gather import gather_rows
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
@@ -25,8 +25,10 @@ def test_a_prompt_gets_the_gradients_of_its_completions_in_all_blocks(
     by_torch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_torch:
-        monkeypatch.setattr("podsrl.update.attention._cpu_flash", None)
-    monkeypatch.setattr("podsrl.update.lay_out.MASK_ELEMENTS", 1)  # a block for each row, as prompts of two lengths are
+        monkeypatch.setattr("podsrl.update.packed.attention._cpu_flash", None)
+    monkeypatch.setattr(
+        "podsrl.update.packed.build.MASK_ELEMENTS", 1
+    )  # a block for each row, as prompts of two lengths are
     row = Completion(request_id="r", index=0, token_ids=(3, 4), logprobs=(-1.0,) * 2, finish_reason="stop", version=0)
     prompts = [(2,)] * 511 + [(5, 6)]
     samples = [Sample(group_id="g", prompt_ids=prompt, completion=row, advantage=1.0) for prompt in prompts]
