@@ -21,7 +21,7 @@ from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import Policy, check_model_options, load_model, load_policy, load_tokenizer
 from podsrl.policy.adapters import find_targets
 from podsrl.sync import sync_weights, weights_digest
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Updater, make_batch
 
 PolicyOf = Callable[..., Policy]
@@ -139,7 +139,11 @@ def batch(seed: int = 0) -> Any:
         Completion(request_id="a", index=i, token_ids=tuple(row), logprobs=(-3.0,) * 5, finish_reason="stop", version=0)
         for i, row in enumerate(tokens)
     ]
-    return make_batch([(5, 9, 17)] * 4, done, torch.tensor([1.0, -1.0, 0.5, -0.5]), pad_token_id=0)
+    samples = [
+        Sample(group_id="a", prompt_ids=(5, 9, 17), completion=each, advantage=advantage)
+        for each, advantage in zip(done, (1.0, -1.0, 0.5, -0.5), strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 # --- what is trained ---

@@ -24,7 +24,7 @@ from podsrl.run.estimate import (
     work,
 )
 from podsrl.run.shapes import ModelShape, _built, read_shape
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Updater, make_batch
 
 ROWS, LENGTH = 4, 96
@@ -258,4 +258,8 @@ def batch(model: Any) -> Any:
         )
         for i in range(2)
     ]
-    return make_batch([(1, 2)] * 2, done, torch.tensor([1.0, -1.0]), pad_token_id=0)
+    samples = [
+        Sample(group_id="a", prompt_ids=(1, 2), completion=each, advantage=advantage)
+        for each, advantage in zip(done, (1.0, -1.0), strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)

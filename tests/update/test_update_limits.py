@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, ModernBertDecoderConfig
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, head_path, make_batch
 
 SIZES = {"vocab_size": 11, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
@@ -29,7 +29,11 @@ def rows_of(*lengths: int) -> Batch:
         for i in range(len(lengths))
     ]
     prompts = [tuple(1 + (3 * place) % 10 for place in range(length - 2)) for length in lengths]
-    return make_batch(prompts, completions, torch.ones(len(lengths)), pad_token_id=0)
+    samples = [
+        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=1.0)
+        for prompt, done in zip(prompts, completions, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def longrope_model() -> Any:

@@ -303,7 +303,12 @@ def test_options_that_cannot_work_are_refused_by_name(options: dict[str, Any], m
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    for advantages, mask in [(torch.zeros(2), ONE == 0), (ONE, ONE == 0), (ONE[0], ONE[0] == 0), (ONE[0], ONE)]:
+    for advantages, mask in [
+        (torch.zeros(2), ONE == 0),
+        (torch.zeros(1, 2), ONE == 0),
+        (ONE[0], ONE[0] == 0),
+        (ONE[0], ONE),
+    ]:
         with pytest.raises(UsageError, match=r"shape|dtype"):
             policy_loss(ONE, ONE, advantages, mask, clip="none")
 
@@ -366,3 +371,25 @@ def test_every_point_that_resolves_can_be_unpacked_into_policy_loss() -> None:
         name = draw.choice([name for name in sorted(NAMED_LOSSES) if name != "rloo"])
         loss, _ = policy_loss(*random_inputs(0)[:4], **resolve_loss(name, **options)[1], max_length=6)
         assert math.isfinite(loss.item())
+
+
+@pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
+def test_an_advantage_per_token_weighs_each_token_and_one_value_per_row_gives_the_same_bits(name: str) -> None:
+    options = {**NAMED_LOSSES[name], "max_length": 10}
+    policy, behaviour, advantages, mask, _ = random_inputs(5)
+    whole, stats = policy_loss(policy, behaviour, advantages, mask, **options)
+    per_token = torch.where(mask, advantages[:, None], math.nan)  # outside the mask anything may stand
+    again, same_stats = policy_loss(policy, behaviour, per_token, mask, **options)
+    assert whole.item() == again.item()
+    assert {name: value.item() for name, value in stats.items()} == {
+        name: value.item() for name, value in same_stats.items()
+    }
+
+
+def test_tokens_of_one_row_may_have_advantages_of_both_signs() -> None:
+    per_token = torch.tensor([[1.0, -1.0], [0.5, 7.0]], dtype=torch.float64)
+    # ratios 2, 1/2 and 2 without bounds: -(2 * 1 + 0.5 * -1 + 2 * 0.5), over (2 rows * 10)
+    loss, _ = policy_loss(POLICY, BEHAVIOUR, per_token, MASK, **NAMED_LOSSES["rloo"], max_length=10)
+    assert loss.item() == pytest.approx(-2.5 / 20, abs=1e-12)
+    with pytest.raises(UsageError, match=r"advantages have shape \(2, 1\) .* want \[B\] or \[B, T\]"):
+        policy_loss(POLICY, BEHAVIOUR, per_token[:, :1], MASK, **NAMED_LOSSES["grpo"])

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from podsrl.bench.engine_models import shaped_model
 from podsrl.bench.hardware import hardware_line
-from podsrl.types import Completion
+from podsrl.lib.matmul.linears import fast_linears
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
-from podsrl.update.linear import fast_linears
 
 HELP = "Forward and backward with shared prompts against rows with their own; the update's peak memory against n."
 
@@ -119,14 +119,17 @@ def group_of(num_rows: int, prompt: int, answer: int) -> Batch:
     draw = random.Random(0)
     words = range(4, 64)
     rows = [tuple(draw.choices(words, k=answer)) for _ in range(num_rows)]
-    prompts = [tuple(draw.choices(words, k=prompt))] * num_rows
+    question = tuple(draw.choices(words, k=prompt))
     logprobs = (-4.0,) * answer
     completions = [
         Completion(request_id="bench", index=i, token_ids=row, logprobs=logprobs, finish_reason="length", version=0)
         for i, row in enumerate(rows)
     ]
-    advantages = torch.tensor([(-1.0) ** i for i in range(num_rows)])
-    return make_batch(prompts, completions, advantages, pad_token_id=0)
+    samples = [
+        Sample(group_id="bench", prompt_ids=question, completion=done, advantage=(-1.0) ** i)
+        for i, done in enumerate(completions)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def _seconds(updater: Updater, batch: Batch, context: AbstractContextManager[None]) -> Timed:

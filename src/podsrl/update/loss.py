@@ -7,7 +7,7 @@ and sums of statistics that add up over micro-batches. B rows, T tokens. Publish
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 import torch
@@ -15,7 +15,93 @@ from torch import Tensor
 
 from podsrl.errors import UsageError, nearest
 from podsrl.update.advantage import NORMALIZERS
-from podsrl.update.terms import AGGREGATES, CLIPS, MAX_LOG_RATIO, RATIOS, k3, only
+
+MAX_LOG_RATIO = 20.0
+"""A log ratio beyond ±20 counts as ±20, without gradient: exp could overflow, and inf times a bound's 0 is NaN."""
+
+
+def only(mask: Tensor, values: Tensor) -> Tensor:
+    """`values`, and zero outside the mask whatever stood there: a product with 0 would keep NaN."""
+    return torch.where(mask, values, torch.zeros((), dtype=values.dtype, device=values.device))
+
+
+def k3(difference: Tensor) -> Tensor:
+    """exp(d) - d - 1, d = reference - policy: unbiased for KL(policy || reference), never negative (Schulman 2020)."""
+    difference = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return difference.exp() - difference - 1
+
+
+def _lengths(mask: Tensor) -> Tensor:
+    """[B, 1] trained tokens a row, at least 1 so that an empty row divides to 0."""
+    return mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+# The ratio: log ratio of each token, mask -> log ratio [B, T].
+
+
+def _token_ratio(log_ratios: Tensor, mask: Tensor) -> Tensor:
+    return log_ratios
+
+
+def _sequence_ratio(log_ratios: Tensor, mask: Tensor) -> Tensor:
+    """GSPO-token (arXiv 2507.18071, section 4.3): the row's mean as value, the token's own log-prob as gradient."""
+    mean = log_ratios.detach().sum(-1, keepdim=True) / _lengths(mask)
+    return mean + log_ratios - log_ratios.detach()
+
+
+RATIOS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "token": _token_ratio,
+    "sequence": _sequence_ratio,
+}
+"""token: π/π_behaviour of each token. sequence: its geometric mean over the row, one value for all its tokens."""
+
+
+# The bound: ratios, log-probs, advantages [B, 1], lowest and highest ratio -> losses [B, T], where it acts [B, T] bool.
+
+
+def _ppo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
+    return losses, ((ratios > high) & (advantages > 0)) | ((ratios < low) & (advantages < 0))
+
+
+def _cispo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    weights = ratios.detach().clamp(low, high)
+    return -weights * advantages * logprobs, (ratios > high) | (ratios < low)
+
+
+def _unbounded(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    return -ratios * advantages, torch.zeros_like(ratios, dtype=torch.bool)
+
+
+CLIPS: dict[str, Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]]] = {
+    "ppo": _ppo,
+    "cispo": _cispo,
+    "none": _unbounded,
+}
+"""ppo: -min(ρA, clip(ρ)A). cispo: -sg[clip(ρ)] A log π, so no token loses its gradient. none: -ρA."""
+
+
+# The average: losses [B, T] (0 outside the mask), mask, rows and tokens of the step, length limit -> scalar.
+
+
+def _sequence_mean(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
+    return (losses / _lengths(mask)).sum() / rows
+
+
+def _token_mean(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
+    return losses.sum() / tokens
+
+
+def _constant(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
+    return losses.sum() / (rows * limit)
+
+
+AGGREGATES: dict[str, Callable[[Tensor, Tensor, float, float | Tensor, int], Tensor]] = {
+    "sequence_mean": _sequence_mean,
+    "token_mean": _token_mean,
+    "constant": _constant,
+}
+"""sequence_mean: over a row's tokens, then rows. token_mean: over all tokens. constant: sum / (rows × max_length)."""
 
 
 class LossStats(TypedDict):
@@ -55,10 +141,10 @@ def policy_loss(
     Args:
         logprobs: [B, T] natural logs under the policy being trained; the gradient flows through them.
         behaviour_logprobs: [B, T] natural logs under the policy that sampled the tokens.
-        advantages: [B], one a row.
+        advantages: [B], one per row, or [B, T], one per token.
         mask: [B, T] bool, the trained tokens; elsewhere the inputs may hold anything, NaN included.
         clip_low, clip_high: the ratio's bounds are 1 - clip_low and 1 + clip_high, each ≥ 0; not read by clip = "none".
-        ratio, clip, aggregate: keys of `terms.RATIOS`, `terms.CLIPS` and `terms.AGGREGATES`.
+        ratio, clip, aggregate: keys of `RATIOS`, `CLIPS` and `AGGREGATES`.
         kl_beta: weight of the k3 penalty to the reference, ≥ 0.
         reference_logprobs: [B, T], needed where kl_beta > 0.
         max_length: token limit of a completion, ≥ 1; needed by aggregate = "constant", not read by the others.
@@ -83,7 +169,9 @@ def policy_loss(
     log_ratios = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
-    losses, clipped = CLIPS[clip](ratios, logprobs, advantages.to(logprobs.dtype)[:, None], low, high)
+    advantages = advantages.to(logprobs.dtype)
+    advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
+    losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
     kl = logprobs.new_zeros(())
     if reference_logprobs is not None:
         kl = only(mask, k3(only(mask, reference_logprobs.to(logprobs.dtype)) - logprobs))
@@ -233,8 +321,10 @@ def _check_inputs(
     for name, tensor in tensors.items():
         if tensor is not None and tuple(tensor.shape) != shape:
             raise UsageError(f"{name} has shape {tuple(tensor.shape)}, logprobs {shape}; both are [B, T]")
-    if len(shape) != 2 or tuple(advantages.shape) != shape[:1]:
-        raise UsageError(f"advantages have shape {tuple(advantages.shape)} for logprobs {shape}; want [B] for [B, T]")
+    if len(shape) != 2 or tuple(advantages.shape) not in (shape[:1], shape):
+        raise UsageError(
+            f"advantages have shape {tuple(advantages.shape)} for logprobs {shape}; want [B] or [B, T] for [B, T]"
+        )
     if mask.dtype != torch.bool:
         raise UsageError(f"mask has dtype {mask.dtype}; want torch.bool (mask > 0)")
     if kl_beta < 0 or (kl_beta > 0 and reference is None):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from podsrl.errors import CheckpointError, UsageError, nearest
-from podsrl.update.adam import ADAMS
+from podsrl.update.adamw import ADAMS
 from podsrl.update.float32_sums import has_16_bits
-from podsrl.update.schedule import check_schedule, rate_factor
+from podsrl.update.lr_schedule import check_schedule, rate_factor
 
 
 class Optimizer:
@@ -32,8 +32,8 @@ class Optimizer:
         weight_decay: decoupled; of matrices only, not of biases and norms.
         max_grad_norm: a larger global gradient norm is scaled down to it, > 0.
         warmup_steps: the first w steps use lr · 1/(w+1), lr · 2/(w+1) …; ≥ 0.
-        name: "adamw" or "adamw_8bit" (podsrl.update.adam.ADAMS).
-        schedule: of the rate after warm-up, "constant" or "cosine" (podsrl.update.schedule.SCHEDULES).
+        name: "adamw" or "adamw_8bit" (podsrl.update.adamw.ADAMS).
+        schedule: of the rate after warm-up, "constant" or "cosine" (podsrl.update.lr_schedule.SCHEDULES).
         schedule_steps: for "cosine": steps, those of the warm-up included, after which the rate is 0.
 
     Raises:

@@ -15,13 +15,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, Mistra
 
 from podsrl.errors import UsageError
 from podsrl.lib.matmul import FIXED, Rule, is_available, use
-from podsrl.types import Completion
+from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, make_batch
-from podsrl.update.attention import NAME
-from podsrl.update.cut import micro_batches, num_forwarded
-from podsrl.update.lay_out import lay_out
-from podsrl.update.linear import fast_linears, has_fast_linear
-from podsrl.update.packing import why_not_packed
+from podsrl.update.micro_batches import micro_batches, num_forwarded
+from podsrl.update.packed.attention import NAME
+from podsrl.update.packed.build import lay_out
+from podsrl.update.packed.probe import why_not_packed
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -55,7 +55,8 @@ def exact_norm(module: Any, x: Tensor) -> Tensor:
 
 def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
     """[(tokens of a prompt, tokens of its completions)] -> random rows with random advantages."""
-    prompts, completions = [], []
+    prompts: list[tuple[int, ...]] = []
+    completions = []
     for prompt_length, lengths in groups:
         prompt = tuple(draw.randrange(WORDS) for _ in range(prompt_length))
         for length in lengths:
@@ -67,8 +68,12 @@ def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
                     request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
                 )
             )
-    advantages = torch.tensor([draw.uniform(0.5, 2) * draw.choice([-1, 1]) for _ in prompts])
-    return make_batch(prompts, completions, advantages, pad_token_id=0)
+    advantages = [draw.uniform(0.5, 2) * draw.choice([-1, 1]) for _ in prompts]
+    samples = [
+        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=advantage)
+        for prompt, done, advantage in zip(prompts, completions, advantages, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def random_batch(seed: int) -> Batch:
@@ -210,20 +215,21 @@ def test_unequal_prompts_and_long_segments_are_cut_into_blocks_that_change_nothi
     model, batch = new_model("llama"), batch_of([(7, [9, 9, 2]), (3, [9, 8, 1]), (12, [4, 4])], random.Random(1))
     expected = ours(TokenLogprobs(model, **LAYOUTS["shared"]), batch)
     blocks = len(lay_out(batch, shared=True).blocks)
-    monkeypatch.setattr("podsrl.update.lay_out.MASK_ELEMENTS", 1)
-    monkeypatch.setattr("podsrl.update.lay_out.MIN_ROWS", 1)
+    monkeypatch.setattr("podsrl.update.packed.build.MASK_ELEMENTS", 1)
+    monkeypatch.setattr("podsrl.update.packed.build.MIN_ROWS", 1)
     layout = lay_out(batch, shared=True)
     assert len(layout.blocks) > blocks and not any(block.keeps_mask for block in layout.blocks)
     assert_equal(ours(TokenLogprobs(model, **LAYOUTS["shared"]), batch), expected)
 
 
 def test_the_places_of_a_small_batch_are_those_worked_out_by_hand() -> None:
-    ids = {"prompt": (5, 6), "rows": [(7, 8), (9, 2, 3)]}
+    ids: dict[str, Any] = {"prompt": (5, 6), "rows": [(7, 8), (9, 2, 3)]}
     completions = [
         Completion(request_id="r", index=0, token_ids=row, logprobs=(-1.0,) * len(row), finish_reason="stop", version=0)
         for row in ids["rows"]
     ]
-    batch = make_batch([ids["prompt"]] * 2, completions, torch.ones(2), pad_token_id=0)
+    samples = [Sample(group_id="g", prompt_ids=ids["prompt"], completion=done, advantage=1.0) for done in completions]
+    batch = make_batch(samples, pad_token_id=0)
     flat = batch.input_ids.flatten()
     shared, packed = lay_out(batch, shared=True), lay_out(batch, shared=False)
     assert flat[shared.source].tolist() == [5, 6, 7, 9, 2]
@@ -247,7 +253,7 @@ def test_fillers_change_nothing() -> None:
 def test_attention_that_torch_differentiates_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = new_model("qwen3"), random_batch(2)
     expected = [ours(TokenLogprobs(model, **LAYOUTS[layout]), batch) for layout in ("packed", "shared")]
-    monkeypatch.setattr("podsrl.update.attention._cpu_flash", None)
+    monkeypatch.setattr("podsrl.update.packed.attention._cpu_flash", None)
     for layout, wanted in zip(("packed", "shared"), expected, strict=True):
         assert_equal(ours(TokenLogprobs(model, **LAYOUTS[layout]), batch), wanted)
 
@@ -344,7 +350,7 @@ def test_an_error_of_the_device_is_no_reason_to_pad(error: Exception, monkeypatc
     def fail(*args: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("podsrl.update.packing.run_packed", fail)
+    monkeypatch.setattr("podsrl.update.packed.probe.run_packed", fail)
     with pytest.raises(type(error), match=re.escape(str(error))):
         TokenLogprobs(new_model("llama"))
 

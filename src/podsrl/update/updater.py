@@ -20,12 +20,12 @@ from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
-from podsrl.update.cut import Rows, micro_batches
 from podsrl.update.float32_sums import float32_sums
-from podsrl.update.forward import Choice, TokenLogprobs
 from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import dry_run, policy_loss
+from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
+from podsrl.update.token_logprobs import Choice, TokenLogprobs
 from podsrl.update.transfer import CPU
 
 Reference = nn.Module | Callable[[], AbstractContextManager[nn.Module]]
@@ -94,7 +94,7 @@ class Updater:
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
-        >>> from podsrl.types import Completion
+        >>> from podsrl.types import Completion, Sample
         >>> from podsrl.update import NAMED_LOSSES, make_batch
         >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
         >>> model = Qwen2ForCausalLM(Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes))
@@ -102,7 +102,8 @@ class Updater:
         >>> done = Completion(
         ...     request_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
         ... )
-        >>> stats = updater.forward_backward(make_batch([(1, 2)], [done], torch.tensor([1.0]), pad_token_id=0))
+        >>> sample = Sample(group_id="a", prompt_ids=(1, 2), completion=done, advantage=1.0)
+        >>> stats = updater.forward_backward(make_batch([sample], pad_token_id=0))
         >>> stats.num_trained_tokens, updater.optim_step() > 0
         (2, True)
     """
@@ -229,7 +230,7 @@ class Updater:
     def _with_gradient(self, batch: Batch) -> Batch:
         has_gradient = batch.target_mask.any(-1)
         if self._skips_rows and self._reference is None:
-            has_gradient &= batch.advantages != 0
+            has_gradient &= batch.has_advantage()
         return batch if has_gradient.all() else batch.rows(has_gradient)
 
     def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:

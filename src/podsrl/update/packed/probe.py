@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from podsrl.lib.devices import is_device_error
 from podsrl.lib.torch_model import evaluating, text_config
-from podsrl.update.attention import KEYWORD, NAME, Unsupported, register
 from podsrl.update.batch import Batch
-from podsrl.update.lay_out import lay_out
-from podsrl.update.layout import Layout
 from podsrl.update.logprobs import HeadPath, device_of, head_path
+from podsrl.update.packed.attention import KEYWORD, NAME, Unsupported, register
+from podsrl.update.packed.build import lay_out
+from podsrl.update.packed.layout import Layout
 from podsrl.update.transfer import move
 
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}

@@ -1,6 +1,7 @@
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch, policy_loss
 
 Build = Callable[..., nn.Module]
@@ -128,16 +129,35 @@ def test_rows_without_completion_tokens_count_as_rows_and_are_never_run(make_mod
 
     losses = []
     for rows in ([row(3, 4)], [row(3, 4), row()]):
-        batch = make_batch([(1, 2)] * len(rows), rows, torch.ones(len(rows)), pad_token_id=0)
+        samples = [Sample(group_id="g", prompt_ids=(1, 2), completion=done, advantage=1.0) for done in rows]
+        batch = make_batch(samples, pad_token_id=0)
         stats = updater(make_model(), skip_zero_signal=False, micro_batch_tokens=4).forward_backward(batch)
         assert stats.num_trained_rows == 1
         losses.append(stats.loss)
     assert losses[1] == pytest.approx(losses[0] / 2)
 
 
+def test_a_row_whose_token_advantages_are_all_zero_never_runs_and_changes_no_gradient(
+    make_model: Build, make_rows: Rows
+) -> None:
+    batch = make_rows()
+    per_token = torch.where(batch.target_mask, batch.advantages[:, None], 0.0)
+    per_token[3] = per_token[8] = 0.0
+    per_token[5, int(batch.target_mask[5].nonzero()[0])] = 0.0  # one token of a row that runs
+    batch = replace(batch, advantages=per_token)
+    model, found = make_model(), []
+    for skip in (True, False):
+        model.zero_grad(set_to_none=True)
+        stats = updater(model, skip_zero_signal=skip, micro_batch_tokens=20).forward_backward(batch)
+        found.append((gradients(model), stats))
+    assert (found[0][1].num_trained_rows, found[1][1].num_trained_rows) == (10, 12)
+    assert_same(found[0][0], found[1][0])
+    assert found[0][1].loss == pytest.approx(found[1][1].loss, abs=1e-12)
+
+
 def test_an_empty_batch_is_a_step_without_signal(make_model: Build) -> None:
     trainer = updater(make_model())
-    stats = trainer.forward_backward(make_batch([], [], torch.zeros(0), pad_token_id=0))
+    stats = trainer.forward_backward(make_batch([], pad_token_id=0))
     assert (stats.num_sequences, stats.num_trained_rows, trainer.optim_step()) == (0, 0, 0.0)
 
 

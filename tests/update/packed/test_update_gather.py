@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import make_batch
-from podsrl.update.attention import KEYWORD, packed_attention
-from podsrl.update.gather import gather_rows
-from podsrl.update.lay_out import lay_out
+from podsrl.update.packed.attention import KEYWORD, packed_attention
+from podsrl.update.packed.build import lay_out
+from podsrl.update.packed.gather import gather_rows
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
@@ -25,11 +25,14 @@ def test_a_prompt_gets_the_gradients_of_its_completions_in_all_blocks(
     by_torch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_torch:
-        monkeypatch.setattr("podsrl.update.attention._cpu_flash", None)
-    monkeypatch.setattr("podsrl.update.lay_out.MASK_ELEMENTS", 1)  # a block for each row, as prompts of two lengths are
+        monkeypatch.setattr("podsrl.update.packed.attention._cpu_flash", None)
+    monkeypatch.setattr(
+        "podsrl.update.packed.build.MASK_ELEMENTS", 1
+    )  # a block for each row, as prompts of two lengths are
     row = Completion(request_id="r", index=0, token_ids=(3, 4), logprobs=(-1.0,) * 2, finish_reason="stop", version=0)
     prompts = [(2,)] * 511 + [(5, 6)]
-    layout = lay_out(make_batch(prompts, [row] * 512, torch.ones(512), pad_token_id=0), shared=True)
+    samples = [Sample(group_id="g", prompt_ids=prompt, completion=row, advantage=1.0) for prompt in prompts]
+    layout = lay_out(make_batch(samples, pad_token_id=0), shared=True)
     assert len(layout.blocks) > 511
     size = 1, 2, len(layout.source), 4
     query, key = (torch.zeros(size, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from podsrl.update.layout import Block, Layout
 from podsrl.update.logprobs import exact_dtype
+from podsrl.update.packed.layout import Block, Layout
 
 
 def gather_rows(states: Tensor, places: Tensor) -> Tensor:

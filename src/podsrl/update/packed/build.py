@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from podsrl.update.batch import Batch
-from podsrl.update.layout import Block, Layout
+from podsrl.update.packed.layout import Block, Layout
 
 SHRINK = 0.7
 """A block ends where segments are shorter than this share of its longest …"""

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from podsrl.update.gather import Sums, gather_blocks, key_places, scatter, take
-from podsrl.update.layout import Block, Layout
+from podsrl.update.packed.gather import Sums, gather_blocks, key_places, scatter, take
+from podsrl.update.packed.layout import Block, Layout
 
 NAME = "podsrl_packed"
 """Of the attention function, for transformers."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from podsrl.select.order import indices_of, is_among_first, ordered_rewards
+from podsrl.select.variance import indices_of, is_among_first, ordered_rewards
 
 
 def test_the_first_of_the_order_are_those_of_a_stable_argsort() -> None:

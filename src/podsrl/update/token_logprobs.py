@@ -15,13 +15,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
+from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
 from podsrl.lib.torch_model import batch_limit, text_config
 from podsrl.update.batch import Batch
-from podsrl.update.cut import Rows, num_forwarded
-from podsrl.update.gather import gather_rows
-from podsrl.update.lay_out import lay_out
-from podsrl.update.layout import Layout
-from podsrl.update.linear import fast_linears, has_fast_linear
 from podsrl.update.logprobs import (
     HeadPath,
     at_targets,
@@ -31,7 +27,11 @@ from podsrl.update.logprobs import (
     score_tokens,
     token_logprobs,
 )
-from podsrl.update.packing import packed_attention, run_packed, why_not_packed
+from podsrl.update.micro_batches import Rows, num_forwarded
+from podsrl.update.packed.build import lay_out
+from podsrl.update.packed.gather import gather_rows
+from podsrl.update.packed.layout import Layout
+from podsrl.update.packed.probe import packed_attention, run_packed, why_not_packed
 from podsrl.update.transfer import CPU, move
 
 Choice = Literal["auto", "on", "off"]
