@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from podsrl.config.bounds import (
     MAX_COUNT,
@@ -27,8 +27,12 @@ from podsrl.config.bounds import (
     parse_bytes,
     parse_words,
 )
-from podsrl.config.control import BudgetConfig
-from podsrl.config.section import Section
+
+
+class Section(BaseModel):
+    """Base of every part of the tree: unknown keys are errors, values never change after checking."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(Section):
@@ -155,6 +159,20 @@ class RolloutConfig(Section):
     change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
     """Questions with a longer prompt are left out, counted and shown; never truncated."""
+
+
+class BudgetConfig(Section):
+    """Which questions a step asks, and how many rollouts of each. A part's own options stand in `[options.NAME]`."""
+
+    enough: str = "one_round"
+    """How many new groups each round asks for: a known part (`podsrl.control.ENOUGH`: "one_round", all
+    `rollouts.num_prompts` at once) or "module:function"."""
+    questions: str = "stream"
+    """Which questions: a known part (`podsrl.control.QUESTIONS`: "stream", the next ones of the data stream) or
+    "module:function"."""
+    rollouts: str = "equal"
+    """How many rollouts of each: a known part (`podsrl.control.ROLLOUTS`: "equal", `rollouts.num_rollouts`) or
+    "module:function"."""
 
 
 class SelectConfig(Section):

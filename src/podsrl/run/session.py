@@ -256,7 +256,7 @@ def _run(
         say(note)
     say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
-    say(f"update: {trainer.updater.layout}")
+    say(f"update: {trainer.learner.updater.layout}")
     for note in trainer.parts.notes:
         say(note)
     for warning in (*trainer.parts.warnings, *trainer.warnings):

@@ -14,9 +14,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from podsrl.config.bounds import MAX_SECONDS, MAX_STEPS
-from podsrl.config.control import BudgetConfig
 from podsrl.config.load import build
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 
 Json = dict[str, Any]

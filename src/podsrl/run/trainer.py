@@ -182,9 +182,7 @@ class Trainer:
         """Count a step as done: the budget learns, the keeper keeps, and the data stream moves on."""
         self.parts.budget.learn((*collected.groups, *collected.probes))
         self.keeper.put(self.progress.step, collected.groups)
-        self.progress = replace(
-            self.progress, step=self.progress.step + 1, data_position=collected.data_position
-        )
+        self.progress = replace(self.progress, step=self.progress.step + 1, data_position=collected.data_position)
 
     def add_seconds(self, seconds: float) -> None:
         """Count training time."""
