@@ -55,7 +55,7 @@ from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
 from podsrl.tasks.base import task_indices
 from podsrl.types import Completion, Group, Selection, Task
-from podsrl.update import ADVANTAGES, Batch, UpdateStats, make_batch, step_advantages, to_samples
+from podsrl.update import Batch, UpdateStats, make_batch, step_advantages, to_samples
 
 
 class Trainer:
@@ -165,7 +165,7 @@ class Trainer:
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] per group, normalised over what was kept; empty for a group of which nothing was."""
-        return step_advantages(groups, selections, ADVANTAGES[self.parts.advantage])
+        return step_advantages(groups, selections, self.parts.advantage)
 
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
