@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from podsrl import Completion, Group, Selection, Task
-from podsrl.config.schema import ModelConfig
+from podsrl.config.schema import ModelConfig, OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.score import Scorer
@@ -26,7 +26,7 @@ from podsrl.select import max_variance
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
 from podsrl.tasks import load_tasks, task_indices
-from podsrl.update import ADVANTAGES, NAMED_LOSSES, Updater, make_batch, step_advantages, to_samples
+from podsrl.update import ADVANTAGES, ALGORITHMS, Updater, make_batch, step_advantages, to_samples
 
 NUM_EPOCHS = 2
 
@@ -39,7 +39,7 @@ def train(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     engine = Engine(model, seed=options.seed)
     sampling = Sampling(max_new_tokens=48, stop_token_ids=(tokenizer.eos_token_id,))
     scorer = Scorer({"correct": 1.0, "format": 0.1}, correct="correct")
-    updater = Updater(model, lr=options.lr, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=options.lr), loss=ALGORITHMS["grpo"].loss)
     for step in range(options.steps):
         start = step * options.num_prompts
         places = task_indices(len(tasks), seed=options.seed, start=start, count=options.num_prompts)

@@ -54,15 +54,15 @@ FAULTS = (
     Fault("generate/core.py", "mean_logprobs(members)).to(hidden.device)", "mean_logprobs(members))"),
     Fault("generate/shelf.py", "else logits.clone()", "else logits.cpu()"),
     Fault("generate/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
-    Fault("update/terms.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
-    Fault("update/adam.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
+    Fault("update/loss.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
+    Fault("update/adamw.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
     Fault("sync/digest.py", "return torch.arange(count, device=device)", "return torch.arange(count)"),
-    Fault("update/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
+    Fault("update/packed/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
     # read on the CPU
     Fault("generate/core.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
     Fault("sync/digest.py", "for name in names]).cpu()", "for name in names])"),
     # of the CPU's kernels and generators
-    Fault("update/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
+    Fault("update/packed/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
     Fault("policy/adapters.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
     # memory that holds anything
     Fault("generate/decode/fast.py", "zeros = torch.zeros(hidden.shape", "zeros = torch.empty(hidden.shape"),
@@ -75,7 +75,7 @@ FAULTS = (
         "a GPU takes indices of the CPU too; it costs a wait",
     ),
     Fault(
-        "update/linear.py",
+        "lib/matmul/linears.py",
         "module.weight.is_cpu and module.weight.dtype",
         "module.weight.dtype",
         "whether oneDNN is asked for products of this size depends on the machine",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from podsrl.config.schema import ModelConfig, RunConfig
+from podsrl.config.schema import ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.run.estimate import (
@@ -25,7 +25,7 @@ from podsrl.run.estimate import (
 )
 from podsrl.run.shapes import ModelShape, _built, read_shape
 from podsrl.types import Completion, Sample
-from podsrl.update import NAMED_LOSSES, Updater, make_batch
+from podsrl.update import ALGORITHMS, Updater, make_batch
 
 ROWS, LENGTH = 4, 96
 
@@ -83,7 +83,7 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
 
     config = config_of(model={"path": str(folder), "dtype": dtype})
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
     updater.forward_backward(batch(model))
     num_bytes = sum(p.grad.nbytes for p in model.parameters())
     float32 = sum(4 * p.numel() for p in model.parameters()) if dtype != "float32" else 0

@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, ModernBertDecoderConfig
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.types import Completion, Sample
-from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, head_path, make_batch
+from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, head_path, make_batch
 
 SIZES = {"vocab_size": 11, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
 LONGROPE = {
@@ -74,7 +75,7 @@ def test_an_update_leaves_every_module_in_its_own_mode(
     model = make_model().train(is_training)
     model.model.layers[0].eval()
     before, during = [module.training for module in model.modules()], []
-    updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
     model.model.layers[0].register_forward_hook(lambda module, *_: during.append(module.training))
     updater.forward_backward(make_rows())
     assert [module.training for module in model.modules()] == before

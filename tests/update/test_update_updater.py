@@ -1,6 +1,7 @@
 import copy
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -8,16 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.types import Completion, Sample
-from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch, policy_loss
+from podsrl.update import ALGORITHMS, NAMED_LOSSES, Batch, LossSpec, Updater, make_batch, policy_loss
 
 Build = Callable[..., nn.Module]
 Rows = Callable[..., Batch]
 
 
 def updater(model: nn.Module, name: str = "grpo", **options: Any) -> Updater:
-    return Updater(model, **{"lr": 0.01, "loss": NAMED_LOSSES[name], "max_length": 9, **options})
+    optim = {key: options.pop(key) for key in tuple(options) if key in OptimConfig.model_fields}
+    loss = {"loss": ALGORITHMS[name].loss, "max_length": 9}
+    return Updater(model, OptimConfig(**{"lr": 0.01, **optim}), **(loss | options))
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -48,7 +52,7 @@ def test_gradients_equal_those_of_the_whole_batch_for_any_cut(make_model: Build,
     for micro_batch_tokens, chunk_tokens in [(1, 3), (20, 1000), (47, 5), (10_000, 10_000)]:
         model.zero_grad(set_to_none=True)
         trainer = updater(
-            model, name, temperature=0.8, micro_batch_tokens=micro_batch_tokens, chunk_tokens=chunk_tokens
+            model, name, temperature=0.8, micro_batch_tokens=micro_batch_tokens, logprob_chunk_tokens=chunk_tokens
         )
         stats = trainer.forward_backward(batch)
         assert_same(gradients(model), expected)
@@ -103,9 +107,8 @@ def test_leaving_out_zero_advantages_gives_the_same_weights(make_model: Build, m
     assert_same(skipped, full, 1e-11)
     assert few.loss == pytest.approx(all_rows.loss, abs=1e-12)
     trained = batch.target_mask[batch.advantages != 0].sum().item()
-    assert (few.num_trained_rows, few.num_skipped_rows, few.num_trained_tokens) == (5, 7, trained)
-    assert few.num_skipped_tokens == batch.num_tokens - trained
-    assert (all_rows.num_trained_rows, all_rows.num_skipped_tokens) == (12, 0)
+    assert (few.num_trained_rows, few.num_trained_tokens, few.num_tokens) == (5, trained, batch.num_tokens)
+    assert (all_rows.num_trained_rows, all_rows.num_trained_tokens) == (12, batch.num_tokens)
     assert few.num_sequences == all_rows.num_sequences == 12
 
 
@@ -114,7 +117,7 @@ def test_a_step_without_any_signal_changes_nothing(make_model: Build, make_rows:
     before = copy.deepcopy(model.state_dict())
     trainer = updater(model, weight_decay=0.1)
     stats = trainer.forward_backward(make_rows(3, [0.0, 0.0, 0.0]))
-    assert (stats.num_trained_rows, stats.num_skipped_rows, stats.loss, stats.num_micro_batches) == (0, 3, 0.0, 0)
+    assert (stats.num_trained_rows, stats.num_sequences, stats.loss, stats.num_micro_batches) == (0, 3, 0.0, 0)
     assert trainer.optim_step() == 0.0
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     assert trainer.state_dict() == ({}, {"num_steps": 0, "num_skipped_steps": 0})
@@ -276,8 +279,8 @@ def test_peak_memory_is_none_on_a_cpu(make_model: Build) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": {"clip": "ppo"}}, "clip_low = None"),
-        ({"loss": NAMED_LOSSES["dr_grpo"], "max_length": None}, "max_length = None"),
+        ({"loss": LossSpec(ratio="token", clip="ppo", aggregate="token_mean")}, "clip_low = None"),
+        ({"loss": ALGORITHMS["dr_grpo"].loss, "max_length": None}, "max_length = None"),
         ({"kl_beta": -1.0}, "kl_beta = -1.0"),
     ],
 )
@@ -294,6 +297,8 @@ def test_a_reference_without_a_penalty_or_the_model_itself_is_refused(make_model
         updater(model, reference=make_model())
     with pytest.raises(UsageError, match="trained model itself"):
         updater(model, reference=model, kl_beta=0.1)
+    with pytest.raises(UsageError, match="reference and reference_context are both given"):
+        updater(model, reference=make_model(), reference_context=lambda: nullcontext(model), kl_beta=0.1)
 
 
 def test_many_micro_batches_of_a_bfloat16_model_add_up_without_loss(make_model: Build, make_rows: Rows) -> None:

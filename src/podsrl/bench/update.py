@@ -29,9 +29,10 @@ from torch import Tensor
 
 from podsrl.bench.engine_models import shaped_model
 from podsrl.bench.hardware import hardware_line
+from podsrl.config.schema import OptimConfig
 from podsrl.lib.matmul.linears import fast_linears
 from podsrl.types import Completion, Sample
-from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
+from podsrl.update import ALGORITHMS, Batch, Updater, make_batch
 
 HELP = "Forward and backward with shared prompts against rows with their own; the update's peak memory against n."
 
@@ -87,8 +88,8 @@ def _say(show: Callable[[int, Any, str], None], text: str) -> None:
 def measure(model: Any, prompt: int, answer: int, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """All arms at one pair of lengths, in turn; ratios are shared prompts to the others."""
     batch = group_of(NUM_KEPT, prompt, answer)
-    plain = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="off")
-    shared = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="on", prefix_sharing="on")
+    plain = Updater(model, OptimConfig(lr=1e-3, packing="off"), loss=ALGORITHMS["grpo"].loss)
+    shared = Updater(model, OptimConfig(lr=1e-3, packing="on", prefix_sharing="on"), loss=ALGORITHMS["grpo"].loss)
     arms: dict[str, Callable[[], Timed]] = {
         PLAIN: lambda: _seconds(plain, batch, nullcontext()),
         PLAIN_FAST: lambda: _seconds(plain, batch, fast_linears(model)),

@@ -188,12 +188,13 @@ class SelectConfig(Section):
 
 
 class LossConfig(Section):
-    """The policy loss: a named point, and any of its coordinates changed."""
+    """The algorithm: an advantage and a policy loss, by name, and any of its choices replaced."""
 
     name: str = "grpo"
-    """A known point (`podsrl.update.loss.NAMED_LOSSES`); the fields below override it where set."""
+    """A known algorithm (`podsrl.update.ALGORITHMS`); the fields below replace its own values where set."""
     advantage: str | None = None
-    """How rewards of the kept subset become advantages (`podsrl.update.advantage.NORMALIZERS`)."""
+    """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
+    "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None

@@ -28,7 +28,7 @@ from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import TaskSet
-from podsrl.update import resolve_loss
+from podsrl.update import Advantage, LossSpec, resolve_advantage, resolve_algorithm, try_advantage
 
 Excuse = Callable[[str], AbstractContextManager[None]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
@@ -41,10 +41,8 @@ class Parts:
     budget: Budget
     """Decides what each step asks."""
     rule: SelectionRule
-    advantage: str
-    """A key of `podsrl.update.NORMALIZERS`."""
-    loss: Mapping[str, Any]
-    """Keyword arguments of `podsrl.update.policy_loss`."""
+    advantage: Advantage
+    loss: LossSpec
     rewards: Mapping[str, float]
     """Reward function -> weight: the config's, else the task set's."""
     correct: str
@@ -77,8 +75,8 @@ class Names:
 
     budget: Budget
     rule: SelectionRule
-    advantage: str
-    loss: Mapping[str, Any]
+    advantage: Advantage
+    loss: LossSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +201,11 @@ def _resolve_names(config: RunConfig) -> Names:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
-    advantage, loss = _resolve_loss(config)
+    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
+    advantage = resolve_advantage(algorithm.advantage)
+    try_advantage(advantage, config.select.num_kept // config.select.num_chunks)
     budget = make_budget(config.budget.model_dump(), config.options)
-    return Names(budget=budget, rule=rule, advantage=advantage, loss=loss)
+    return Names(budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
 
 def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
@@ -249,16 +249,3 @@ def _try_rule(rule: SelectionRule, config: RunConfig) -> None:
     n, m = config.rollouts.num_rollouts // chunks, config.select.num_kept // chunks  # as `Trainer.choose` calls it
     rewards = torch.linspace(0, 1, n, dtype=torch.float64).reshape(1, n)
     call_rule(rule, rewards, m, generator=torch.Generator().manual_seed(0))
-
-
-def _resolve_loss(config: RunConfig) -> tuple[str, Mapping[str, Any]]:
-    loss = config.loss
-    return resolve_loss(
-        loss.name,
-        advantage=loss.advantage,
-        ratio=loss.ratio,
-        clip=loss.clip,
-        clip_low=loss.clip_low,
-        clip_high=loss.clip_high,
-        aggregate=loss.aggregate,
-    )

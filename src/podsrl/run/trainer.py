@@ -53,7 +53,7 @@ from podsrl.scale.shard import is_sharded
 from podsrl.select.groups import select_groups
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Selection
-from podsrl.update import Batch, UpdateStats, resolve_advantage, step_advantages, to_samples
+from podsrl.update import Batch, UpdateStats, step_advantages, to_samples
 
 
 class Trainer:
@@ -149,7 +149,7 @@ class Trainer:
 
     def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
         """One tensor [m] or [m, T] per group, from what was kept; empty for a group of which nothing was."""
-        return step_advantages(groups, selections, resolve_advantage(self.parts.advantage))
+        return step_advantages(groups, selections, self.parts.advantage)
 
     def make_batch(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]

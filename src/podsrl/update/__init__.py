@@ -9,22 +9,24 @@ from podsrl.update.advantage import (
     step_advantages,
     try_advantage,
 )
+from podsrl.update.algorithms import ALGORITHMS, NAMED_LOSSES, Algorithm, resolve_algorithm
 from podsrl.update.batch import Batch, make_batch, to_samples
-from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
-from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
-from podsrl.update.micro_batches import micro_batches
+from podsrl.update.logprobs import HeadPath, head_path
+from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
 from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.updater import Updater, UpdateStats
 
 __all__ = [
     "ADVANTAGES",
-    "NAMED_ADVANTAGES",
+    "ALGORITHMS",
     "NAMED_LOSSES",
     "NORMALIZERS",
     "Advantage",
+    "Algorithm",
     "Batch",
     "HeadPath",
+    "LossSpec",
     "Optimizer",
     "TokenLogprobs",
     "UpdateStats",
@@ -32,12 +34,10 @@ __all__ = [
     "group_advantages",
     "head_path",
     "make_batch",
-    "micro_batches",
     "policy_loss",
     "resolve_advantage",
-    "resolve_loss",
+    "resolve_algorithm",
     "step_advantages",
     "to_samples",
-    "token_logprobs",
     "try_advantage",
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Literal
 
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
 from podsrl.lib.torch_model import batch_limit, text_config
 from podsrl.update.batch import Batch
 from podsrl.update.logprobs import (
+    CHUNK_TOKENS,
     HeadPath,
     at_targets,
     device_of,
@@ -28,13 +28,13 @@ from podsrl.update.logprobs import (
     token_logprobs,
 )
 from podsrl.update.micro_batches import Rows, num_forwarded
+from podsrl.update.options import Choice
 from podsrl.update.packed.build import lay_out
 from podsrl.update.packed.gather import gather_rows
 from podsrl.update.packed.layout import Layout
 from podsrl.update.packed.probe import packed_attention, run_packed, why_not_packed
 from podsrl.update.transfer import CPU, move
 
-Choice = Literal["auto", "on", "off"]
 SHARE_FROM = 0.9
 """Prompts are shared where that leaves at most this share of the tokens: attention in two parts costs a few percent."""
 
@@ -68,7 +68,7 @@ class TokenLogprobs(nn.Module):
         model: nn.Module,
         *,
         temperature: float = 1.0,
-        chunk_tokens: int = 2048,
+        chunk_tokens: int = CHUNK_TOKENS,
         packing: Choice = "auto",
         prefix_sharing: Choice = "auto",
     ) -> None:

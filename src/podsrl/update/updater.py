@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +22,15 @@ from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.float32_sums import float32_sums
 from podsrl.update.logprobs import HeadPath
-from podsrl.update.loss import dry_run, policy_loss
+from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
-from podsrl.update.token_logprobs import Choice, TokenLogprobs
+from podsrl.update.options import UpdateOptions
+from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.transfer import CPU
 
-Reference = nn.Module | Callable[[], AbstractContextManager[nn.Module]]
+ReferenceContext: TypeAlias = Callable[[], AbstractContextManager[nn.Module]]
+"""Returns a context in which there is a model with the reference's weights, perhaps the trained one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,48 +59,38 @@ class UpdateStats:
     """Completion tokens that went through the model."""
     num_micro_batches: int
 
-    @property
-    def num_skipped_rows(self) -> int:
-        """Rows left out because they have no gradient."""
-        return self.num_sequences - self.num_trained_rows
-
-    @property
-    def num_skipped_tokens(self) -> int:
-        return self.num_tokens - self.num_trained_tokens
-
 
 class Updater:
     """Turns batches into weight updates.
 
     Args:
         model: trained in place; its device and dtype are kept.
-        lr, betas, eps, weight_decay, max_grad_norm, warmup_steps, optimizer, schedule, schedule_steps: see `Optimizer`.
-        loss: keyword arguments of `policy_loss`, such as `NAMED_LOSSES["grpo"]`.
+        options: see `podsrl.config.schema.OptimConfig`.
+        loss: a point in the space of losses, such as `ALGORITHMS["grpo"].loss`.
         kl_beta: weight of the KL penalty to the reference, ≥ 0.
         reference: the frozen model of the penalty; by default a copy of `model` as it is now. On resuming, pass the
-            starting model: a copy would be of the trained one. A function that gives a context in which there is one
-            (the model itself with its adapters off, say) is entered once a micro-batch.
+            starting model: a copy would be of the trained one.
+        reference_context: instead of `reference`, a function that returns a context in which there is one, such as
+            the trained model with its adapters off. It is entered once per micro-batch.
         temperature: softmax temperature, the one the rollouts were sampled with.
         max_length: token limit of a completion; needed by a loss with aggregate = "constant".
-        micro_batch_tokens: tokens in one forward and backward, ≥ 1; what counts as one, see `micro_batches`.
-        chunk_tokens: target positions whose logits exist at once, ≥ 1.
         skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
             Rows without a completion token are always left out. Both still count as rows and tokens of the step.
-        packing, prefix_sharing: see `TokenLogprobs`.
         forward: the forward of `model`, already made (and perhaps sharded), which then decides about temperature,
             chunks, packing and sharing; by default a new one.
 
     Raises:
-        UsageError: a loss that `policy_loss` would refuse, a reference without kl_beta, or a model with weights in
+        UsageError: a loss for which `policy_loss` raises one, a reference without kl_beta, or a model with weights in
             float16, frozen or not: gradients that pass through it are rounded away.
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> from podsrl.config.schema import OptimConfig
         >>> from podsrl.types import Completion, Sample
-        >>> from podsrl.update import NAMED_LOSSES, make_batch
+        >>> from podsrl.update import ALGORITHMS, make_batch
         >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
         >>> model = Qwen2ForCausalLM(Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes))
-        >>> updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+        >>> updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
         >>> done = Completion(
         ...     request_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
         ... )
@@ -111,56 +103,34 @@ class Updater:
     def __init__(
         self,
         model: nn.Module,
+        options: UpdateOptions,
         *,
-        lr: float,
-        loss: Mapping[str, Any],
-        betas: tuple[float, float] = (0.9, 0.99),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        max_grad_norm: float = 1.0,
-        warmup_steps: int = 0,
+        loss: LossSpec,
         kl_beta: float = 0.0,
-        reference: Reference | None = None,
+        reference: nn.Module | None = None,
+        reference_context: ReferenceContext | None = None,
         temperature: float = 1.0,
         max_length: int | None = None,
-        micro_batch_tokens: int = 8192,
-        chunk_tokens: int = 2048,
         skip_zero_signal: bool = True,
-        packing: Choice = "auto",
-        prefix_sharing: Choice = "auto",
         forward: TokenLogprobs | None = None,
-        optimizer: str = "adamw",
-        schedule: str = "constant",
-        schedule_steps: int = 0,
     ) -> None:
-        dry_run(**loss, kl_beta=kl_beta, max_length=max_length)
+        check_loss(loss, kl_beta=kl_beta, max_length=max_length)
         _check_dtype(model)
         self.model = model
         self._forward = forward or TokenLogprobs(
             model,
             temperature=temperature,
-            chunk_tokens=chunk_tokens,
-            packing=packing,
-            prefix_sharing=prefix_sharing,
+            chunk_tokens=options.logprob_chunk_tokens,
+            packing=options.packing,
+            prefix_sharing=options.prefix_sharing,
         )
-        self._reference = _reference_forward(self._forward, reference, kl_beta)
-        self._loss = {**loss, "kl_beta": kl_beta, "max_length": max_length}
-        self._micro_batch_tokens = micro_batch_tokens
+        self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
+        self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
+        self._micro_batch_tokens = options.micro_batch_tokens
         self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
         avoid_cudnn_attention(self._device)
-        self.optimizer = Optimizer(
-            model,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            max_grad_norm=max_grad_norm,
-            warmup_steps=warmup_steps,
-            name=optimizer,
-            schedule=schedule,
-            schedule_steps=schedule_steps,
-        )
+        self.optimizer = Optimizer(model, options)
 
     @property
     def head_path(self) -> HeadPath:
@@ -314,28 +284,28 @@ def _check_dtype(model: nn.Module) -> None:
 
 
 def _reference_forward(
-    forward: TokenLogprobs, reference: Reference | None, kl_beta: float
+    forward: TokenLogprobs, kl_beta: float, model: nn.Module | None, context: ReferenceContext | None
 ) -> Callable[[], AbstractContextManager[TokenLogprobs]] | None:
     """What gives the reference's forward, for the time of one micro-batch; None without a penalty."""
-    if reference is forward.model:
+    if model is not None and context is not None:
+        raise UsageError("reference and reference_context are both given; pass one of them")
+    if model is forward.model:
         raise UsageError(
             "the reference is the trained model itself; pass a second copy, or leave it out to have one made"
         )
     if kl_beta == 0:
-        if reference is not None:
+        if model is not None or context is not None:
             raise UsageError("a reference model has no effect with kl_beta = 0; leave it out, or set kl_beta > 0")
         return None
-    if reference is None or isinstance(reference, nn.Module):
-        model = copy.deepcopy(forward.model) if reference is None else reference
-        frozen = forward.of(model.eval().requires_grad_(False))
-        return lambda: nullcontext(frozen)
-    return partial(_entered, forward, reference)
+    if context is not None:
+        return partial(_entered, forward, context)
+    model = copy.deepcopy(forward.model) if model is None else model
+    frozen = forward.of(model.eval().requires_grad_(False))
+    return lambda: nullcontext(frozen)
 
 
 @contextmanager
-def _entered(
-    forward: TokenLogprobs, reference: Callable[[], AbstractContextManager[nn.Module]]
-) -> Iterator[TokenLogprobs]:
+def _entered(forward: TokenLogprobs, reference: ReferenceContext) -> Iterator[TokenLogprobs]:
     """The forward of the model that a context gives: most often the trained one, which then leaves dropout out."""
     with reference() as model, evaluating(model):
         yield forward if model is forward.model else forward.of(model)

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.lib.matmul import FIXED, Rule, is_available, use
 from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
 from podsrl.types import Completion, Sample
-from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, make_batch
+from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.micro_batches import micro_batches, num_forwarded
 from podsrl.update.packed.attention import NAME
 from podsrl.update.packed.build import lay_out
@@ -195,10 +196,8 @@ def test_a_gradient_does_not_depend_on_the_cut(layout: str) -> None:
     for micro_batch_tokens in (1, 12, 25, 40, 1000):
         updater = Updater(
             model,
-            lr=0.1,
-            loss=NAMED_LOSSES["dapo"],
-            micro_batch_tokens=micro_batch_tokens,
-            **LAYOUTS[layout],
+            OptimConfig(lr=0.1, micro_batch_tokens=micro_batch_tokens, **LAYOUTS[layout]),
+            loss=ALGORITHMS["dapo"].loss,
         )
         stats = updater.forward_backward(batch)
         assert stats.num_micro_batches == updater.num_micro_batches(batch)
@@ -386,7 +385,7 @@ def test_attention_dropout_still_acts_in_packed_rows() -> None:
 
 def test_missing_micro_batches_run_and_add_exactly_nothing() -> None:
     model, batch = new_model("qwen2"), random_batch(5)
-    updater = Updater(model, lr=0.1, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=0.1), loss=ALGORITHMS["grpo"].loss)
     stats = updater.forward_backward(batch)
     expected = gradients(model)
     calls: list[int] = []
@@ -404,10 +403,12 @@ def test_missing_micro_batches_run_and_add_exactly_nothing() -> None:
 def test_a_reference_can_be_a_context_around_the_model_itself() -> None:
     model, batch = lora(new_model("qwen2")), random_batch(6)
     base = copy.deepcopy(model).unload()
-    options = {"lr": 0.1, "loss": NAMED_LOSSES["grpo"], "kl_beta": 0.3}
+    loss = ALGORITHMS["grpo"].loss
     results = []
-    for reference in (base, lambda: entered(model)):
-        stats = Updater(model, **options, reference=reference).forward_backward(batch)
+    references: list[dict[str, Any]] = [{"reference": base}, {"reference_context": lambda: entered(model)}]
+    for reference in references:
+        updater = Updater(model, OptimConfig(lr=0.1), loss=loss, kl_beta=0.3, **reference)
+        stats = updater.forward_backward(batch)
         results.append((torch.tensor(stats.loss, dtype=torch.float64), gradients(model)))
         assert stats.kl is not None and stats.kl > 1e-3
     assert_equal(*results)
