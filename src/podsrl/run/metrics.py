@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from podsrl.lib.text import prompt_text
 from podsrl.run.progress import Progress
 from podsrl.run.trainer import Trainer
 from podsrl.types import Group, Selection
@@ -156,7 +157,7 @@ def group_record(step: int, group: Group, selection: Selection, advantages: Tens
     return {
         "step": step,
         "group": group.id,
-        "task": {"id": group.task.id, "prompt": _prompt_text(group), "answer": group.task.answer},
+        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
         "rollouts": [
             {
                 "index": i,
@@ -185,13 +186,6 @@ def _reasons(groups: Sequence[Group]) -> list[str]:
 def _as_json(value: Any) -> Any:
     """JSON has no NaN and no infinity: null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _prompt_text(group: Group) -> str:
-    prompt = group.task.prompt
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float | None:
