@@ -19,7 +19,7 @@ from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import Policy, check_model_options, load_model, load_policy, load_tokenizer
-from podsrl.policy.adapters import find_targets
+from podsrl.policy.lora import find_targets
 from podsrl.sync import sync_weights, weights_digest
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Updater, make_batch

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.model_files import check_files, read_json
+from podsrl.policy.quantized import quiet_import
 from podsrl.policy.source import model_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -74,3 +80,58 @@ def check_is_whole(config: ModelConfig) -> None:
             "can describe: merge them into their base first (PEFT's merge_and_unload, then save_pretrained), or leave "
             "[lora] out to train the merged weights"
         )
+
+
+MAX_SECONDS = 10.0
+"""CPU time for all modules of a model; common patterns take a few milliseconds."""
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Silence what a user can do nothing about, or is told otherwise."""
+    with warnings.catch_warnings(), quiet_import():
+        # PEFT asks transformers for something by a name that it is about to lose
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", "Found missing adapter keys", UserWarning)  # `load_model` makes it an error
+        yield
+
+
+def check_patterns(model: Any, config: Any, given: str) -> None:
+    """Match every pattern against the name of every module, as PEFT will.
+
+    Args:
+        model: that the adapters go onto.
+        config: PEFT's, of the adapters.
+        given: what the user wrote in `model.path`.
+
+    Raises:
+        UsageError: it takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match, and
+            nothing is tried.
+    """
+    from peft.tuners.tuners_utils import check_target_module_exists
+    from peft.utils.other import get_pattern_key
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    keys = [*(config.rank_pattern or {}), *(config.alpha_pattern or {})]
+    problem = f"model.path = {given!r}: a pattern in its adapter_config.json takes more than {MAX_SECONDS:g} seconds"
+    with _limited(UsageError(f"{problem} of CPU time; name the modules in target_modules one by one")):
+        for name, _ in model.named_modules():
+            check_target_module_exists(config, name)
+            get_pattern_key(keys, name)
+
+
+@contextmanager
+def _limited(error: Exception) -> Iterator[None]:
+    """Raise an error after `MAX_SECONDS` of CPU time; Python's matching looks for signals now and then."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise error
+
+    previous = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)

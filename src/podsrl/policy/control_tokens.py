@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 from tokenizers import Tokenizer
 
 from podsrl.errors import UsageError
-from podsrl.policy.hub import first_line
 from podsrl.policy.render import Conversation
+from podsrl.policy.source import first_line
 from podsrl.types import TokenMarkup
 
 _FIRST_STAND_IN, _LAST_STAND_IN = 0x100000, 0x10FFFD

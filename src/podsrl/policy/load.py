@@ -1,21 +1,25 @@
-"""Config -> policy."""
+"""A config becomes a policy; what it asks of the machine is checked before any model is read."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
+import torch
+
 from podsrl.config.schema import LoraConfig, RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
-from podsrl.policy.adapted import AdaptedPolicy
+from podsrl.lib.matmul import check_option
 from podsrl.policy.adapter_folder import check_is_whole
-from podsrl.policy.adapters import adapter_layers, add_adapters, find_targets
+from podsrl.policy.device import choose_device
 from podsrl.policy.dropout import Setting, configured_dropout, describe, is_alike_in_training, turn_off_dropout
-from podsrl.policy.generator import plain_copy
+from podsrl.policy.lora import AdaptedPolicy, adapter_layers, add_adapters, find_targets, plain_copy
 from podsrl.policy.policy import Policy
-from podsrl.policy.source import model_folder
+from podsrl.policy.quantized import check_4bit, check_adam_8bit
+from podsrl.policy.source import find_device, model_folder
 from podsrl.policy.tokenizer import check_vocabulary
-from podsrl.policy.weights import load_model
+from podsrl.policy.weights import load_model, outline
 
 
 def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Policy:
@@ -99,3 +103,43 @@ def _keep_inputs_only(model: Any) -> None:
     # It also lets a hook make the embedding's output require a gradient, which only the reentrant form wants: the hook
     # would keep the generator from its hand-written step.
     model.disable_input_require_grads()
+
+
+def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
+    """See that device, attention kernel, matmul library, 4-bit weights, 8-bit Adam and the adapters' targets exist.
+
+    Args:
+        config: of a run.
+        has_model: the run is given a loaded model, so `model.path` is not the one that is trained.
+
+    Raises:
+        UsageError: the option that cannot be had here, and what it wants.
+
+    Example:
+        >>> check_model_options(RunConfig())
+    """
+    device = find_device(config.model.device) if has_model else choose_device(config.model)
+    if config.model.attention == "flash_attention_2":
+        _check_flash_attention(device, config.model.dtype)
+    check_option(config.model.matmul)
+    if config.model.load_in_4bit:
+        check_4bit(device)
+    if config.optim.name == "adamw_8bit":
+        check_adam_8bit(device)
+    if config.lora is not None and not has_model:
+        check_is_whole(config.model)
+        find_targets(outline(config.model), config.lora.targets)
+
+
+def _check_flash_attention(device: torch.device, dtype: str) -> None:
+    wants = []
+    if find_spec("flash_attn") is None:
+        wants.append("the package flash-attn (pip install flash-attn)")
+    if device.type != "cuda":
+        wants.append(f"a CUDA GPU (model.device is {device})")
+    if dtype == "float32":
+        wants.append('model.dtype = "bfloat16" or "float16"')
+    if wants:
+        raise UnavailableError(
+            f"model.attention = 'flash_attention_2' needs {' and '.join(wants)}; \"auto\" runs everywhere"
+        )

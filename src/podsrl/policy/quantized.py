@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UnavailableError
-from podsrl.policy.hub import first_line
+from podsrl.policy.source import first_line
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from podsrl.policy.hub import first_line, one_line
+from podsrl.policy.source import first_line, one_line
 
 MAX_SECONDS = 10
 """CPU time for one request; a common template takes under 0.1 ms for a conversation."""

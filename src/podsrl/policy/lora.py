@@ -1,4 +1,4 @@
-"""Low-rank adapters through PEFT: where they go, how they begin, and what a matrix is with its adapter merged into it.
+"""Low-rank adapters through PEFT: where they go, how they begin, and the policy that trains them.
 
 Source: Hu et al. 2021 (LoRA), equation 3: W + (alpha / r) B A.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from podsrl.config.schema import LoraConfig
 from podsrl.lib.lora_targets import ALL_LINEAR, choose_targets
 from podsrl.lib.seeds import derive
+from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, quiet_peft
+from podsrl.policy.files import Write, copy_into, read_weights
+from podsrl.policy.policy import Full, Policy, as_it_is, count_weights
 from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
 
 ADAPTER = "default"
@@ -89,16 +93,6 @@ def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | Non
     return adapted
 
 
-@contextmanager
-def quiet_peft() -> Iterator[None]:
-    """Silence what a user can do nothing about, or is told otherwise."""
-    with warnings.catch_warnings(), quiet_import():
-        # PEFT asks transformers for something by a name that it is about to lose
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        warnings.filterwarnings("ignore", "Found missing adapter keys", UserWarning)  # `load_model` makes it an error
-        yield
-
-
 def adapter_layers(adapted: Any) -> dict[str, Any]:
     """Module name in the plain model -> its layer with an adapter."""
     from peft.tuners.lora import LoraLayer
@@ -140,3 +134,111 @@ def save_adapter_config(adapted: Any, folder: Path) -> None:
     config.inference_mode = True  # whoever loads it for training says so
     config.target_modules = sorted(config.target_modules)  # a set, whose order changes from process to process
     config.save_pretrained(folder)
+
+
+def plain_copy(model: Any, owned: Collection[str]) -> Any:
+    """A second model on the same tensors, but for some modules' weights, which it holds for itself.
+
+    Call it before adapters are put in: they change a model in place.
+
+    Args:
+        model: a causal language model of transformers; in 4 bits, its linear layers are dequantised in the copy.
+        owned: names of the modules whose weight the copy has of its own, equal at first.
+
+    Returns:
+        The copy, in evaluation mode; none of its parameters requires a gradient once the model's do not.
+    """
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    copied = copy.deepcopy(model, shared)
+    for name, module in list(copied.named_modules()):
+        if is_4bit(module):
+            copied.set_submodule(name, _dequantised_layer(module))
+        elif name in owned:
+            module.weight = _frozen(module.weight.detach().clone())
+    _forget_quantisation(copied)
+    return copied.eval()
+
+
+def _frozen(tensor: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+def _dequantised_layer(module: Any) -> nn.Linear:
+    layer = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None, device="meta")
+    layer.weight, layer.bias = _frozen(dequantised(module)), module.bias
+    return layer
+
+
+def _forget_quantisation(model: Any) -> None:
+    for name in ("hf_quantizer", "is_loaded_in_4bit", "is_quantized", "quantization_method"):
+        vars(model).pop(name, None)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+
+
+class AdaptedPolicy(Policy):
+    """A frozen model with low-rank adapters; only these are trained, saved and loaded.
+
+    Args:
+        model: PEFT's model, from `add_adapters`.
+        tokenizer: saved beside the adapters.
+        generator: from `plain_copy`, whose adapted matrices are brought up to date by a sync.
+    """
+
+    is_adapted = True
+
+    def __init__(self, model: Any, tokenizer: Any, generator: Any) -> None:
+        super().__init__(model, tokenizer)
+        self.generator_model = generator.requires_grad_(False)
+        self._layers = adapter_layers(model)
+
+    @property
+    def description(self) -> str:
+        config, trained = self.model.peft_config[ADAPTER], sum(tensor.numel() for tensor in self.weights().values())
+        base = " in 4 bits" if any(is_4bit(layer.get_base_layer()) for layer in self._layers.values()) else ""
+        return (
+            f"LoRA r = {config.r}, alpha = {config.lora_alpha:g} on {len(self._layers)} modules{base}: "
+            f"{trained:,} of {count_weights(self.generator_model) + trained:,} weights are trained"
+        )
+
+    @torch.no_grad()
+    def sampled_weights(self, full: Full = as_it_is) -> Iterator[tuple[str, Tensor]]:
+        plain = self.model.get_base_model()
+        for name, _ in self.generator_model.named_parameters():
+            owner, _, kind = name.rpartition(".")
+            yield name, _sampled(self._layers.get(owner), plain.get_submodule(owner), kind, full)
+
+    @contextmanager
+    def reference(self) -> Iterator[nn.Module]:
+        for layer in self._layers.values():
+            layer.enable_adapters(False)
+        try:
+            yield self.model
+        finally:
+            for layer in self._layers.values():
+                layer.enable_adapters(True)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {
+            f"base_model.model.{name}.{kind}.weight": getattr(layer, kind)[ADAPTER].weight.detach()
+            for name, layer in self._layers.items()
+            for kind in ("lora_A", "lora_B")
+        }
+
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = self.weights() if weights is None else weights
+        save_file(dict(tensors), folder / ADAPTER_WEIGHTS, {"format": "pt"})
+        save_adapter_config(self.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path, write: Write = copy_into) -> None:
+        read_weights([folder / ADAPTER_WEIGHTS], self.weights(), write)
+
+
+def _sampled(layer: Any, module: Any, kind: str, full: Full) -> Tensor:
+    """One parameter of the plain model: of a layer with an adapter, or of any other module."""
+    if layer is not None and kind == "weight":
+        return merged_weight(layer, full)
+    base = module if layer is None else layer.get_base_layer()
+    return base_weight(base, full) if kind == "weight" else full(getattr(base, kind).detach())
