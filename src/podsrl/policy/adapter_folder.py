@@ -19,14 +19,16 @@ from podsrl.policy.source import model_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+MAX_SECONDS = 10.0
+"""CPU time for the patterns of an adapter_config.json on all modules of a model; common ones take milliseconds."""
 
 
 def base_of(config: ModelConfig) -> ModelConfig | None:
-    """The model that the adapters in a folder belong to; None for a folder or name that is a whole model.
+    """The model that the adapters in a folder belong to; None if the path is a whole model.
 
     Raises:
-        UsageError: adapters without weights, that do not say which model they belong to, that belong to adapters, or
-            that want another library to be imported; what `check_files` refuses.
+        UsageError: the adapters have no weights, name no base, name a base that holds adapters itself, or ask for
+            another library to be imported; what `check_files` raises.
     """
     folder = Path(model_folder(config.path))
     description = folder / ADAPTER_CONFIG
@@ -58,7 +60,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
 
 @contextmanager
 def naming_base(config: ModelConfig) -> Iterator[None]:
-    """An error with the base of a folder of adapters says that it is the base, which nobody wrote in a config."""
+    """Errors about the base of a folder of adapters say where its name comes from: no config holds it."""
     try:
         yield
     except UsageError as error:
@@ -68,11 +70,11 @@ def naming_base(config: ModelConfig) -> Iterator[None]:
 
 
 def check_is_whole(config: ModelConfig) -> None:
-    """See that new adapters would go onto a whole model.
+    """Check that new adapters would go onto a whole model.
 
     Raises:
-        UsageError: a folder of adapters. What was saved of new ones on top would name that folder as its base, which
-            PEFT reads without a word as another model: it does not merge the first adapters before it adds the second.
+        UsageError: the path is a folder of adapters. Adapters on top of them could not be saved: PEFT would read the
+            folder as their base without merging the first adapters, and without an error.
     """
     if base_of(config) is not None:
         raise UsageError(
@@ -82,13 +84,9 @@ def check_is_whole(config: ModelConfig) -> None:
         )
 
 
-MAX_SECONDS = 10.0
-"""CPU time for all modules of a model; common patterns take a few milliseconds."""
-
-
 @contextmanager
 def quiet_peft() -> Iterator[None]:
-    """Silence what a user can do nothing about, or is told otherwise."""
+    """Silence warnings that a user can do nothing about or gets in another form."""
     with warnings.catch_warnings(), quiet_import():
         # PEFT asks transformers for something by a name that it is about to lose
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
@@ -97,16 +95,19 @@ def quiet_peft() -> Iterator[None]:
 
 
 def check_patterns(model: Any, config: Any, given: str) -> None:
-    """Match every pattern against the name of every module, as PEFT will.
+    """Match every pattern of adapter_config.json against every module's name within a time limit, before PEFT does.
+
+    The file came with the adapters, and some regular expressions take longer than the age of the universe for a name
+    of 40 letters.
 
     Args:
-        model: that the adapters go onto.
-        config: PEFT's, of the adapters.
+        model: the base of the adapters.
+        config: PEFT's config of the adapters.
         given: what the user wrote in `model.path`.
 
     Raises:
-        UsageError: it takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match, and
-            nothing is tried.
+        UsageError: the match takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match,
+            so nothing is checked there.
     """
     from peft.tuners.tuners_utils import check_target_module_exists
     from peft.utils.other import get_pattern_key
@@ -123,7 +124,7 @@ def check_patterns(model: Any, config: Any, given: str) -> None:
 
 @contextmanager
 def _limited(error: Exception) -> Iterator[None]:
-    """Raise an error after `MAX_SECONDS` of CPU time; Python's matching looks for signals now and then."""
+    """Raise an error after `MAX_SECONDS` of CPU time; Python's matching checks for signals now and then."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise error

@@ -54,25 +54,25 @@ def find_targets(model: Any, targets: Sequence[str]) -> list[str]:
         [name for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)],
         {name: type(module).__name__ for name, module in modules.items()},
         head=next((name for name, module in modules.items() if module is head), ""),
-        is_tied=head is not None and head.weight is model.get_input_embeddings().weight,
+        is_tied=head is not None and getattr(head, "weight", None) is model.get_input_embeddings().weight,
     )
 
 
 def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | None, seed: int) -> Any:
-    """Put adapters into a model, in place, and freeze all else.
+    """Put adapters into a model, in place, and freeze everything else.
 
-    Adapters are float32 where the model has 16 bits: a step is then not rounded away. The first factor of each is
-    drawn as PEFT does (Kaiming uniform), by a generator that depends on the seed and the module's name alone; the
-    second is 0, so that the model is at first what it was.
+    Adapters are float32 even where the model has 16 bits, so that no small step is rounded away. The first factor of
+    each adapter is drawn as in PEFT (Kaiming uniform), by a generator that depends only on the seed and the module's
+    name; the second factor is 0, so that the model's outputs are unchanged at first.
 
     Args:
         model: a causal language model of transformers.
         lora: rank, alpha, dropout and targets.
-        base, revision: what adapter_config.json says the adapters belong to.
+        base, revision: of the model, written to adapter_config.json.
         seed: of the run.
 
     Returns:
-        The PeftModel around it.
+        The PeftModel around the model.
     """
     with quiet_import():
         import peft
@@ -94,7 +94,7 @@ def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | Non
 
 
 def adapter_layers(adapted: Any) -> dict[str, Any]:
-    """Module name in the plain model -> its layer with an adapter."""
+    """Name of a module in the plain model -> its layer with an adapter."""
     from peft.tuners.lora import LoraLayer
 
     return {name: module for name, module in adapted.get_base_model().named_modules() if isinstance(module, LoraLayer)}
@@ -108,7 +108,7 @@ def merged_weight(layer: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
         full: turns a sharded parameter into a whole one.
 
     Returns:
-        In the shape and type of W; of W's dequantised type for 4 bits.
+        Shape and type of W; for 4 bits the type of W dequantised.
     """
     weight = base_weight(layer.get_base_layer(), full)
     first, second = (full(factor[ADAPTER].weight.detach()) for factor in (layer.lora_A, layer.lora_B))
@@ -124,7 +124,7 @@ def base_weight(module: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
 @torch.no_grad()
 def _draw(weight: Tensor, seed: int, name: str) -> None:
     generator = torch.Generator().manual_seed(derive(seed, "adapters", name))
-    drawn = torch.empty(weight.shape, dtype=torch.float32)  # on the CPU, so that every device begins with the same
+    drawn = torch.empty(weight.shape, dtype=torch.float32)  # on the CPU: every device begins with the same numbers
     weight.copy_(nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator))
 
 
@@ -137,16 +137,16 @@ def save_adapter_config(adapted: Any, folder: Path) -> None:
 
 
 def plain_copy(model: Any, owned: Collection[str]) -> Any:
-    """A second model on the same tensors, but for some modules' weights, which it holds for itself.
+    """A second model that shares all tensors with the first, except the weights of some modules.
 
-    Call it before adapters are put in: they change a model in place.
+    Call it before adapters are added, because they change a model in place.
 
     Args:
-        model: a causal language model of transformers; in 4 bits, its linear layers are dequantised in the copy.
-        owned: names of the modules whose weight the copy has of its own, equal at first.
+        model: a causal language model of transformers. Its 4-bit linear layers are dequantised in the copy.
+        owned: names of the modules whose weight is copied.
 
     Returns:
-        The copy, in evaluation mode; none of its parameters requires a gradient once the model's do not.
+        The copy, in evaluation mode. Shared parameters require a gradient as long as the model's do.
     """
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     copied = copy.deepcopy(model, shared)
@@ -177,15 +177,13 @@ def _forget_quantisation(model: Any) -> None:
 
 
 class AdaptedPolicy(Policy):
-    """A frozen model with low-rank adapters; only these are trained, saved and loaded.
+    """A frozen model with low-rank adapters; only the adapters are trained, saved and loaded.
 
     Args:
         model: PEFT's model, from `add_adapters`.
         tokenizer: saved beside the adapters.
-        generator: from `plain_copy`, whose adapted matrices are brought up to date by a sync.
+        generator: from `plain_copy`; a sync updates its adapted matrices.
     """
-
-    is_adapted = True
 
     def __init__(self, model: Any, tokenizer: Any, generator: Any) -> None:
         super().__init__(model, tokenizer)
@@ -210,6 +208,7 @@ class AdaptedPolicy(Policy):
 
     @contextmanager
     def reference(self) -> Iterator[nn.Module]:
+        """The starting model: `model` with its adapters off while the context is open."""
         for layer in self._layers.values():
             layer.enable_adapters(False)
         try:
@@ -237,7 +236,7 @@ class AdaptedPolicy(Policy):
 
 
 def _sampled(layer: Any, module: Any, kind: str, full: Full) -> Tensor:
-    """One parameter of the plain model: of a layer with an adapter, or of any other module."""
+    """One parameter of the plain model: merged where its layer has an adapter."""
     if layer is not None and kind == "weight":
         return merged_weight(layer, full)
     base = module if layer is None else layer.get_base_layer()

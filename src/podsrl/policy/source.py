@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import warnings
@@ -30,10 +29,16 @@ from podsrl.lib.model_files import check_files, has_own_code
 
 BUILTIN_PREFIX = "builtin:"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+_NO_HUB = (
+    "no such folder here, not in the download cache, and the hub cannot be reached "
+    "(no network, or HF_HUB_OFFLINE is set): connect, or give the folder of a downloaded copy"
+)
+_MAX_LINE = 600
+"""Characters of a library's message that are shown; some messages quote whole files."""
 
 
 def model_folder(path: str) -> str:
-    """Turn "builtin:NAME" into its folder; leave folders and hub names as they are."""
+    """The folder of "builtin:NAME"; folders and hub names stay as they are."""
     if not path.startswith(BUILTIN_PREFIX):
         return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = Path(str(resources.files("podsrl") / "models"))
@@ -45,14 +50,14 @@ def model_folder(path: str) -> str:
 
 
 def check_folder(path: str, given: str) -> None:
-    """Say what a folder lacks to be a model; a hub name passes.
+    """Check that a folder has all the files of a model; a hub name passes.
 
     Args:
         path: from `model_folder`.
         given: what the user wrote.
 
     Raises:
-        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` refuses.
+        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
     """
     folder = Path(path)
     if not _is_there(folder, given):
@@ -74,7 +79,7 @@ def check_folder(path: str, given: str) -> None:
 
 
 def check_local(given: str) -> None:
-    """`check_files`, where a model is a folder here and no hub name."""
+    """`check_files` for a model that is a local folder and no hub name."""
     folder = Path(model_folder(given))
     if folder.is_dir():
         check_files(folder, given)
@@ -94,7 +99,7 @@ def has_tokenizer(path: str) -> bool:
 
 
 def find_device(name: str) -> torch.device:
-    """The device that `model.device` means here. UsageError: an unknown one, or one that is not there."""
+    """The torch device of `model.device` on this machine. UsageError: it is unknown or not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -107,9 +112,9 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-@contextlib.contextmanager
+@contextmanager
 def quiet_report() -> Iterator[None]:
-    """Silence transformers' table of weights that do not fit: `load_model` says it in a line."""
+    """Silence transformers' table of weights that do not fit: `load_model` reports them in one line."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(_is_severe)  # not its level: transformers reads that, and at a higher one says more
     try:
@@ -122,7 +127,7 @@ def _is_severe(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING
 
 
-@contextlib.contextmanager
+@contextmanager
 def quiet_bars() -> Iterator[None]:
     """Silence transformers' loading bars; its warnings and errors stay."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
@@ -135,12 +140,13 @@ def quiet_bars() -> Iterator[None]:
 
 
 def code_options(config: ModelConfig) -> dict[str, Any]:
-    """What every loader of transformers is told; without it, it would ask on the terminal and take a "y" for a yes.
+    """Options for every loader of transformers about Python code that comes with a model.
 
-    Warns where `model.trust_remote_code` is on: that code runs, or that there is none.
+    Without them transformers asks on the terminal, and a "y" runs the code. With `model.trust_remote_code` a warning
+    says that such code runs, or that there is none.
     """
     if config.trust_remote_code:
-        warnings.warn(_said(config), stacklevel=1)  # here, so that several loaders say it once
+        warnings.warn(_said(config), stacklevel=1)  # one place in the code, so that several loaders warn once
     return {"trust_remote_code": config.trust_remote_code}
 
 
@@ -154,25 +160,16 @@ def _said(config: ModelConfig) -> str:
     return f"model.trust_remote_code = true changes nothing: {config.path!r} has no Python code of its own"
 
 
-_NO_HUB = (
-    "no such folder here, not in the download cache, and the hub cannot be reached "
-    "(no network, or HF_HUB_OFFLINE is set): connect, or give the folder of a downloaded copy"
-)
-
-_MAX_LINE = 600
-"""Characters of a library's words in a message; some quote whole files."""
-
-
 def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageError:
-    """The error to raise for one that transformers or the hub's client raised.
+    """Turn an error of transformers or of the hub's client into one line.
 
     Args:
-        config: what the user wanted.
-        what: what could not be read: "" for config and tokenizer, "weights ".
+        config: names the model.
+        what: what could not be read: "" for config and tokenizer, "weights ", "adapters ".
         error: the library's.
 
     Returns:
-        One line: for the hub's own refusals the reason and the cure, else the library's first line that says something.
+        For errors of the hub the reason and the cure; else the library's own first line.
     """
     reason = _code_reason(error) or _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
     kind = UnavailableError if reason == _NO_HUB else UsageError
@@ -181,10 +178,10 @@ def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageErr
 
 @contextmanager
 def reading(config: ModelConfig, what: str = "") -> Iterator[None]:
-    """Whatever the libraries raise inside becomes `unreadable`.
+    """Turn whatever the libraries raise inside into `unreadable`.
 
-    A damaged file makes them raise KeyError, RuntimeError and types of their own; those written in Rust may panic,
-    which is no `Exception`.
+    For a damaged file they raise KeyError, RuntimeError and types of their own; a library written in Rust may panic,
+    and that is no `Exception`.
     """
     try:
         yield
@@ -206,20 +203,20 @@ def _code_reason(error: BaseException) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """An error of a library, in one line; a first line that ends in a colon says nothing without the next.
+    """An error of a library in one line: its type and the first line of its text (see `line_of`).
 
     Example:
         >>> first_line(ValueError("layer types do not fit:\\n  3 layers, 2 types\\nsee the manual"))
         'ValueError: layer types do not fit: 3 layers, 2 types'
     """
-    return one_line(f"{type(error).__name__}: {str(error).strip()}")
+    return line_of(f"{type(error).__name__}: {str(error).strip()}")
 
 
-def one_line(text: str) -> str:
-    """The first line of a text, with the second where the first ends in a colon; long ones are cut.
+def line_of(text: str) -> str:
+    """The first line of a text, and the second where the first ends in a colon; a long line is cut.
 
     Example:
-        >>> one_line("one:\\ntwo\\nthree")
+        >>> line_of("one:\\ntwo\\nthree")
         'one: two'
     """
     lines = [line.strip() for line in text.splitlines()] or [""]

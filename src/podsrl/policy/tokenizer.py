@@ -20,7 +20,7 @@ from podsrl.types import Task, TokenMarkup
 
 
 def load_tokenizer(config: ModelConfig) -> Any:
-    """The tokenizer of a model, with an end and a padding token.
+    """Load the tokenizer of a model, with an end and a padding token.
 
     Args:
         config: names the model; a folder of adapters has its own tokenizer, or its base model's.
@@ -48,7 +48,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, num_rows: int, path: str) -> None:
-    """See that every token of the tokenizer exists in the model.
+    """Check that every token of the tokenizer exists in the model.
 
     Args:
         tokenizer: with an end and a padding token.
@@ -78,19 +78,18 @@ def prompt_ids(tokenizer: Any, task: Task) -> Ids:
 
 
 def prompts_ids(tokenizer: Any, tasks: Sequence[Task]) -> list[Ids]:
-    """The prompts of many tasks as tokens, in one call of the tokenizer for each kind.
+    """The prompts of many tasks as tokens, with one call of the tokenizer per kind of prompt.
 
     Args:
         tokenizer: of the model.
-        tasks: with text, chat messages, or some of both. Special tokens in them are text, except in `TokenMarkup`.
+        tasks: prompts are text or chat messages. Special tokens in them are text, except in `TokenMarkup`.
 
     Returns:
         Token ids, in the order of the tasks.
 
     Raises:
-        UsageError: an empty prompt; chat messages for a tokenizer whose template is missing, refuses them, or takes
-            more time or memory than a template may; special tokens in a text, for a tokenizer that cannot encode them
-            as text.
+        UsageError: a prompt is empty; the chat template is missing, rejects the messages, or takes more time or memory
+            than allowed; a text holds special tokens that the tokenizer cannot encode as text.
     """
     control = control_tokens(tokenizer)
     texts = [i for i, task in enumerate(tasks) if isinstance(task.prompt, str)]
@@ -104,9 +103,9 @@ def prompts_ids(tokenizer: Any, tasks: Sequence[Task]) -> list[Ids]:
 
 
 def special_token_in(tokenizer: Any, task: Task) -> tuple[str, bool] | None:
-    """A special token whose text a question holds, and whether it is encoded as text there.
+    """A special token whose text a question holds, and whether that text is encoded as plain characters.
 
-    The system prompt of a config does not count: its author may write special tokens.
+    The system prompt of the config is not searched: its author may write special tokens.
 
     Args:
         tokenizer: of the model.
@@ -120,10 +119,10 @@ def special_token_in(tokenizer: Any, task: Task) -> tuple[str, bool] | None:
 
 
 def check_chat_template(tokenizer: Any, task: Task) -> None:
-    """See that a task's system prompt reaches the model.
+    """Check that a task's system prompt reaches the model.
 
     Raises:
-        UsageError: the tokenizer has no chat template, or its template drops or refuses the system message.
+        UsageError: the tokenizer has no chat template, or its template drops or rejects the system message.
 
     Example:
         >>> check_chat_template(tokenizer, Task(id="a", prompt="plain text passes", answer="1"))  # doctest: +SKIP
@@ -169,7 +168,7 @@ def _chat_ids(tokenizer: Any, control: ControlTokens, tasks: Sequence[Task]) -> 
 
 
 def _texts(task: Task) -> list[str]:
-    """All text of a question's but a config's system prompt."""
+    """All text of a question, without the config's system prompt."""
     if isinstance(task.prompt, str):
         return [task.prompt]
     own = [m for m in task.prompt if m["role"] != "system" or not isinstance(m["content"], TokenMarkup)]

@@ -21,11 +21,11 @@ from podsrl.policy.source import check_local, code_options, model_folder, quiet_
 
 
 def load_model(config: ModelConfig) -> Any:
-    """The causal language model, on its device; of a folder of adapters, their base with the adapters merged into it.
+    """Load the causal language model onto its device; for a folder of adapters, their base with the adapters merged.
 
     Raises:
-        UsageError: the weights cannot be read or are not all there; the device, the attention kernel or what 4-bit
-            weights need is not there; 4-bit weights of a folder of adapters.
+        UsageError: the weights cannot be read or are incomplete; the device, the attention kernel or what 4-bit weights
+            need is missing; 4-bit weights are asked of a folder of adapters.
     """
     device = choose_device(config)
     avoid_cudnn_attention(device)
@@ -39,7 +39,7 @@ def load_model(config: ModelConfig) -> Any:
         model, info = AutoModelForCausalLM.from_pretrained(
             model_folder(config.path),
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told below, in a line
+            ignore_mismatched_sizes=True,  # reported below, in one line
             **options,
         )
     _check_complete(config.path, info)
@@ -51,7 +51,7 @@ def load_model(config: ModelConfig) -> Any:
 
 
 def _check_complete(path: str, info: Mapping[str, Any]) -> None:
-    """UsageError: weights that would be random. Weights that the model has no place for are a warning."""
+    """UsageError: some weights would be random. Weights that the model does not use are a warning."""
     cure = "use complete weights, and the config.json that was saved with them"
     if mismatched := sorted(info["mismatched_keys"]):
         name, found, wanted = mismatched[0]
@@ -83,10 +83,10 @@ def _check_end_tokens(path: str, model: Any) -> None:
 
 
 def outline(config: ModelConfig) -> Any:
-    """The model's modules without memory for weights (on torch's meta device), from its description alone.
+    """The model's modules without memory for weights (on torch's meta device), from its config alone.
 
     Raises:
-        UsageError: the description cannot be read, or is of no causal language model.
+        UsageError: the config cannot be read, or describes no causal language model.
     """
     source = base_of(config) or config
     with naming_base(config):

@@ -8,7 +8,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.lib.seeds import derive
-from podsrl.policy import Policy
+from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
@@ -86,7 +86,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
     )
     reference = _reference(config, policy)
     if is_sharded(config.scale.strategy, processes):
-        if reference is not None and not policy.is_adapted:
+        if reference is not None and not isinstance(policy, AdaptedPolicy):
             shard_frozen(reference, config.scale.strategy, processes)
         shard(forward, policy.model, config.scale.strategy, processes)
     return Updater(
@@ -115,4 +115,4 @@ def _reference(config: RunConfig, policy: Policy) -> Any:
     """The base with its adapters off, or a frozen copy of the starting weights; None without a penalty."""
     if config.loss.kl_beta == 0:
         return None
-    return policy.reference if policy.is_adapted else copy.deepcopy(policy.model)
+    return policy.reference if isinstance(policy, AdaptedPolicy) else copy.deepcopy(policy.model)
