@@ -63,7 +63,7 @@ FAULTS = (
     Fault("sync/digest.py", "for name in names]).cpu()", "for name in names])"),
     # of the CPU's kernels and generators
     Fault("update/packed/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
-    Fault("policy/adapters.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
+    Fault("policy/lora.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
     # memory that holds anything
     Fault("generate/decode/fast.py", "zeros = torch.zeros(hidden.shape", "zeros = torch.empty(hidden.shape"),
     Fault("update/logprobs.py", "each.new_zeros(shape)", "each.new_empty(shape)"),

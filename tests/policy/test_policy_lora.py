@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.policy import Policy, check_model_options, load_model, load_policy, load_tokenizer
-from podsrl.policy.adapters import find_targets
+from podsrl.policy import AdaptedPolicy, Policy, check_model_options, load_model, load_policy, load_tokenizer
+from podsrl.policy.lora import find_targets
 from podsrl.sync import sync_weights, weights_digest
 from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Updater, make_batch
@@ -350,7 +350,7 @@ def test_new_adapters_on_a_folder_of_adapters_are_refused(
     options = {"model": {"path": str(tmp_path), "device": "cpu"}, "lora": LORA}
     with pytest.raises(UsageError, match="merge them into their base first"):
         check_model_options(RunConfig.model_validate(options))
-    assert not policy_of(tmp_path).is_adapted  # the merged weights can be trained
+    assert not isinstance(policy_of(tmp_path), AdaptedPolicy)  # the merged weights can be trained
 
 
 def test_the_base_and_its_tokenizer_are_read_at_the_revision_that_adapters_name(

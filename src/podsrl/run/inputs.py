@@ -25,7 +25,7 @@ from podsrl.generate.memory import plan_memory
 from podsrl.policy import model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.files import shapes_in
-from podsrl.policy.hub import unreadable
+from podsrl.policy.source import unreadable
 from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
 from podsrl.run.estimate import kv_bytes_per_token

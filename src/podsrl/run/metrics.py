@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from podsrl.lib.text import prompt_text
 from podsrl.run.step_result import StepResult
 from podsrl.types import Group, Rollout, Selection
 
@@ -101,7 +102,7 @@ def _group_record(step: int, group: Group, selection: Selection, advantages: Ten
     return {
         "step": step,
         "group": group.id,
-        "task": {"id": group.task.id, "prompt": _prompt_text(group), "answer": group.task.answer},
+        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
         "rollouts": [
             {
                 "index": i,
@@ -128,13 +129,6 @@ def _of_tokens(advantage: Any, num_tokens: int) -> Any:
 
 def _as_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _prompt_text(group: Group) -> str:
-    prompt = group.task.prompt
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _lengths(rollouts: Sequence[Rollout]) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from torch import Tensor
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
 from podsrl.generate import Generator, Sampling
+from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import derive, selection_generator
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
@@ -39,7 +40,6 @@ from podsrl.run.matmul import describe_matmul, settle_matmul
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
-from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,

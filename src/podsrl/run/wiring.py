@@ -8,7 +8,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.lib.seeds import derive
-from podsrl.policy import Policy
+from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
@@ -85,7 +85,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
         prefix_sharing=optim.prefix_sharing,
     )
     has_penalty = config.loss.kl_beta > 0
-    reference = copy.deepcopy(policy.model) if has_penalty and not policy.is_adapted else None
+    reference = copy.deepcopy(policy.model) if has_penalty and not isinstance(policy, AdaptedPolicy) else None
     if is_sharded(config.scale.strategy, processes):
         if reference is not None:
             shard_frozen(reference, config.scale.strategy, processes)
@@ -95,7 +95,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
         optim,
         forward=forward,
         reference=reference,
-        reference_context=policy.reference if has_penalty and policy.is_adapted else None,
+        reference_context=policy.reference if has_penalty and isinstance(policy, AdaptedPolicy) else None,
         loss=parts.loss,
         kl_beta=config.loss.kl_beta,
         max_length=config.rollouts.max_new_tokens,

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.run.loop import training_step
 from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe
-from podsrl.run.plan.memory import peak_bytes, start_peak, total_bytes
 from podsrl.run.plan.rewards import Seen
 from podsrl.run.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.step_result import StepResult
