@@ -11,10 +11,9 @@ from transformers import AutoModelForCausalLM
 from podsrl.bench.families import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.decode.prefill import read_layout
+from podsrl.generate.engine.forward.prefill import read_layout
 from podsrl.policy.lora import find_targets
 from podsrl.run.dry_run import plan_run
-from podsrl.run.estimate import adapted_linears
 from podsrl.run.shapes import ModelShape, read_shape
 
 

@@ -16,8 +16,8 @@ import torch
 from podsrl.config.schema import RunConfig
 from podsrl.control import Budget, make_budget
 from podsrl.errors import UsageError
+from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
-from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_dtype
