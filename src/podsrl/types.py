@@ -128,8 +128,14 @@ class Rollout:
     """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether a control part ended it: it has no reward, and is no failure."""
+        return self.completion.finish_reason == "pruned"
+
+    @property
     def is_valid(self) -> bool:
-        return self.invalid_reason is None
+        """Whether it has a usable reward."""
+        return self.invalid_reason is None and not self.is_pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
