@@ -16,9 +16,9 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
-from podsrl.run.loop import training_step
 from podsrl.run.learn import NO_UPDATE, UpdateResult
 from podsrl.run.load import Load
+from podsrl.run.loop import training_step
 from podsrl.run.metrics import step_metrics
 from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult
