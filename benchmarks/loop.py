@@ -1,7 +1,10 @@
-"""How much of a step is not the model: the demo's PODS arm, stage by stage.
+"""Share of a training step that is neither model, sampling nor optimizer (the demo's PODS arm).
 
-Model work is what the engine (forward, sampling) and the updater (forward, backward, optimizer) do. Overhead is all
-other wall-clock of a step: tokenising, decoding, rewards, selection, advantages, the batch, sync, metrics, logs.
+    python -m benchmarks loop            30 steps, under a minute
+    python -m benchmarks loop --quick    5 steps
+
+Model work is what the engine (forward, sampling) and the updater (forward, backward, optimizer) do. Overhead is the
+rest of a step's wall-clock time: tokenising, decoding, rewards, selection, advantages, the batch, sync, metrics, logs.
 """
 
 from __future__ import annotations
@@ -9,18 +12,25 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-HELP = "share of a training step that is neither model, sampling nor optimizer (the demo's PODS arm)"
+from benchmarks import command
+from benchmarks.timing import spread
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("loop", __doc__)
+    parser.add_argument("--quick", action="store_true", help="5 steps")
+    command.measure(parser, arguments, lambda options, say: run(options.quick), table)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Measure `steps` steps after a warm-up, with the logs of a real run being written."""
-    from podsrl.bench.hardware import hardware_line
+    """Measure steps after two of warm-up, with the logs of a real run being written."""
     from podsrl.config.load import dump, load_config
     from podsrl.run.clock import STAGES
     from podsrl.run.folder import RunFolder
@@ -41,12 +51,10 @@ def run(quick: bool = False) -> dict[str, Any]:
             overheads.append(1 - (model_seconds() - before) / walls[-1])
     lines, walls, overheads = lines[2:], walls[2:], overheads[2:]  # after a warm-up
     return {
-        "name": "loop",
-        "hardware": hardware_line(),
         "steps": steps,
         "seconds_by_stage": {s: statistics.median(line[f"seconds/{s}"] for line in lines) for s in STAGES},
         "seconds_step": statistics.median(walls),
-        "overhead": {"median": statistics.median(overheads), "min": min(overheads), "max": max(overheads)},
+        "overhead": spread(overheads),
     }
 
 
