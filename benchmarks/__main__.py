@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import BENCHMARKS
 from podsrl.errors import PodsError, UsageError, nearest
-from podsrl.run.threads import set_waiting_policy
+from podsrl.lib.machine import set_waiting_policy
 
 USAGE = "usage: python -m benchmarks NAME [options]      (NAME --help: its options, with examples)"
 

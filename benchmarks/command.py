@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from benchmarks.timing import Say, one_thread
-from podsrl.bench.hardware import hardware_line
 from podsrl.cli.progress import bar
+from podsrl.lib.machine import hardware_line
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

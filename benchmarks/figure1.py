@@ -22,10 +22,11 @@ import torch
 from benchmarks import command
 from benchmarks.models import SHAPES, batch_of, fixed_workload, shaped_model
 from benchmarks.timing import Clock, Say, wait_for
+from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.report.theme import INK, MUTED, SERIES, new_figure, number_axis, style
 from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater
+from podsrl.update import ALGORITHMS, Updater
 
 WEIGHT_BYTES = {"bfloat16": 14, "float32": 12}
 """Weight, float32 master (bfloat16 only), two float32 moments; gradients come on top while they exist."""
@@ -88,9 +89,9 @@ def measure_updates(
     """Seconds and peak bytes of a whole optimizer step at each number of rollouts, until one does not fit."""
     updates: dict[int, dict[str, Any]] = {}
     one_piece = 2 * max(options.rollouts) * (options.prompt_tokens + options.new_tokens)
-    updater = Updater(model, lr=1e-6, loss=NAMED_LOSSES["grpo"], micro_batch_tokens=one_piece)
+    updater = Updater(model, OptimConfig(lr=1e-6, micro_batch_tokens=one_piece), loss=ALGORITHMS["grpo"].loss)
     for n in options.rollouts:
-        advantages = torch.linspace(-1, 1, n) if n > 1 else torch.ones(1)
+        advantages = torch.linspace(-1, 1, n).tolist() if n > 1 else [1.0]
         batch = batch_of([prompt] * n, completions[n], advantages)
         say(f"update, n = {n}")
         gc.collect()

@@ -15,7 +15,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from podsrl.errors import UsageError, nearest
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import Batch, make_batch
 
 
@@ -130,17 +130,25 @@ def fixed_workload(num_rollouts: int, *, prompt_tokens: int, new_tokens: int, nu
 
 
 def batch_of(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Completion], advantages: torch.Tensor, pad_token_id: int = 0
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Completion],
+    advantages: Sequence[float],
+    pad_token_id: int = 0,
 ) -> Batch:
     """The batch of an update on these rows.
 
     Args:
         prompts: B token sequences.
         completions: B.
-        advantages: [B] float32.
+        advantages: B.
         pad_token_id: fills short rows.
     """
-    return make_batch(prompts, completions, advantages, pad_token_id=pad_token_id)
+    group_ids = {tuple(prompt): str(i) for i, prompt in enumerate(prompts)}
+    samples = [
+        Sample(group_id=group_ids[tuple(prompt)], prompt_ids=tuple(prompt), completion=completion, advantage=advantage)
+        for prompt, completion, advantage in zip(prompts, completions, advantages, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=pad_token_id)
 
 
 def uniform_completion(index: int, token_ids: Sequence[int]) -> Completion:

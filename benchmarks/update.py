@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from rich.console import Group
 from rich.table import Table
 from torch import Tensor
@@ -34,8 +33,9 @@ from torch import Tensor
 from benchmarks import command
 from benchmarks.models import batch_of, shaped_model, uniform_completion
 from benchmarks.timing import Clock, Say, Taken, ratios, spread_text, take_turns
-from podsrl.update import NAMED_LOSSES, Batch, Updater
-from podsrl.update.linear import fast_linears
+from podsrl.config.schema import OptimConfig
+from podsrl.lib.matmul.linears import fast_linears
+from podsrl.update import ALGORITHMS, Batch, Updater
 
 NUM_KEPT = 16
 LENGTHS = ((192, 48), (120, 120), (48, 192))
@@ -74,8 +74,8 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 def measure(model: Any, prompt: int, answer: int, rounds: int, say: Say) -> dict[str, Any]:
     """All arms at one pair of lengths, in turn; ratios are shared prompts to the others."""
     batch = group_of(NUM_KEPT, prompt, answer)
-    plain = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="off")
-    shared = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="on", prefix_sharing="on")
+    plain = Updater(model, OptimConfig(lr=1e-3, packing="off"), loss=ALGORITHMS["grpo"].loss)
+    shared = Updater(model, OptimConfig(lr=1e-3, packing="on", prefix_sharing="on"), loss=ALGORITHMS["grpo"].loss)
     gradients: dict[str, dict[str, Tensor]] = {}
 
     def arm(name: str, updater: Updater, context: Callable[[], AbstractContextManager[None]]) -> Callable[[int], Taken]:
@@ -116,7 +116,7 @@ def group_of(num_rows: int, prompt: int, answer: int) -> Batch:
     rows = [tuple(draw.choices(words, k=answer)) for _ in range(num_rows)]
     prompts = [tuple(draw.choices(words, k=prompt))] * num_rows
     completions = [uniform_completion(i, row) for i, row in enumerate(rows)]
-    advantages = torch.tensor([(-1.0) ** i for i in range(num_rows)])
+    advantages = [(-1.0) ** i for i in range(num_rows)]
     return batch_of(prompts, completions, advantages)
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.models import batch_of, shaped_model, uniform_completion
+from podsrl.config.schema import OptimConfig
 from podsrl.select import RULES
-from podsrl.update import NAMED_LOSSES, Updater, batch_advantages
+from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 NUM_PROMPTS, NUM_KEPT = 4, 16
 
@@ -34,8 +35,8 @@ def measure(num_rollouts: int, shape: str, prompt: int, answer: int) -> dict[str
     questions = [tuple(draw.choices(words, k=prompt)) for _ in pools]
     prompts = [question for question in questions for _ in range(NUM_KEPT)]
     chosen = [pool[int(i)] for pool, row in zip(pools, kept, strict=True) for i in row]
-    advantages = batch_advantages(rewards.gather(1, kept).tolist())
-    updater = Updater(shaped_model(shape), lr=1e-4, loss=NAMED_LOSSES["grpo"])
+    advantages = group_advantages(rewards.gather(1, kept)).flatten().tolist()
+    updater = Updater(shaped_model(shape), OptimConfig(lr=1e-4), loss=ALGORITHMS["grpo"].loss)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     updater.forward_backward(batch_of(prompts, chosen, advantages))

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.timing import Clock, Say, ratios
 from podsrl.config.load import load_config
-from podsrl.generate import Sampling
+from podsrl.generate import Request, Sampling
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 
@@ -63,9 +63,13 @@ def _generate(trainer: Trainer, num_rollouts: int, repeat: int) -> int:
     first = (repeat + 1) * options.num_prompts
     tasks = [trainer.tasks.train[i] for i in range(first, first + options.num_prompts)]
     sampling = Sampling(max_new_tokens=options.max_new_tokens, stop_token_ids=trainer.stop_token_ids)
-    ids = [f"bench/{trainer.progress.step}/{repeat}/{i}" for i in range(len(tasks))]
-    found = trainer.complete(ids, tasks, num_rollouts, sampling)
-    return sum(len(completion.token_ids) for group in found for completion in group)
+    requests = [
+        Request(
+            f"bench/{trainer.progress.step}/{repeat}/{i}", trainer.collector.prompt_ids(task), num_rollouts, sampling
+        )
+        for i, task in enumerate(tasks)
+    ]
+    return sum(len(completion.token_ids) for completion in trainer.engine.generate(requests))
 
 
 def _summary(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
+from benchmarks.generators import WatchedGenerator
 from benchmarks.timing import Say, ratios, take_turns
 
 WORKER = Path(__file__).with_name("first_worker.py")
@@ -58,10 +59,8 @@ def recorded_jobs(folder: Path, stages: Sequence[int]) -> dict[int, Job]:
     from podsrl.run.loop import training_step
     from podsrl.run.trainer import Trainer
 
-    trainer: Any = Trainer(load_config("pods", ["threads=1"]))
-    asked: list[Any] = []
-    generate = trainer.engine.generate
-    trainer.engine.generate = lambda requests: generate(_keep(asked, requests))
+    trainer = Trainer(load_config("pods", ["threads=1"]))
+    engine = trainer.engine = WatchedGenerator(trainer.engine)
     jobs: dict[int, Job] = {}
     for step in range(max(stages) + 1):
         if step in stages:
@@ -69,13 +68,8 @@ def recorded_jobs(folder: Path, stages: Sequence[int]) -> dict[int, Job]:
                 trainer.model.save_pretrained(folder / f"step{step}")
         training_step(trainer)
         if step in stages:
-            jobs[step] = _job(folder / f"step{step}", asked)
+            jobs[step] = _job(folder / f"step{step}", engine.requests)
     return jobs
-
-
-def _keep(asked: list[Any], requests: list[Any]) -> list[Any]:
-    asked[:] = requests
-    return requests
 
 
 def _job(weights: Path, requests: list[Any]) -> Job:

@@ -247,7 +247,7 @@ def _update_logprobs(
 ) -> tuple[str, list[Tensor]]:
     """How the rows lie in the update, and its log-probabilities of each completion."""
     rows = [prompts[int(each.request_id)] for each in completions]
-    batch = batch_of(rows, completions, torch.ones(len(completions)))
+    batch = batch_of(rows, completions, [1.0] * len(completions))
     forward = TokenLogprobs(model)
     with torch.no_grad():
         logprobs, _ = forward(batch)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from benchmarks.models import batch_of
 from benchmarks.trl.setup import Scene, grpo_trainer, make_scene, quiet
+from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
-from podsrl.update import NAMED_ADVANTAGES, NAMED_LOSSES, Updater, batch_advantages
+from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 DRIFT = 0.9
 """Standard deviation of the noise on the true log-probabilities, large enough that every loss clips some tokens."""
@@ -79,8 +80,8 @@ def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion
 def our_batch(scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], loss: str) -> Any:
     """Our `Batch` of a step, with the advantages of this loss."""
     prompts = [tuple(scene.tokenizer.encode(prompt)) for prompt in scene.prompts for _ in range(scene.num_rollouts)]
-    advantages = batch_advantages(rewards, NAMED_ADVANTAGES[loss])
-    return batch_of(prompts, completions, advantages, scene.tokenizer.pad_token_id)
+    advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), ALGORITHMS[loss].advantage).flatten()
+    return batch_of(prompts, completions, advantages.tolist(), scene.tokenizer.pad_token_id)
 
 
 def trl_inputs(trainer: Any, scene: Scene) -> dict[str, Any]:
@@ -97,11 +98,10 @@ def _compare(
     ours, theirs = copy.deepcopy(scene.model), copy.deepcopy(scene.model)
     updater = Updater(
         ours,
-        lr=1e-6,
-        loss=NAMED_LOSSES[name],
+        OptimConfig(lr=1e-6, micro_batch_tokens=100),  # several micro-batches, whose gradients add up
+        loss=ALGORITHMS[name].loss,
         temperature=temperature,
         max_length=scene.max_new_tokens,
-        micro_batch_tokens=100,  # several micro-batches, whose gradients must add up
     )
     stats = updater.forward_backward(our_batch(scene, completions, rewards, name))
     loss = _trl_backward(name, scene, theirs, completions, rewards, temperature)

@@ -21,10 +21,11 @@ from benchmarks.timing import Clock, Say, Taken, ratios, take_turns
 from benchmarks.trl.losses import generate, our_batch, trl_inputs
 from benchmarks.trl.setup import Scene, StepClock, grpo_trainer, quiet, share_of_vowels
 from podsrl.config.load import load_config
+from podsrl.config.schema import OptimConfig
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater
+from podsrl.update import ALGORITHMS, Updater
 
 Json = dict[str, Any]
 Arm = Callable[[], Taken]
@@ -101,11 +102,8 @@ def _our_update(
     batch = our_batch(scene, completions, rewards, "grpo")
     updater = Updater(
         copy.deepcopy(scene.model),
-        lr=_LR,
-        betas=_BETAS,
-        loss=NAMED_LOSSES["grpo"],
-        micro_batch_tokens=micro_batch_tokens,
-        **layout,
+        OptimConfig(lr=_LR, betas=_BETAS, micro_batch_tokens=micro_batch_tokens, **layout),
+        loss=ALGORITHMS["grpo"].loss,
     )
 
     def arm() -> Taken:

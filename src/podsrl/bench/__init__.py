@@ -1,1 +1,0 @@
-"""What a figure was measured on."""
