@@ -49,7 +49,7 @@ def run(num_steps: int, say: Say) -> dict[str, Any]:
             say(f"step {step + 1} of {WARM_UP + num_steps}")
             clock, before = Clock(), engine.seconds
             result = training_step(trainer)
-            lines.append(record(folder, result, num_groups=1))
+            lines.append(record(folder, result, trainer.config.record.num_groups))
             walls.append(clock.read().seconds)
             model_seconds = engine.seconds - before + result.seconds["update"]
             overheads.append(1 - model_seconds / walls[-1])

@@ -64,9 +64,7 @@ def _generate(trainer: Trainer, num_rollouts: int, repeat: int) -> int:
     tasks = [trainer.tasks.train[i] for i in range(first, first + options.num_prompts)]
     sampling = Sampling(max_new_tokens=options.max_new_tokens, stop_token_ids=trainer.stop_token_ids)
     requests = [
-        Request(
-            f"bench/{trainer.progress.step}/{repeat}/{i}", trainer.collector.prompt_ids(task), num_rollouts, sampling
-        )
+        Request(f"{trainer.progress.step}/{repeat}/{i}", trainer.collector.prompt_ids(task), num_rollouts, sampling)
         for i, task in enumerate(tasks)
     ]
     return sum(len(completion.token_ids) for completion in trainer.engine.generate(requests))
