@@ -59,13 +59,23 @@ def take_turns(arms: Mapping[str, Callable[[int], T]], rounds: int, say: Say = l
     """
     names = list(arms)
     found: dict[str, list[T]] = {name: [] for name in names}
-    for number in range(rounds):
-        turn = number % len(names)
-        for name in (*names[turn:], *names[:turn]):
-            say(f"round {number + 1} of {rounds}, {name}")
-            gc.collect()  # an arm does not pay for the garbage of another
-            found[name].append(arms[name](number))
+    gc.collect()
+    gc.freeze()  # so that the collections below look at new objects only
+    try:
+        for number in range(rounds):
+            turn = number % len(names)
+            for name in (*names[turn:], *names[:turn]):
+                say(f"round {number + 1} of {rounds}, {name}")
+                gc.collect()  # an arm does not pay for the garbage of another
+                found[name].append(arms[name](number))
+    finally:
+        gc.unfreeze()
     return found
+
+
+def titled(say: Say, title: str) -> Say:
+    """Show the title before each text."""
+    return lambda text: say(f"{title}, {text}")
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from benchmarks import command
 from benchmarks.models import batch_of, shaped_model, uniform_completion
-from benchmarks.timing import Clock, Say, Taken, ratios, spread_text, take_turns
+from benchmarks.timing import Clock, Say, Taken, ratios, spread_text, take_turns, titled
 from podsrl.config.schema import OptimConfig
 from podsrl.lib.matmul.linears import fast_linears
 from podsrl.update import ALGORITHMS, Batch, Updater
@@ -95,7 +95,7 @@ def measure(model: Any, prompt: int, answer: int, rounds: int, say: Say) -> dict
         PLAIN_FAST: arm(PLAIN_FAST, plain, lambda: fast_linears(model)),
         SHARED: arm(SHARED, shared, nullcontext),
     }
-    taken = take_turns(arms, rounds + 1, lambda text: say(f"{prompt}:{answer}, {text}"))
+    taken = take_turns(arms, rounds + 1, titled(say, f"{prompt}:{answer}"))
     seconds = {name: [each.seconds for each in found[1:]] for name, found in taken.items()}  # the first warms up
     cpu_seconds = {name: [each.cpu_seconds for each in found[1:]] for name, found in taken.items()}
     return {

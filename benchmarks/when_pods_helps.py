@@ -101,7 +101,10 @@ def tune() -> None:
     sizes = {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
     best: dict[str, Any] = {}
     for name, (n, m) in sizes.items():
-        rounds = {"tune": (RATES, TUNE_SECONDS, TUNE_SEEDS), "fine": (FINE_RATES, FINE_SECONDS, FINE_SEEDS)}
+        rounds: dict[str, Any] = {
+            "tune": (RATES, TUNE_SECONDS, TUNE_SEEDS),
+            "fine": (FINE_RATES, FINE_SECONDS, FINE_SEEDS),
+        }
         best[name] = {}
         for part, (rates, seconds, seeds) in rounds.items():
             arms = {f"{name}@{rate:g}": arm(n, m, rate) for rate in rates}

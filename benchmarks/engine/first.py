@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
 from benchmarks.generators import WatchedGenerator
-from benchmarks.timing import Say, ratios, take_turns
+from benchmarks.timing import Say, ratios, take_turns, titled
 
 WORKER = Path(__file__).with_name("first_worker.py")
 FIRST_COMMIT = "eaff5e3"
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         jobs = recorded_jobs(Path(path), options.stages)
         with worker(first) as old, worker(command.ROOT / "src") as new:
             found = {
-                stage: compare(old, new, job, options.rounds, lambda text, stage=stage: say(f"step {stage}, {text}"))
+                stage: compare(old, new, job, options.rounds, titled(say, f"step {stage}"))
                 for stage, job in jobs.items()
             }
     return {"first": FIRST_COMMIT, "rounds": options.rounds, "stages": found}
@@ -85,7 +86,7 @@ def _job(weights: Path, requests: list[Any]) -> Job:
 def compare(old: Any, new: Any, job: Job, rounds: int, say: Say = lambda text: None) -> dict[str, Any]:
     """Seconds of both engines in turn after one unmeasured round, and their ratio round by round."""
     processes = {"first": old, "today": new}
-    arms = {name: lambda number, process=process: ask(process, job) for name, process in processes.items()}
+    arms = {name: partial(_ask_again, process, job) for name, process in processes.items()}
     answers = take_turns(arms, rounds + 1, say)
     seconds = {name: [answer["seconds"] for answer in found[1:]] for name, found in answers.items()}
     return {
@@ -119,6 +120,10 @@ def worker(sources: Path) -> Iterator[Any]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
+
+
+def _ask_again(process: Any, job: Job, number: int) -> dict[str, Any]:
+    return ask(process, job)
 
 
 def ask(process: Any, job: Job) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import torch
 from benchmarks import command
 from benchmarks.engine.arms import Arm, continuous_batching, hf_generate, podsrl_engine
 from benchmarks.models import SHAPES, Workload, fixed_workload, shaped_model
-from benchmarks.timing import Say, ratios, spread, take_turns, wait_for
+from benchmarks.timing import Say, ratios, spread, take_turns, titled, wait_for
 
 NUM_PROMPTS = 8
 """At most this many different prompts."""
@@ -67,7 +67,7 @@ def measure(shape: str, options: argparse.Namespace, bandwidth: float, say: Say)
             tokens = CPU_BATCH_TOKENS if options.device == "cpu" else None
             arms["HF generate"] = hf_generate(model, work, work.num_rows)
             arms["transformers continuous batching"] = continuous_batching(model, work, tokens)
-        made = take_turns(arms, options.repeats + 1, lambda text, n=n: say(f"{shape}, n = {n}, {text}"))
+        made = take_turns(arms, options.repeats + 1, titled(say, f"{shape}, n = {n}"))
         rates = {name: [each.tokens_per_second for each in each_run[1:]] for name, each_run in made.items()}
         floor = floor_rate(model, work, bandwidth)
         found["curve"][n] = statistics.median(rates["podsrl"])

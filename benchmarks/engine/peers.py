@@ -38,7 +38,7 @@ from benchmarks.engine.arms import (
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
-from benchmarks.timing import Say, ratios, spread, spread_text, take_turns
+from benchmarks.timing import Say, ratios, spread, spread_text, take_turns, titled
 
 Setting = int | None
 YARDSTICK = "HF generate, batch 256"
@@ -117,8 +117,8 @@ def measure_model(name: str, sizes: Sizes, say: Say) -> dict[str, Any]:
     """
     model = shaped_model(name)
     work = skewed_workload(sizes.num_prompts, sizes.num_rollouts)
-    tuned, arms = _tuned_arms(model, work, sizes, lambda text: say(f"{name}: {text}"))
-    made = take_turns(arms, sizes.rounds, lambda text: say(f"{name}: {text}"))
+    tuned, arms = _tuned_arms(model, work, sizes, titled(say, name))
+    made = take_turns(arms, sizes.rounds, titled(say, name))
     say(f"{name}: profiling")
     worst = max(length_z(_all_lengths(found), _all_lengths(made[YARDSTICK])) for found in made.values())
     return {

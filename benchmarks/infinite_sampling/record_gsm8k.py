@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     folder = Path(os.environ["PODS_DATA"]) / "gsm8k"
     train, test = (read(folder / f"{split}.jsonl") for split in ("train", "test"))
     tokenizer = train_tokenizer([text for row in train for text in (row["question"], row["answer"])])
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for split, rows in (("train", train[:NUM_TRAIN]), ("test", test)):
         records = np.array([record(tokenizer, row) for row in rows], dtype=np.uint16)
         arrays |= {

@@ -12,6 +12,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -199,7 +200,11 @@ def best_setting(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setti
 
 def _by_round(arms: Mapping[str, Arm]) -> dict[str, Callable[[int], Taken]]:
     """The same arms, as functions of the round."""
-    return {name: lambda number, arm=arm: arm() for name, arm in arms.items()}
+    return {name: partial(_run, arm) for name, arm in arms.items()}
+
+
+def _run(arm: Arm, number: int) -> Taken:
+    return arm()
 
 
 def _warm(arm: Arm) -> Arm:
