@@ -1,7 +1,4 @@
-r"""Reference answers out of published solutions.
-
-Goes in: a solution's text. Comes out: its final answer as text, or None where there is none.
-"""
+"""Read the reference answer out of a published solution: text, or None where there is none."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Give what the last `\boxed{…}` or `\fbox{…}` holds, braces inside it included.
+    r"""The content of the last `\boxed{…}` or `\fbox{…}`, inner braces included.
 
     Args:
-        text: a solution in LaTeX. `\boxed 5` without braces counts as well; a box that is never closed or that is empty
-            does not, and the one before it is taken.
+        text: a solution in LaTeX. `\boxed 5` without braces counts as well; an empty box or one that is never closed
+            does not, and the box before it is taken.
 
     Example:
         >>> boxed_answer(r"so $x = \boxed{3}$ or $\boxed{\frac{1}{2}}$."), boxed_answer("no box")
@@ -33,7 +30,7 @@ def boxed_answer(text: str) -> str | None:
 
 
 def gsm8k_answer(text: str) -> str | None:
-    """Give the number after the last `####`, without thousands separators and currency sign.
+    """The number after the last `####`, without thousands separators and currency sign.
 
     Example:
         >>> gsm8k_answer("48 / 2 = 24\\n#### 1,234"), gsm8k_answer("1234"), gsm8k_answer("#### 12,34")
@@ -61,7 +58,7 @@ def plain_number(text: str) -> str | None:
 
 
 def _braced(text: str) -> str | None:
-    """Give the inside of the group that `text` opens with; None where it is never closed."""
+    """The content of the group that `text` begins with; None if it is never closed."""
     depth = 0
     for token in _BRACES.finditer(text):
         depth += {"{": 1, "}": -1}.get(token[0], 0)
