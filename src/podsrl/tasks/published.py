@@ -1,7 +1,7 @@
 """Known data sets: where their rows come from, and how they become a `TaskSet`.
 
-A `Published` names the places of a set and reads one of its rows. Its `TaskSet` uses chat messages and the math rewards.
-The set's own test split is held out; its training split is never used for evaluation.
+A `Published` names the places of a set and reads one of its rows. Its `TaskSet` uses chat messages and the math
+rewards. The set's own test split is held out; its training split is never used for evaluation.
 """
 
 from __future__ import annotations
