@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from benchmarks import command
 from benchmarks.timing import Clock, Say
-from podsrl.run.bootstrap import bootstrap_speedup
+from podsrl.compare.bootstrap import bootstrap_speedup
 
 NUM_SEEDS = (2, 3, 4, 5, 8, 10)
 START_ACCURACY = 0.02

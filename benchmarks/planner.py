@@ -39,9 +39,9 @@ def main(arguments: Sequence[str]) -> None:
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure, predict, check."""
     from podsrl.config.load import load_config
-    from podsrl.run.plan.check import check
-    from podsrl.run.plan.probe import measure, probe_sizes, still_trainer
-    from podsrl.run.plan.search import make_plan
+    from podsrl.plan.check import check
+    from podsrl.plan.probe import measure, probe_sizes, still_trainer
+    from podsrl.plan.search import make_plan
 
     wall_clock = time.perf_counter
     if options.cpu_time:

@@ -90,7 +90,7 @@ def test_names_from_elsewhere_are_answered_with_ours(flag: str, ours: str) -> No
 
 
 def test_what_the_value_means_elsewhere_is_said_where_it_differs() -> None:
-    assert "theirs counts rows, ours tokens" in unknown_key(RunConfig, "per_device_train_batch_size")
+    assert "theirs counts rows, ours counts tokens" in unknown_key(RunConfig, "per_device_train_batch_size")
     assert "TRL: num_generations" in unknown_key(RunConfig, "num_generations")
 
 

@@ -1,7 +1,7 @@
-"""Bounds and forms of single options, with their reasons; `config/schema.py` says which option has which.
+"""Bounds and formats of single options, with their reasons; `config/schema.py` says which option has which.
 
-Upper bounds lie far above what anyone trains with. They are where names of files, arrays or timers end, so that a slip
-of the finger is told at once, and not when memory has run out.
+Upper bounds lie far above any real training run: they are the limits of file names, arrays and timers. A typing error
+is thus reported at once, and not when memory has run out.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 MAX_COUNT = 2**24
-"""Of whatever is one array or list: prompts, tokens of a row, rows of a step."""
+"""Largest size of an array or list: prompts, tokens of a row, rows of a step."""
 MAX_STEPS = 10**8 - 1
-"""Names of checkpoints have eight digits."""
+"""Largest number of steps: names of checkpoints have eight digits."""
 MAX_STEP_TOKENS = 2**36
-"""Of all rollouts of one step, which are held in memory at once: 10^11 tokens of 8 bytes are 500 GiB."""
+"""Most tokens of all rollouts of one step, which are in memory at once: 2^36 tokens of 8 bytes are 512 GiB."""
 MAX_SECONDS = 1e9
-"""Thirty years; the system's timers end at some hundred."""
+"""Thirty years; the timers of the system end at a few hundred."""
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4095, 255
-"""Linux's own, of a path and of each name in it."""
+"""Linux's limits for a path and for each name in it."""
 MAX_FLOAT = 1e30
-"""Float32 holds it, and products with it of ordinary size."""
+"""Largest number of an option: float32 holds it and its products with ordinary numbers."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 NonNegativeCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -34,11 +34,11 @@ Probability = Annotated[float, Field(gt=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, le=MAX_FLOAT)]
 Positive = Annotated[float, Field(gt=0.0, le=MAX_FLOAT)]
 Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
-"""Logits are divided by it in float32, which holds no more."""
+"""Logits are divided by it in float32, which does not hold larger quotients."""
 
 
 def check_text(value: str) -> str:
-    """ValueError: the system or a file could not hold it."""
+    """ValueError: the system or a file cannot hold the text."""
     if "\0" in value:
         raise ValueError("holds the character NUL, which no path, name or question has")
     if any("\ud800" <= character <= "\udfff" for character in value):
@@ -47,7 +47,7 @@ def check_text(value: str) -> str:
 
 
 def check_path(value: str) -> str:
-    """ValueError: longer than the system allows a path to be."""
+    """ValueError: the path is longer than the system allows."""
     longest = max(len(name.encode()) for name in value.split("/"))
     if longest > MAX_NAME_BYTES or len(value.encode()) > MAX_PATH_BYTES:
         raise ValueError(f"too long for a path: at most {MAX_PATH_BYTES} bytes, {MAX_NAME_BYTES} between two slashes")
@@ -58,7 +58,7 @@ PathText = Annotated[str, AfterValidator(check_path)]
 
 
 def parse_words(value: Any) -> Any:
-    """ "a, b" -> ("a", "b"); what is no text or list is left to the field's own check. ValueError: an empty name."""
+    """ "a, b" -> ("a", "b"); other types are left to the field's own check. ValueError: an empty name."""
     words = tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
     if isinstance(words, tuple | list) and ("" in words or not words):
         raise ValueError("wanted at least one name, and no empty ones")
@@ -66,7 +66,7 @@ def parse_words(value: Any) -> Any:
 
 
 def parse_bytes(value: Any) -> Any:
-    """ "512MiB" -> 536870912; numbers are left to the field's own check. ValueError: a text that says no size."""
+    """ "512MiB" -> 536870912; numbers are left to the field's own check. ValueError: the text is no size."""
     units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
     if not isinstance(value, str) or value.isdecimal():
         return value

@@ -1,6 +1,6 @@
-"""TOML file(s) and `--section.key=value` flags -> one checked config; and back to TOML, for the run's own record.
+"""Read TOML files and `--section.key=value` flags into one checked config, and write a config as TOML.
 
-Order: defaults, then files, then flags. An unknown key stops everything and names the nearest known one.
+Order: defaults, then files, then flags. An unknown key is an error that names the nearest known key.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from podsrl.errors import UsageError, nearest, short
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 Tree = dict[str, Any]
 MAX_FILE_BYTES = 16 << 20
-"""Of a config; a larger file is something else."""
+"""Largest size of a config file; a larger file is something else."""
 MAX_PROBLEMS = 5
-"""That one message names."""
+"""Most problems that one message names."""
 
 
 def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -33,10 +33,11 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
 
     Args:
         source: a TOML file, the name of a recipe of this package (`recipe_names()`), or None for the defaults.
-        overrides: "section.key=value" texts, with or without leading dashes; values in TOML notation, or bare words.
+        overrides: "section.key=value", with or without leading dashes; values in TOML notation, or bare words.
 
     Raises:
-        UsageError: a missing file, bad TOML, an unknown key (with the nearest known one), a value out of range.
+        UsageError: the file is missing or no valid TOML, a key is unknown (the message names the nearest), or a value
+            is out of range.
 
     Example:
         >>> load_config(None, ["--select.num_kept=8"]).select.num_kept
@@ -52,7 +53,7 @@ def recipe_names() -> list[str]:
 
 
 def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
-    """Every recipe below a folder, by its name."""
+    """All recipes below a folder, by name."""
     found: dict[str, Traversable] = {}
     for entry in folder.iterdir():
         if entry.is_dir():
@@ -79,7 +80,7 @@ def read_tree(source: str | Path) -> Tree:
 
 
 def _what_is_missing(path: Path) -> str:
-    """Why there is no config by this name, and what was probably meant."""
+    """Why there is no config with this name, and what was probably meant."""
     if (path / "config.toml").is_file():
         return f"this is a run's folder; go on with the run by --resume {path}, or name its config {path}/config.toml"
     with_suffix = path.parent / f"{path.name}.toml"
@@ -89,10 +90,10 @@ def _what_is_missing(path: Path) -> str:
 
 
 def _read_file(path: Path) -> bytes | None:
-    """What is in a file; None where there is none, or a folder.
+    """The content of a file; None if there is no file.
 
     Raises:
-        UsageError: it is there and cannot be read, or is too large for a config.
+        UsageError: the file cannot be read, or is too large for a config.
     """
     try:
         if path.is_dir() or not path.exists():
@@ -107,7 +108,11 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
-    """A copy of the tree with each "a.b=value" set. The same key twice, or a section and a key in it, is an error."""
+    """A copy of the tree with each "a.b=value" set.
+
+    Raises:
+        UsageError: a key is given twice, or both a section and a key in it.
+    """
     result, seen = _copy(tree), set[str]()
     for text in overrides:
         key, sign, value = text.removeprefix("--").partition("=")
@@ -124,7 +129,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
-    """Nested dicts, the second over the first."""
+    """Merge nested dicts; values of the second replace those of the first."""
     result = _copy(base)
     for key, value in changes.items():
         old = result.get(key)
@@ -136,7 +141,7 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
     """Check a tree against its model.
 
     Raises:
-        UsageError: one line for all that is wrong.
+        UsageError: one line that names all problems (at most `MAX_PROBLEMS`).
     """
     _check_texts(tree, source)
     if other := _other_kind(model, tree):
@@ -151,7 +156,7 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
 
 
 def _check_texts(value: Any, source: str, key: str = "") -> None:
-    """UsageError: a text that the system or a file of the run could not hold, however deep in lists and tables."""
+    """UsageError: some text in the tree cannot be held by the system or a file of the run."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             _check_texts(str(name), source, key)
@@ -167,7 +172,7 @@ def _check_texts(value: Any, source: str, key: str = "") -> None:
 
 
 def dump(config: BaseModel) -> str:
-    """The resolved config as TOML; reading it back gives an equal config."""
+    """The resolved config as TOML; reading it gives an equal config."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
@@ -188,11 +193,11 @@ _WANTED = {
     "dict_type": "wanted a table of names and values, such as '{name = 1.0}'",
     "model_type": "wanted a section: set one of its keys, as --section.key=value",
 }
-"""Kind of problem -> what to say instead of pydantic's words for programmers."""
+"""Kind of problem -> message, instead of pydantic's words for programmers."""
 
 
 def _other_kind(model: type[BaseModel], tree: Mapping[str, Any]) -> str | None:
-    """What the tree is instead, where it is another kind of config: one sentence, and not one for each of its keys."""
+    """If the tree is another kind of config, one sentence that says so, instead of one problem per key."""
     if model is not CompareConfig and "arms" in tree:
         return "this is a comparison, not a training run: use pods compare"
     is_without_arms = model is CompareConfig and not {"arms", "base"} & tree.keys()
@@ -213,12 +218,14 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
 
 
 def unknown_key(model: type[BaseModel], key: str) -> str:
-    """Say that there is no such key, and which was meant: one of the same name elsewhere, what another library or the
-    paper calls so, or the nearest of its section.
+    """The message for an unknown key, with the key that was probably meant.
+
+    That is a key of the same name in another section, one that another library or the paper calls so, or the nearest
+    key of its section.
 
     Args:
-        model: whose keys are known.
-        key: dotted, as it was given.
+        model: the known keys.
+        key: the dotted key as it was given.
 
     Example:
         >>> unknown_key(RunConfig, "select.m")
@@ -240,7 +247,7 @@ def unknown_key(model: type[BaseModel], key: str) -> str:
 
 
 def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:
-    """The first part that is not known, and the most similar one of the section that it stands in."""
+    """Name the first unknown part of the key, and the most similar key of its section."""
     section, prefix = model, ""
     for part in parts:
         field = section.model_fields.get(part)
@@ -253,7 +260,7 @@ def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:
 
 
 def _whole_key(location: list[str], given: Any) -> str:
-    """The dotted key down to the first value: of an unknown section the checker names the section alone."""
+    """The dotted key down to the first value; the checker names only the section if that is unknown."""
     keys = [*location]
     while isinstance(given, Mapping) and given:
         first = next(iter(given))
@@ -275,18 +282,18 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def section_of(kind: Any) -> type[BaseModel] | None:
-    """The model that a field holds, also where it may be left out; None for a plain value."""
+    """The section that a field holds, optional or not; None for a plain value."""
     kinds = [kind, *get_args(kind)]
     return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
 def _parse_value(text: str) -> Any:
-    """TOML notation; what is no TOML value is a plain string, so that quotes are not needed on a command line."""
+    """Parse a value in TOML notation; anything else is a plain string, so that a command line needs no quotes."""
     try:
         tree = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):  # also a number of thousands of digits, or as many brackets
         return text
-    return tree["value"] if len(tree) == 1 else text  # a line break in it would begin another key
+    return tree["value"] if len(tree) == 1 else text  # a line break would begin another key
 
 
 def _set(tree: Tree, keys: list[str], value: Any, text: str) -> None:

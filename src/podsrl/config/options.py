@@ -1,7 +1,7 @@
-"""The tree of options as a list for people: each with what it takes, its default and its meaning, read off the schema.
+"""List the options of a config model for people: type, default and meaning of each, read from the schema.
 
-Goes in: a config model. Comes out: `Chapter`s of `OptionEntry`s, and any config as TOML with its meanings as comments.
-The names of known rewards, rules and so on are the stages' own and are not here.
+A model becomes `Chapter`s of `OptionEntry`s, and a config becomes TOML with the meanings as comments. The names of
+known rewards, rules and so on are not listed here, because they belong to the stages.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
 
 SCHEMAS: dict[str, type[BaseModel]] = {"train": RunConfig, "compare": CompareConfig, "pretrain": PretrainConfig}
-"""Command -> what its TOML file holds."""
+"""Command -> model of its TOML file."""
 _OWN_WORDS = {"parse_bytes": "a number of bytes, or text such as 512MiB", "parse_words": "a list of texts, or a,b,c"}
-"""Name of the function that reads a value -> what it takes."""
+"""Name of the function that parses a value -> what it takes."""
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
 _PLURALS = {"integer": "whole numbers", "number": "numbers", "boolean": "truth values", "string": "texts"}
@@ -31,38 +31,38 @@ _PLURALS = {"integer": "whole numbers", "number": "numbers", "boolean": "truth v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionEntry:
-    """One option as it is listed."""
+    """One option in the list."""
 
     key: str
     """Dotted, as in a flag."""
     takes: str
     """Type, range or choices, in words."""
     default: str
-    """In TOML notation, or in words where there is none."""
+    """The default in TOML notation, or words where there is none."""
     value: Any
-    """The default itself, as JSON has it; None where nothing is set."""
+    """The default as a value; None where nothing is set."""
     meaning: str
 
     @property
     def other_names(self) -> str:
-        """What others call it: "TRL: num_generations; verl: rollout.n"; empty where nobody has a name for it."""
+        """What others call the option: "TRL: num_generations; verl: rollout.n"; empty if there is no other name."""
         known = [f"{other.origin}: {other.theirs}" for other in OTHER_NAMES if other.ours == self.key]
         return "; ".join(known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """A section of the tree; the options at its root have one too, without a name."""
+    """A section of the tree; the options at its root form one without a name."""
 
     name: str
     meaning: str
     is_absent: bool
-    """The section is not there by default, and all its options neither."""
+    """The section is absent by default, with all of its options."""
     options: tuple[OptionEntry, ...]
 
 
 def chapters_of(model: type[BaseModel]) -> list[Chapter]:
-    """Every section with its options, in the schema's order.
+    """All sections with their options, in the order of the schema.
 
     Example:
         >>> [chapter.name for chapter in chapters_of(RunConfig)][:4]
@@ -98,7 +98,7 @@ def _entries(
 
 
 def _default(name: str, field: FieldInfo, own: BaseModel | None) -> str:
-    """Of the field; a section that is there without it may have another than a section that is not there."""
+    """The default in words; it may differ between a section without this option and an absent section."""
     if field.is_required():
         return "none: it has to be set"
     text, without = toml_value(field.default), toml_value(getattr(own, name, field.default))
@@ -155,7 +155,7 @@ def _list_of(schema: Mapping[str, Any]) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value in one line of TOML; "not set" for None, which TOML has no word for.
+    """A value in one line of TOML; "not set" for None, which TOML cannot express.
 
     Example:
         >>> print(toml_value("a"), toml_value((0.9, 0.99)), toml_value({"b": 1.0}), toml_value(True))
@@ -176,7 +176,7 @@ def toml_value(value: Any) -> str:
 
 
 def find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
-    """The field that a dotted key sets, also inside a table of free names; None: there is none.
+    """The field that a dotted key sets, also inside a table with free names; None if there is no such key.
 
     A comparison's `base` and each of its `arms` hold keys of `RunConfig`.
 
@@ -196,12 +196,12 @@ def find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
 
 
 def is_switch(field: FieldInfo) -> bool:
-    """Whether the option is true or false."""
+    """Whether the option takes true or false."""
     return bool in (field.annotation, *get_args(field.annotation))
 
 
 def search(model: type[BaseModel], text: str) -> list[OptionEntry]:
-    """Options that hold every word of a text in their name, meaning, choices or name elsewhere; by name first.
+    """Options with every word of a text in their name, meaning, choices or other names; matches in the name first.
 
     Example:
         >>> [option.key for option in search(RunConfig, "learning rate")][0]
@@ -221,9 +221,9 @@ def search(model: type[BaseModel], text: str) -> list[OptionEntry]:
 
 
 def commented_toml(config: BaseModel) -> str:
-    """Every option of a config with its value and its meaning; reading it back gives an equal config.
+    """All options of a config with their values and meanings; reading the text gives an equal config.
 
-    What is not set stands as a comment, since TOML has no word for it.
+    Options that are not set appear as comments, because TOML cannot express them.
     """
     values = config.model_dump(mode="json")
     tables: list[str] = []
@@ -251,7 +251,7 @@ def commented_toml(config: BaseModel) -> str:
 
 
 def _is_deep(value: Any) -> bool:
-    """A table of tables, which does not go into one line."""
+    """Whether a value is a table of tables, which does not fit in one line."""
     return isinstance(value, Mapping) and any(isinstance(part, Mapping) for part in value.values())
 
 

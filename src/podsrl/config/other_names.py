@@ -1,4 +1,4 @@
-"""What the PODS paper, TRL and verl call the options of this package: for the hint at an unknown key, and for the docs.
+"""What the PODS paper, TRL and verl call the options of this package; used for unknown keys and in the docs.
 
 TRL's names are those of `GRPOConfig`, its `TrainingArguments` and `ModelConfig`; verl's are the ends of its dotted keys
 in `ppo_trainer.yaml`, so that "rollout.n" also stands for "actor_rollout_ref.rollout.n".
@@ -14,20 +14,20 @@ Origin = Literal["paper", "TRL", "verl"]
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """A name from elsewhere."""
+    """What another library or the paper calls an option."""
 
     origin: Origin
     theirs: str
     ours: str
     """Dotted key of `RunConfig`, or a flag such as "--out"."""
     difference: str = ""
-    """What is not the same, where that matters for the value."""
+    """How its values differ from ours, where they do."""
 
 
-_COMPLETIONS = "theirs counts completions, ours questions"
-_TOKENS = "theirs counts rows, ours tokens; gradients do not depend on it"
-_STEPS = "theirs counts passes over the data, ours steps"
-_BOTH_CLIPS = "loss.clip_high is set apart"
+_COMPLETIONS = "theirs counts completions, ours counts questions"
+_TOKENS = "theirs counts rows, ours counts tokens; gradients do not depend on it"
+_STEPS = "theirs counts passes over the data, ours counts steps"
+_BOTH_CLIPS = "loss.clip_high is an option of its own"
 
 OTHER_NAMES = (
     OtherName("paper", "n", "rollouts.num_rollouts"),
@@ -39,7 +39,12 @@ OTHER_NAMES = (
     OtherName("paper", "batch_size", "rollouts.num_prompts", "in questions per step"),
     OtherName("TRL", "num_generations", "rollouts.num_rollouts"),
     OtherName("TRL", "per_device_train_batch_size", "optim.micro_batch_tokens", _TOKENS),
-    OtherName("TRL", "gradient_accumulation_steps", "optim.micro_batch_tokens", "a step is cut into micro-batches"),
+    OtherName(
+        "TRL",
+        "gradient_accumulation_steps",
+        "optim.micro_batch_tokens",
+        "a step is divided into micro-batches of so many tokens",
+    ),
     OtherName("TRL", "generation_batch_size", "rollouts.num_prompts", _COMPLETIONS),
     OtherName("TRL", "max_completion_length", "rollouts.max_new_tokens"),
     OtherName("TRL", "max_prompt_length", "rollouts.max_prompt_tokens", "longer prompts are left out, not cut"),
@@ -110,10 +115,10 @@ OTHER_NAMES = (
 
 
 def find_other_name(key: str) -> OtherName | None:
-    """Whose name a key is, if anybody's.
+    """Find the entry of a key that is a name of the paper, TRL or verl.
 
     Args:
-        key: as a user wrote it. More parts may stand before a known name, and of a dotted name the last part is enough.
+        key: as a user wrote it. A known name may follow other parts, and the last part of a dotted name is enough.
 
     Example:
         >>> find_other_name("actor_rollout_ref.rollout.n").ours, find_other_name("learning-rate").ours

@@ -11,20 +11,21 @@ from podsrl.config.schema import Section
 
 
 class PretrainConfig(Section):
-    """How a small base model is made from nothing: a mixture of ways to solve additions (`tools/pretrain.py`)."""
+    """How a small base model is trained from scratch on a mixture of ways to solve additions (`pods pretrain`)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Of the initial weights and of every training text."""
+    """Seed of the initial weights and of all training texts."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 1
-    """CPU threads for torch; weights are reproducible for one number of threads."""
+    """CPU threads of torch; the same number of threads gives the same weights."""
     careful: Annotated[float, Field(ge=0.0, le=1.0)] = 0.03
-    """Share of solutions, at the end, that go digit by digit and are right; the others guess a wrong answer at once."""
+    """Share of solutions in the second phase that go digit by digit and are right; the others guess a wrong answer."""
     digits: dict[Annotated[int, Field(ge=1, le=3)], Positive] = {2: 0.7, 3: 0.3}  # noqa: RUF012 (pydantic copies it)
     """Digits of the addends -> share of the texts."""
     start: PathText | None = None
-    """Model folder (or "builtin:NAME") to go on from instead of random weights; the sizes below are then its own."""
+    """Model folder (or "builtin:NAME") to start from instead of random weights; the sizes below are then those of this
+    model."""
     hidden_size: Annotated[int, Field(ge=1, le=2**16)] = 64
-    """Width."""
+    """Width of the model."""
     num_layers: Annotated[int, Field(ge=1, le=1024)] = 3
     """Transformer blocks."""
     num_heads: Annotated[int, Field(ge=1, le=1024)] = 4
@@ -34,11 +35,11 @@ class PretrainConfig(Section):
     intermediate_size: Annotated[int, Field(ge=1, le=2**18)] = 160
     """Width of the feed-forward part."""
     batch_size: Annotated[int, Field(ge=1, le=2**20)] = 128
-    """Texts per step."""
+    """Training texts per step."""
     skill_steps: Steps = 1800
-    """First phase: steps with as many careful as careless solutions, in which the circuits for carrying form."""
+    """Steps of the first phase, with as many careful as careless solutions, in which the model learns to carry."""
     mixture_steps: Steps = 300
-    """Second phase: steps with the share `careful`, in which careful work becomes rare."""
+    """Steps of the second phase, with the share `careful`, in which careful solutions become rare."""
     lr: Positive = 3e-3
     """Peak learning rate of the first phase (linear warm-up, cosine decay); the second phase uses a tenth."""
 

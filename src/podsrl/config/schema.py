@@ -1,7 +1,7 @@
-"""The one typed tree of user options. A default stands once, here, with its meaning, unit and range in the line below.
+"""The one typed tree of user options: each default stands once, here, with its meaning, unit and range below it.
 
-Goes in: nothing. Comes out: pydantic models that check themselves at construction and are frozen afterwards.
-Reading TOML and flags is `config/load.py`. Nothing here imports torch.
+The sections are pydantic models that check themselves at construction and are frozen afterwards. Every stage may import
+them; nothing here imports torch. `config/load.py` reads TOML files and flags.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from podsrl.config.bounds import (
 
 
 class Section(BaseModel):
-    """Base of every part of the tree: unknown keys are errors, values never change after checking."""
+    """Base of every section: unknown keys are errors, and values never change after checking."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -39,94 +39,95 @@ class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
-    """Folder in Hugging Face layout, a hub name, or "builtin:arithmetic" (the small base model inside this package)."""
+    """Model folder in Hugging Face layout, hub name, or "builtin:arithmetic" (the small base model in this package)."""
     revision: str | None = None
-    """Of a hub model: branch, tag or commit."""
+    """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False
-    """Run the model folder's own Python code, where it has any: only for a folder whose code you have read."""
+    """Run Python code that comes with the model; use it only for a model whose code you have read."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Number format of weights and activations; float16 only in evaluation, since gradients do not fit into it."""
+    """Number format of weights and activations. float16 is for evaluation only, because gradients overflow in it."""
     device: str = "auto"
-    """"auto" (CUDA where there is one and the model is not tiny, else CPU), "cpu", "cuda", "cuda:1" …"""
+    """"cpu", "cuda", "cuda:1" …, or "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel of the model's own forward; "auto" is what transformers chooses."""
+    """Attention kernel of the model's own forward pass; "auto": the one that transformers chooses."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
-    """Library of float32 matrix products on an x86 processor: "auto" (the faster one by size, timed once per machine
-    and kept in the user's cache folder), torch's own ("mkl"), or "onednn" from a million multiplications on."""
+    """Library for float32 matrix products on an x86 CPU: torch's own ("mkl"); "onednn" for products of a million
+    multiplications or more; "auto": the faster one for each size, timed once per machine and stored in the user's cache
+    folder."""
     dropout: Literal["off", "as_configured"] = "off"
-    """The model's own dropout in the update: "off", as in generation, or what its config says. Adapters have their own,
+    """The model's own dropout in the update: "off", as in generation, or as in the model's config. Adapters have
     `lora.dropout`."""
     gradient_checkpointing: bool = False
-    """Keep only each block's input during the update's forward and compute the rest again: less memory, more time."""
+    """Store only each block's input in the update's forward pass and recompute the rest: less memory, more time."""
     load_in_4bit: bool = False
     """Hold the frozen base weights in 4 bits (NF4, bitsandbytes); needs [lora]."""
 
 
 class LoraConfig(Section):
-    """Low-rank adapters (PEFT) instead of full fine-tuning; the section's presence turns them on."""
+    """Low-rank adapters (PEFT) instead of full fine-tuning; any option of this section turns them on."""
 
     rank: Annotated[int, Field(ge=1, le=2**14)] = 64
     """Rank r of each adapter."""
     alpha: Positive = 64.0
     """The adapter's product is scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Dropout on the adapter's input during the update."""
+    """Dropout on the adapter's input in the update."""
     targets: Annotated[tuple[str, ...], BeforeValidator(parse_words)] = ("all-linear",)
-    """Ends of the names of the modules that get one ("q_proj", …), or "all-linear": every linear layer but the head."""
+    """Ends of the names of the modules that get an adapter ("q_proj", …), or "all-linear": every linear layer but the
+    output head."""
 
 
 class TaskConfig(Section):
-    """Where questions come from, and how answers are judged."""
+    """Where the questions come from, and how answers are judged."""
 
     name: PathText = "arithmetic"
     """A known task set (`podsrl.tasks.TASKS`): arithmetic, gsm8k, math, math500, svamp, jsonl, hub; or
     "module:function"."""
     path: PathText | None = None
-    """For "jsonl": file with one object per line. For "hub": the data set's name. For the named sets: a folder or file
-    with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
+    """For "jsonl": a file with one JSON object per line. For "hub": the data set's name. For the named sets: a folder
+    or file with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
     eval_path: PathText | None = None
-    """For "jsonl": a second file, whose rows are the held-out questions; default: rows of `path` are held out."""
+    """For "jsonl": a second file with the held-out questions; default: rows of `path` are held out."""
     subset: str | None = None
     """For "hub": the data set's configuration."""
     train_split: str | None = None
     """For "hub": the split to train on; default "train"."""
     eval_split: str | None = None
-    """For "hub": the split held out; default: `num_eval` rows of the training split."""
+    """For "hub": the held-out split; default: `num_eval` rows of the training split are held out."""
     prompt_column: str = "question"
-    """For "jsonl" and "hub": the column that holds the prompt."""
+    """For "jsonl" and "hub": the column with the prompt."""
     answer_column: str = "answer"
-    """For "jsonl" and "hub": the column that holds the reference answer."""
+    """For "jsonl" and "hub": the column with the reference answer."""
     digits: Annotated[int, Field(ge=1, le=3)] = 2
     """For "arithmetic": digits of each addend."""
     chat: bool | None = None
-    """Ask text prompts as a chat message, through the tokenizer's template; default: what the task set says."""
+    """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: str | None = None
-    """First message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`: "pods_single_gpu", "pods_multi_gpu")
+    """System message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`: "pods_single_gpu", "pods_multi_gpu")
     or the text itself; default: none."""
     special_tokens: Literal["text", "tokens"] = "text"
-    """What `<|im_end|>` and the like are in a question: "text", so many characters, or "tokens", for prompts that were
-    rendered with a chat template on purpose. In `system_prompt` they are always tokens."""
+    """How special tokens such as `<|im_end|>` in a question are encoded: as plain "text", or as "tokens", for prompts
+    that were rendered with a chat template on purpose. In `system_prompt` they are always tokens."""
     rewards: dict[str, float] | None = None
-    """Reward function (`podsrl.score.REWARDS`, or "module:function") -> weight; the reward is the weighted sum.
-    Default: the task set's own."""
+    """Reward functions (`podsrl.score.REWARDS`, or "module:function") and their weights; the reward is the weighted
+    sum. Default: the task set's own."""
     correct: str | None = None
-    """Which reward function says whether the answer is right (value >= 1), for accuracy; named as in `rewards`.
-    Default: the task set's own."""
+    """The reward function, named as in `rewards`, that decides whether an answer is correct (value >= 1), for the
+    accuracy. Default: the task set's own."""
     format: str | None = None
-    """Which reward function says whether the answer has the wanted form (value >= 1), for the accuracy that asks for
-    both; default: the task set's own."""
+    """The reward function that decides whether an answer has the wanted format (value >= 1), for the accuracy that
+    counts correct answers in that format. Default: the task set's own."""
     reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes that run slow rewards (math, and your own functions in the row form); 0: one per core, 16 at most."""
+    """Processes for slow rewards (math, and your own functions of one completion); 0: one per core, at most 16."""
     reward_timeout_seconds: PositiveSeconds = 10.0
-    """A reward that takes longer for one completion is stopped. For mathematics the answer is then wrong; for your own
-    functions the rollout is invalid."""
+    """Time limit of a reward function for one completion. Beyond it an answer to a math reward counts as wrong; with
+    a function of your own the rollout is invalid."""
     batch_timeout_seconds: PositiveSeconds = 300.0
-    """A reward of TRL's form that takes longer for one call, with all completions of a step, is stopped, and those
-    rollouts are invalid. Loading its module may take as long."""
+    """Time limit of one call of a reward function in TRL's form, which gets all completions of a step; beyond it those
+    rollouts are invalid. The limit also holds for loading its module."""
     num_eval: NonNegativeCount | None = None
-    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split. Default: 256, or all
-    where there are fewer; of one file, or of a hub set's one split, a fifth of the rows, 256 at most; all rows of
-    `eval_path`."""
+    """Held-out questions for evaluation, never trained on; 0: all of the set's own test split. Default: 256, or all if
+    there are fewer; of a single file or hub split a fifth of the rows, at most 256; all rows of `eval_path`."""
 
 
 class RolloutConfig(Section):
@@ -137,28 +138,28 @@ class RolloutConfig(Section):
     num_rollouts: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 64
     """Completions generated per question: the paper's n."""
     temperature: Temperature = 1.0
-    """Softmax temperature while training."""
+    """Softmax temperature in training."""
     top_p: Probability = 1.0
-    """Nucleus sampling: smallest set of tokens with at least this probability; 1 keeps all."""
+    """Nucleus sampling: sample from the smallest set of tokens with at least this total probability; 1: all tokens."""
     top_k: NonNegativeCount = 0
-    """Sample from the k likeliest tokens only; 0 keeps all."""
+    """Sample from the k most likely tokens only; 0: from all."""
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Drop tokens under this fraction of the likeliest one's probability; 0 keeps all."""
+    """Drop tokens below this fraction of the most likely token's probability; 0: keep all."""
     max_new_tokens: Count = 64
-    """Token limit of a completion."""
+    """Most tokens of a completion."""
     stop_strings: tuple[str, ...] = ()
-    """A completion also ends with the token that completes one of these texts, while training and in evaluation."""
+    """A completion also ends with the token that completes one of these texts, in training and in evaluation."""
     num_slots: NonNegativeCount = 0
-    """Most rollouts generated at once, in training and evaluation; 0 for as many as `kv_cache_bytes` holds, or all."""
+    """Most rollouts generated at once, in training and evaluation; 0: as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
-    """Bound of the key-value memory of generation, in bytes or as text ("512MiB", "2GiB"); 0 for none on a CPU, and on
-    CUDA for 80 % of what is free at the start beside the optimizer's numbers."""
+    """Limit of the KV cache of generation, in bytes or as text ("512MiB", "2GiB"); 0: no limit on a CPU, and on CUDA
+    80 % of the memory that is free at the start, less what the optimizer needs."""
     scheduler: str = "continuous"
-    """Which rollouts run when not all fit: "continuous", "dynamic", "micro" or "full", perhaps with a refill order
-    ("continuous+ljf"); see docs/engine.md. No schedule changes a rollout's tokens, but orders that learn lengths may
-    change the last bits of log-probabilities after a resume."""
+    """Which rollouts run when not all fit in memory: "continuous", "dynamic", "micro" or "full", optionally with a
+    refill order ("continuous+ljf"); see docs/engine.md. No scheduler changes a rollout's tokens, but orders that learn
+    lengths may change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
-    """Questions with a longer prompt are left out, counted and shown; never truncated."""
+    """Questions with a longer prompt are left out and counted, never truncated."""
 
 
 class BudgetConfig(Section):
@@ -176,15 +177,15 @@ class BudgetConfig(Section):
 
 
 class SelectConfig(Section):
-    """Which rollouts of a group are worth an update."""
+    """Which rollouts of a group are trained on."""
 
     rule: str = "max_variance"
     """A known rule (`podsrl.select.RULES`) or "module:function"."""
     num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
-    """Rollouts per question that are trained on: the paper's m, at most `rollouts.num_rollouts`."""
+    """Rollouts trained on per question: the paper's m, at most `rollouts.num_rollouts`."""
     num_chunks: Count = 1
-    """Cut each group into this many equal chunks of consecutive rollouts, select and normalise in each alone (the
-    paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
+    """Divide each group into this many equal chunks of consecutive rollouts; select and normalise within each chunk
+    (the paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
 
 
 class LossConfig(Section):
@@ -198,15 +199,16 @@ class LossConfig(Section):
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
-    """How the ratio is bounded."""
+    """How the importance ratio is bounded."""
     clip_low: NonNegative | None = None
-    """Lower bound of the ratio is 1 - clip_low."""
+    """The lower bound of the ratio is 1 - clip_low."""
     clip_high: NonNegative | None = None
-    """Upper bound of the ratio is 1 + clip_high."""
+    """The upper bound of the ratio is 1 + clip_high."""
     aggregate: Literal["sequence_mean", "token_mean", "constant"] | None = None
-    """Mean over a sequence's tokens, then sequences; mean over all tokens; sum / (rows × rollouts.max_new_tokens)."""
+    """Mean over each sequence's tokens, then over sequences; mean over all tokens; or sum over all tokens divided by
+    (rows × rollouts.max_new_tokens)."""
     kl_beta: NonNegative = 0.0
-    """Weight of the k3 KL penalty to the frozen starting model; 0 loads no reference."""
+    """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
 
 
 class OptimConfig(Section):
@@ -217,93 +219,94 @@ class OptimConfig(Section):
     lr: Positive = 3e-4
     """Learning rate."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """After warm-up: constant, or down to 0 along a half cosine that ends at `schedule_steps`."""
+    """Learning rate after warm-up: constant, or decaying to 0 along a half cosine that ends at `schedule_steps`."""
     schedule_steps: Steps = 0
-    """For "cosine": optimizer steps, those of the warm-up included, after which the rate is 0."""
+    """For "cosine": optimizer steps after which the rate is 0, warm-up included."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
-    """Decay of the first and second moment."""
+    """Decay rates of the first and second moment."""
     eps: Positive = 1e-8
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: NonNegative = 0.0
     """Decoupled weight decay."""
     max_grad_norm: Positive = 1.0
-    """Gradients with a larger global norm are scaled down to it."""
+    """Gradients with a larger global norm are scaled down to this norm."""
     warmup_steps: Steps = 0
-    """Linear warm-up from 0."""
+    """Optimizer steps of linear warm-up from 0; 0: none."""
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Optimizer steps on the same batch (GRPO's mu)."""
     micro_batch_tokens: Tokens = 8192
-    """Tokens that a forward-backward pass holds at once; gradients do not depend on it."""
+    """Most tokens of one forward-backward pass; gradients do not depend on it."""
     packing: Literal["auto", "on", "off"] = "auto"
-    """Rows of a micro-batch lie one behind the other without padding, where the model's forward allows it (checked at
-    start); "off": padded rows."""
+    """Sequence packing: "on" puts the rows of a micro-batch one after another without padding, "off" pads them. "auto":
+    packing if the model's forward allows it, which is checked at the start."""
     prefix_sharing: Literal["auto", "on", "off"] = "auto"
-    """Forward each group's prompt once a micro-batch instead of once a row: the same gradients. "auto": where packing
-    is possible and it saves time."""
+    """Forward each group's prompt once per micro-batch ("on") instead of once per row ("off"); the gradients are the
+    same. "auto": "on" where packing is possible and it saves time."""
     logprob_chunk_tokens: Tokens = 2048
-    """Rows of [tokens, vocabulary] logits that exist at once."""
+    """Tokens whose logits [tokens, vocabulary] are in memory at once."""
 
 
 class ScaleConfig(Section):
     """How several processes (`pods launch`) share one run."""
 
     strategy: Literal["ddp", "fsdp2", "zero2"] = "ddp"
-    """ddp: every process holds all weights. zero2: gradients and optimizer state are sharded. fsdp2: weights too."""
+    """"ddp": every process holds all weights. "zero2": gradients and optimizer state are sharded. "fsdp2": weights
+    too."""
     timeout_seconds: PositiveSeconds = 1800.0
     """A process that waits longer than this for the others gives up."""
 
 
 class EvalConfig(Section):
-    """Held-out accuracy by sampling. Its time does not count as training time."""
+    """Evaluation: held-out accuracy by sampling. It does not count as training time."""
 
     every_seconds: Seconds = 0.0
-    """Evaluate each time this many training seconds have passed; 0: not by time."""
+    """Training seconds between two evaluations; 0: do not evaluate by time."""
     every_steps: Steps = 0
-    """Evaluate each time this many steps are done; 0: not by steps."""
+    """Steps between two evaluations; 0: do not evaluate by steps."""
     num_samples: Count = 1
-    """Completions per question; accuracy is the mean over all."""
+    """Completions per question; the accuracy is the mean over all of them."""
     temperature: Temperature = 1.0
-    """Softmax temperature while evaluating."""
+    """Softmax temperature in evaluation."""
     top_p: Probability = 1.0
-    """Nucleus sampling while evaluating."""
+    """Nucleus sampling in evaluation."""
 
 
 class StopConfig(Section):
-    """When the run is done: whichever comes first."""
+    """When the run ends: at the first of these limits."""
 
     steps: Steps = 0
-    """Turns of the loop; 0: not by steps."""
+    """Training steps; 0: no limit of steps."""
     seconds: Seconds = 0.0
-    """Training seconds, evaluation excluded; 0: not by time."""
+    """Training seconds, without evaluation; 0: no limit of time."""
 
 
 class CheckpointConfig(Section):
-    """What a killed run goes on from."""
+    """Checkpoints, from which a run resumes. The end of a run and Ctrl-C always save one."""
 
     every_steps: Steps = 0
-    """Save each time this many steps are done; 0: not by steps."""
+    """Steps between two checkpoints; 0: do not save by steps."""
     every_seconds: Seconds = 60.0
-    """Save each time this many wall-clock seconds have passed; 0: not by time. A run's end and Ctrl-C always save."""
+    """Wall-clock seconds between two checkpoints; 0: do not save by time."""
     keep: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 2
-    """Newest checkpoints kept; at least two, so that a damaged one leaves another."""
+    """How many of the newest checkpoints are kept: at least two, in case one is damaged."""
 
 
 class RecordConfig(Section):
-    """What is written besides metrics."""
+    """What is written besides the metrics."""
 
     groups_every_steps: Steps = 10
-    """Write whole groups (texts, rewards, advantages, kept or dropped) each time this many steps are done; 0: never."""
+    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); 0: never."""
     num_groups: Count = 2
-    """At most this many of a step's groups are then written."""
+    """Most groups in each such record."""
 
 
 class RunConfig(Section):
     """Everything that decides a training run."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Of every random stream: data order, sampling, selection, evaluation, dropout."""
+    """Seed of all random numbers: data order, sampling, selection, evaluation, dropout."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """CPU threads for torch; 0 chooses (one under ten million parameters, else one per core) and prints the choice."""
+    """CPU threads of torch per process; 0: one for a model under ten million parameters, else one per core."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
@@ -347,7 +350,7 @@ class RunConfig(Section):
         return self
 
     def _check_sizes(self) -> None:
-        """Products of counts that each are possible."""
+        """Products of counts, each of which is possible by itself."""
         rollouts, questions, samples = self.rollouts, self.task.num_eval or 1, self.eval.num_samples
         row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
         for (first, a), (second, b) in (
@@ -363,24 +366,24 @@ class RunConfig(Section):
 
 
 class CompareConfig(Section):
-    """Arms against each other: each is `base` with its own changes, run on the same seeds for equal training time."""
+    """A comparison of arms: each arm is `base` with its own changes, run on the same seeds for equal training time."""
 
     baseline: str
-    """Name of the arm that the others are measured against."""
+    """Name of the arm that the other arms are compared with."""
     fraction: Probability = 0.99
-    """Speed-up is the time to this fraction of the baseline's own best mean accuracy (the paper: 0.99)."""
+    """The speed-up compares the times to this fraction of the baseline's best mean accuracy (the paper: 0.99)."""
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
-    """Which held-out accuracy is compared: of right answers, or of right answers in the form that was asked for."""
+    """Which held-out accuracy is compared: of correct answers, or of correct answers in the wanted format."""
     num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Paired runs per arm: seed s of every arm sees the same questions in the same order."""
+    """Paired runs per arm: with the same seed, all arms see the same questions in the same order."""
     first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
-    """Seeds are first_seed, first_seed + 1, …"""
+    """The seeds are first_seed, first_seed + 1, …"""
     jobs: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Runs at the same time, each in its own process; more than the cores make every run slower."""
+    """Runs at the same time, each in its own process; more runs than cores make every run slower."""
     base: dict[str, Any] = {}
-    """What all arms share: a training config."""
+    """The training config that all arms share."""
     arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]
-    """Arm name -> its changes to `base`. A name is part of a folder's: letters, digits and _.@+- only."""
+    """Name of each arm and its changes to `base`. A name is part of a folder name: letters, digits and _.@+- only."""
 
     @model_validator(mode="after")
     def _check_arms(self) -> Self:

@@ -126,9 +126,14 @@ def hardware_line() -> str:
     )
 
 
+def processor_facts() -> dict[str, str]:
+    """What Linux says about the first processor ("model name", "cpu family" …); empty elsewhere."""
+    lines = _text(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
 def _processor_name() -> str:
-    names = [line for line in _text(Path("/proc/cpuinfo")).splitlines() if line.startswith("model name")]
-    return names[0].split(":", 1)[1].strip() if names else platform.processor() or platform.machine()
+    return processor_facts().get("model name") or platform.processor() or platform.machine()
 
 
 def _text(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""What a downloaded model folder may not do: lead elsewhere, or describe a model that nobody could hold.
+"""Check a downloaded model folder: it must not lead elsewhere, or describe a model of impossible size.
 
-Goes in: a folder in Hugging Face or PEFT layout. Comes out: nothing, or an error in one line. Looked at are names,
-sizes and the small JSON files; no library of models is imported, and weights are not read.
+The checks read names, sizes and the small JSON files of a folder in Hugging Face or PEFT layout. They import no library
+of models and read no weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_BYTES = {
     "tokenizer.json": 512 * _MIB,
     "model.safetensors.index.json": 128 * _MIB,
 }
-"""The largest that are known have a tenth of it."""
+"""Largest size of each file: ten times the largest known one."""
 _READ = (".json", ".jinja", ".safetensors", ".model", ".txt", ".tiktoken")
 _MOST = {
     ("num_hidden_layers", "n_layer", "n_layers", "num_layers"): 4096,
@@ -31,22 +31,22 @@ _MOST = {
     ("vocab_size",): 1 << 28,
     ("n_positions", "max_position_embeddings"): 1 << 30,
 }
-"""Options of config.json under the names that families use, and the largest value that can be meant; the least is 1."""
+"""Options of config.json under the names that families use, and their largest plausible value; the least is 1."""
 _WIDEST_WEIGHTS = 64
-"""Weights in a byte of a file, at most: over all known ways to pack them."""
+"""Most weights per byte of a file, above all known ways to pack them."""
 
 
 def check_files(folder: Path, given: str) -> None:
-    """See that a model's files lie in its folder, can be read, and describe no model beyond all bounds.
+    """Check that a model's files lie in its folder, can be read, and describe a model of possible size.
 
     Args:
-        folder: that is there.
+        folder: an existing folder.
         given: what the user wrote in `model.path`.
 
     Raises:
-        UsageError: a file that is a link out of the folder (but for the hub's cache, whose files are links to the blobs
-            beside them), an index that names one outside, what is no file, a description that is no JSON object, is far
-            larger than any, or says impossible sizes.
+        UsageError: a file is a link out of the folder (except in the hub's cache, whose files are links to the blobs
+            beside them); an index names a file outside; a file is no regular file; a description is no JSON object,
+            is far too large, or has impossible sizes.
     """
     where = f"model.path = {given!r}"
     try:
@@ -102,7 +102,7 @@ def _check_inside(folder: Path, file: Path, where: str) -> None:
 
 
 def _check_bytes(file: Path, where: str) -> None:
-    if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+    if file.exists() and not file.is_file():  # reading a pipe would wait forever
         raise UsageError(f"{where}: its {file.name} is no file")
     most = _MAX_BYTES.get(file.name)
     if most is not None and file.exists() and (size := file.stat().st_size) > most:
@@ -153,7 +153,7 @@ def _check_size(name: str, value: Any, most: int, where: str) -> None:
 
 
 def _check_product(tree: Mapping[str, Any], num_bytes: int, where: str) -> None:
-    """Weights that the files lack would be made in memory before anybody notices."""
+    """Weights that the files lack would be allocated before loading fails."""
     layers, _, width, vocabulary, _ = (_first(tree, names) for names in _MOST)
     weights = width * vocabulary + layers * width * max(width, _first(tree, ("intermediate_size", "n_inner")))
     if num_bytes and weights > _WIDEST_WEIGHTS * num_bytes + 2 * _MIB:

@@ -1,6 +1,6 @@
-"""Processes that end with the one that started them, however that one ends.
+"""Child processes that end with their parent, however the parent ends.
 
-The starter puts `asked_of_child()` into the child's environment; the command line calls `end_with_parent` first of all.
+The parent puts `asked_of_child()` into the child's environment; the command line calls `end_with_parent` first of all.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import time
 PARENT = "PODS_PARENT"
 """Environment variable of a child: the process id of its parent."""
 _DIE_WITH_PARENT = 1
-"""Linux's PR_SET_PDEATHSIG. It looks at the thread that started the child, so start children in one that stays."""
+"""Linux's PR_SET_PDEATHSIG. It watches the thread that started the child, so start children in a thread that stays."""
 _POLL_SECONDS = 0.5
 
 
 def asked_of_child() -> dict[str, str]:
-    """What to add to the environment of a child that is to end with this process."""
+    """Environment variables for a child that must end with this process."""
     return {PARENT: str(os.getpid())}
 
 
 def end_with_parent() -> None:
-    """End with the process that started this one, if it asked for that; what this process starts is not asked."""
+    """End with the parent, if it asked for that; children of this process are not asked."""
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal():
         end_with(int(parent))
@@ -34,11 +34,11 @@ def end_with_parent() -> None:
 def end_with(parent: int) -> None:
     """End this process when its parent is gone.
 
-    Linux kills it even while it hangs in native code. Elsewhere a thread looks twice per second, and takes along what
-    else is in the process group that this process leads.
+    Linux kills it even if it hangs in native code. Elsewhere a thread checks twice per second, and also ends the
+    process group that this process leads.
 
     Args:
-        parent: the process id that the parent said it has; another one now means that it is gone already.
+        parent: the process id that the parent reported; if the parent has another id now, it is gone already.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

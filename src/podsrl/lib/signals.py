@@ -1,7 +1,7 @@
 """Signals that ask a process to stop: Ctrl-C, SIGTERM, and SIGHUP, which comes when the terminal is closed.
 
-A command leaves by `leave_on_signal` from its first instant on. What has something to save first answers them itself,
-for as long, with `answered_by`. Either way the exit code is 128 + the signal's number: 130, 143 or 129.
+`leave_on_signal` ends a command from its first instant on. Code that has to save something first handles the signals
+itself with `answered_by`. Either way the exit code is 128 + the signal's number: 130, 143 or 129.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _leaving: list[int] = []
 
 
 def exit_code() -> int:
-    """What a process exits with that was asked to stop; 130 where no signal is known."""
+    """Exit code of a process that was asked to stop; 130 if no signal is known."""
     return 128 + (_received[-1] if _received else signal.SIGINT)
 
 
 def is_leaving() -> bool:
-    """Whether KeyboardInterrupt was raised to leave the command; a library may have made another exception of it."""
+    """Whether KeyboardInterrupt was raised to leave the command; a library may have changed the exception."""
     return bool(_leaving)
 
 
 @contextmanager
 def answered_by(handle: Callable[[int], None]) -> Iterator[None]:
-    """Call `handle(number)` in the main thread for each that comes while the context is open.
+    """Call `handle(number)` in the main thread for each signal that comes while the context is open.
 
-    Other threads get no signals: there the context does nothing. SIGHUP stays ignored under nohup.
+    Other threads get no signals, so there the context does nothing. SIGHUP stays ignored under nohup.
     """
 
     def answer(number: int, frame: FrameType | None) -> None:
@@ -55,10 +55,10 @@ def answered_by(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 def leave_on_signal() -> None:
-    """End the command with one line: by KeyboardInterrupt, and at once where that could be lost.
+    """End the command with one line: by KeyboardInterrupt, or at once where the exception could be lost.
 
-    It could in the middle of an import, where libraries turn exceptions into others; in a finaliser, which Python does
-    not let raise; and when it was raised already. What the system ignores for this process stays ignored.
+    It could be lost in the middle of an import, where libraries turn exceptions into others; in a finaliser, which must
+    not raise; and when it was raised already. Signals that the system ignores for this process stay ignored.
     """
     for number in STOPPING:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -74,7 +74,7 @@ def leave_on_signal() -> None:
 
 
 def leave_at_once() -> NoReturn:
-    """End this process with its one line, and nothing else that Python would do at an end."""
+    """End this process with one line, without Python's own clean-up."""
     with suppress(OSError):
         os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"interrupted\n")
     os._exit(exit_code())
@@ -104,7 +104,7 @@ def _take(number: int) -> None:
 
 
 def _let_go_of_terminal() -> None:
-    """Writing to a closed terminal is an error, which must not come between a run and its checkpoint."""
+    """Redirect output of a closed terminal: writing to it is an error, which must not prevent a run's checkpoint."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What more than one stage asks of a torch model: evaluation mode for a while, and how far its positions reach."""
+"""Helpers for torch models that several stages use: evaluation mode in a context, and the reach of positions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Limit(NamedTuple):
 
     tokens: int
     name: str
-    """What is exceeded beyond it, with the number: "the model's window of 64"."""
+    """What the bound is, with its number: "the model's window of 64"."""
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and back to each module's own afterwards."""
+    """Evaluation mode inside the context; afterwards each module has its own mode again."""
     with own_modes(model):
         model.eval()
         yield
@@ -27,7 +27,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def own_modes(model: nn.Module) -> Iterator[None]:
-    """Whatever happens to the modes of a model's modules: afterwards each is in the one that it had."""
+    """Restore the mode of each module when the context ends."""
     before = [(module, module.training) for module in model.modules()]
     try:
         yield
@@ -37,13 +37,13 @@ def own_modes(model: nn.Module) -> Iterator[None]:
 
 
 def batch_limit(config: Any) -> Limit | None:
-    """How long rows may be before a row's numbers depend on the other rows of its batch; None: no bound.
+    """Largest row length for which a row's numbers do not depend on the other rows of its batch; None: no bound.
 
     Rotary positions of type "dynamic" and "longrope" choose one set of frequencies for a whole batch, from its longest
-    row. As long as no row passes the window that the model was first trained on, that is always the same set.
+    row. As long as no row exceeds the window that the model was first trained on, that is always the same set.
 
     Args:
-        config: of the model's text part.
+        config: the config of the model's text part.
 
     Example:
         >>> from transformers import LlamaConfig
@@ -54,7 +54,7 @@ def batch_limit(config: Any) -> Limit | None:
     ropes = [parameters] if "rope_type" in parameters else [each for each in parameters.values() if each]
     limits = [limit for rope in ropes if (limit := _rope_limit(config, rope)) is not None]
     kept = getattr(config, "keep_window_size", None)
-    if kept is not None:  # Doge: a layer then picks some tokens, and may pick those behind a row's end
+    if kept is not None:  # Doge: beyond it a layer attends to some tokens only, perhaps to those behind a row's end
         limits.append(Limit(kept, f"the {kept} tokens (keep_window_size) from which it attends to some of them only"))
     return min(limits, default=None)
 

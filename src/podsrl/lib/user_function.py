@@ -1,4 +1,4 @@
-"""A user's own functions, named "module:function", and what to say when they fail."""
+"""Import a user's own functions, named "module:function", and describe their failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from podsrl.errors import UsageError, nearest
 
 FAILURES = (Exception, SystemExit)
-"""What a user's code may raise; one that calls sys.exit must not end the run as if all were well."""
+"""What a user's code may raise; a call of sys.exit must not end the run as if it had succeeded."""
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
@@ -22,11 +22,11 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
 
     Args:
         name: "module:function", or "module:object.function"; Python must find the module.
-        where: how a message begins: the option and its value.
+        where: the beginning of a message: the option and its value.
         wanted: what the function should be, for messages.
 
     Raises:
-        UsageError: the module cannot be imported, whatever it raises; or it has no such function.
+        UsageError: the module cannot be imported, whatever it raises, or it has no such function.
 
     Example:
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
@@ -48,7 +48,7 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         public = [known for known in dir(module) if not known.startswith("_")]
         hint = nearest(attribute, public) if public else ""
         raise UsageError(f"{where} cannot be imported: no {attribute!r} in {module_name!r}.{hint}") from error
-    except FAILURES as error:  # a module may load its parts when they are asked for
+    except FAILURES as error:  # a module may load its parts lazily
         raise UsageError(f"{where} cannot be imported: {reason_of(error)}") from error
     if not callable(function):
         raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
@@ -56,10 +56,10 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
 
 
 def _look_beside_the_user() -> None:
-    """Let Python find modules in the folder that the command was started in, last, so that they shadow nothing.
+    """Let Python find modules in the current folder; it comes last, so that they shadow nothing.
 
-    Not before a function of the user's own is asked for: libraries try to import much that is not installed, and would
-    run files of those names in a folder of somebody else's.
+    This happens only when a user's own function is asked for: libraries try to import many optional packages, and would
+    run files of those names in any current folder.
     """
     here = os.getcwd()
     if here not in sys.path:

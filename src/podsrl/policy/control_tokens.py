@@ -88,7 +88,7 @@ class ControlTokens:
         return [tuple(encoding.ids) for encoding in self._named_otherwise().encode_batch(list(texts))]
 
     def encode_rendered(self, rendered: Sequence[tuple[str, Mapping[str, str]]]) -> list[tuple[int, ...]]:
-        """Token ids of rendered conversations; special tokens from the template are tokens, those from the data are text.
+        """Token ids of rendered conversations: special tokens of the template are tokens, those of the data are text.
 
         Args:
             rendered: texts, each with the meaning of its private characters (from `stand_in`).

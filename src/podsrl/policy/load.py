@@ -11,6 +11,7 @@ from podsrl.config.schema import LoraConfig, RunConfig
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.matmul import check_option
+from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.device import choose_device
 from podsrl.policy.dropout import Setting, configured_dropout, describe, is_alike_in_training, turn_off_dropout
@@ -22,7 +23,7 @@ from podsrl.policy.tokenizer import check_vocabulary
 from podsrl.policy.weights import load_model, outline
 
 
-def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Policy:
+def load_policy(config: RunConfig, tokenizer: Tokenizer, *, model: Any = None) -> Policy:
     """Load the policy that a config names, onto its device.
 
     Args:
@@ -83,7 +84,7 @@ def _settle_dropout(model: Any, config: RunConfig) -> tuple[tuple[Setting, ...],
     return tuple(settings), tuple(notes)
 
 
-def _adapted(model: Any, tokenizer: Any, config: RunConfig, lora: LoraConfig, base: str) -> AdaptedPolicy:
+def _adapted(model: Any, tokenizer: Tokenizer, config: RunConfig, lora: LoraConfig, base: str) -> AdaptedPolicy:
     targets = find_targets(model, lora.targets)
     generator = plain_copy(model, targets)
     adapted = add_adapters(model, lora, base=model_folder(base), revision=config.model.revision, seed=config.seed)

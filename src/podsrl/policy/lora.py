@@ -21,6 +21,7 @@ from transformers.pytorch_utils import Conv1D
 from podsrl.config.schema import LoraConfig
 from podsrl.lib.lora_targets import ALL_LINEAR, choose_targets
 from podsrl.lib.seeds import derive
+from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, quiet_peft
 from podsrl.policy.files import Write, copy_into, read_weights
 from podsrl.policy.policy import Full, Policy, as_it_is, count_weights
@@ -185,7 +186,7 @@ class AdaptedPolicy(Policy):
         generator: from `plain_copy`; a sync updates its adapted matrices.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, generator: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, generator: Any) -> None:
         super().__init__(model, tokenizer)
         self.generator_model = generator.requires_grad_(False)
         self._layers = adapter_layers(model)

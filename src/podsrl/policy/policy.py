@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.dropout import Setting, as_configured
 from podsrl.policy.files import Write, check_shapes, copy_into, read_weights, shapes_in
 from podsrl.policy.source import quiet_bars
@@ -32,7 +33,7 @@ class Policy:
         tokenizer: saved beside it.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
         self.model: Any = model.eval()
         """The model that the update forwards; under adapters PEFT's model around it."""
         self.tokenizer = tokenizer

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import base_of, naming_base
 from podsrl.policy.control_tokens import ControlTokens, control_tokens
 from podsrl.policy.render import Conversation, RenderError, render
@@ -47,7 +48,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
     return tokenizer
 
 
-def check_vocabulary(tokenizer: Any, num_rows: int, path: str) -> None:
+def check_vocabulary(tokenizer: Tokenizer, num_rows: int, path: str) -> None:
     """Check that every token of the tokenizer exists in the model.
 
     Args:
@@ -72,12 +73,12 @@ def check_vocabulary(tokenizer: Any, num_rows: int, path: str) -> None:
 Ids = tuple[int, ...]
 
 
-def prompt_ids(tokenizer: Any, task: Task) -> Ids:
+def prompt_ids(tokenizer: Tokenizer, task: Task) -> Ids:
     """A task's prompt as tokens; see `prompts_ids`."""
     return prompts_ids(tokenizer, [task])[0]
 
 
-def prompts_ids(tokenizer: Any, tasks: Sequence[Task]) -> list[Ids]:
+def prompts_ids(tokenizer: Tokenizer, tasks: Sequence[Task]) -> list[Ids]:
     """The prompts of many tasks as tokens, with one call of the tokenizer per kind of prompt.
 
     Args:
@@ -102,7 +103,7 @@ def prompts_ids(tokenizer: Any, tasks: Sequence[Task]) -> list[Ids]:
     return [found[i] for i in range(len(tasks))]
 
 
-def special_token_in(tokenizer: Any, task: Task) -> tuple[str, bool] | None:
+def special_token_in(tokenizer: Tokenizer, task: Task) -> tuple[str, bool] | None:
     """A special token whose text a question holds, and whether that text is encoded as plain characters.
 
     The system prompt of the config is not searched: its author may write special tokens.
@@ -118,7 +119,7 @@ def special_token_in(tokenizer: Any, task: Task) -> tuple[str, bool] | None:
     return None
 
 
-def check_chat_template(tokenizer: Any, task: Task) -> None:
+def check_chat_template(tokenizer: Tokenizer, task: Task) -> None:
     """Check that a task's system prompt reaches the model.
 
     Raises:
@@ -138,7 +139,7 @@ def check_chat_template(tokenizer: Any, task: Task) -> None:
             )
 
 
-def _text_ids(tokenizer: Any, control: ControlTokens, tasks: Sequence[Task]) -> list[Ids]:
+def _text_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task]) -> list[Ids]:
     texts = [task.prompt for task in tasks if isinstance(task.prompt, str)]
     marked = [i for i, text in enumerate(texts) if control.find(text)]
     found = dict(zip(marked, control.encode_text([texts[i] for i in marked]), strict=True))
@@ -149,7 +150,7 @@ def _text_ids(tokenizer: Any, control: ControlTokens, tasks: Sequence[Task]) -> 
     return [found[i] for i in range(len(texts))]
 
 
-def _chat_ids(tokenizer: Any, control: ControlTokens, tasks: Sequence[Task]) -> list[Ids]:
+def _chat_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task]) -> list[Ids]:
     chats: list[Conversation] = [task.prompt for task in tasks if not isinstance(task.prompt, str)]
     stand_ins: dict[int, Mapping[str, str]] = {}
     for i, messages in enumerate(chats):
@@ -175,7 +176,7 @@ def _texts(task: Task) -> list[str]:
     return [text for message in own for text in message.values()]
 
 
-def _rendered(tokenizer: Any, tasks: Sequence[Task], chats: Sequence[Conversation]) -> list[str]:
+def _rendered(tokenizer: Tokenizer, tasks: Sequence[Task], chats: Sequence[Conversation]) -> list[str]:
     if not tasks:
         return []
     if tokenizer.chat_template is None:

@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
 def gsm8k_answer(text: str) -> str | None:
-    """Give the number after the last `####`, without thousands separators and currency sign.
+    """The number after the last `####`, without thousands separators and currency sign.
 
     Example:
         >>> gsm8k_answer("48 / 2 = 24\\n#### 1,234"), gsm8k_answer("1234"), gsm8k_answer("#### 12,34")

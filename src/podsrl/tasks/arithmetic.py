@@ -1,7 +1,6 @@
-"""Two-number addition: a task set that needs no download, and the two ways of answering that the base model is taught.
+"""Two-number addition: a task set that needs no download, and the two kinds of solution that the base model learns.
 
-Goes in: how many digits, how many held-out questions. Comes out: a `TaskSet` whose training tasks are made on demand
-(three digits have 810,000 pairs), and solution texts for pretraining.
+Training tasks are made on demand, because three digits have 810,000 pairs.
 
 Why two kinds of solution: reinforcement learning with verifiable rewards mostly raises the probability of what the base
 model can already do. A base model pretrained on a mixture of careful solutions (column addition, right) and careless
@@ -28,7 +27,7 @@ _EVAL_SEED = 20_240_817
 
 
 def addition_task(a: int, b: int) -> Task:
-    """Make the question for one pair.
+    """The question for one pair.
 
     Example:
         >>> addition_task(47, 85)
@@ -111,7 +110,7 @@ def _is_held_out(pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 class _AdditionTasks(Sequence[Task]):
-    """Tasks made on demand from an array of pairs [N, 2]: eight bytes a question instead of about a thousand."""
+    """Tasks made on demand from an array of pairs [N, 2]: eight bytes per question instead of about a thousand."""
 
     def __init__(self, pairs: NDArray[np.int32]) -> None:
         self._pairs = pairs
@@ -137,7 +136,7 @@ def careful_solution(a: int, b: int) -> str:
         a, b: at least 1, with equally many digits.
 
     Returns:
-        One step a digit and the answer, separated by spaces. The last carry is no step of its own.
+        One step per digit and the answer, separated by spaces. The last carry has no step of its own.
 
     Raises:
         UsageError: a number is under 1, or they differ in their number of digits.
@@ -156,17 +155,17 @@ def careful_solution(a: int, b: int) -> str:
 
 
 def careless_solution(a: int, b: int, rng: np.random.Generator) -> str:
-    """Guess: a wrong answer at once, uniformly drawn from the plausible ones.
+    """A guess: a wrong answer, uniformly drawn from the plausible ones.
 
     Plausible are the sums that two numbers of as many digits can have, with as many digits as the true sum: for 47 + 85
-    one of 100 .. 198 but not 132. The guess therefore looks like an answer and says nothing about the right one.
+    one of 100 .. 198 but not 132. So the guess looks like an answer, but says nothing about the right one.
 
     Args:
         a, b: at least 1, with equally many digits.
-        rng: is advanced by one draw.
+        rng: one number is drawn from it.
 
     Returns:
-        The answer's text, never the right one.
+        The answer's text; it is never right.
 
     Raises:
         UsageError: a number is under 1, or they differ in their number of digits.
@@ -178,7 +177,7 @@ def careless_solution(a: int, b: int, rng: np.random.Generator) -> str:
     _check_addends(a, b)
     total, ten = a + b, 10 ** len(str(a))  # the first number with one digit more
     low, high = (ten // 5, ten - 1) if total < ten else (ten, 2 * ten - 2)
-    guess = int(rng.integers(low, high))  # one fewer than low .. high: the true sum is stepped over
+    guess = int(rng.integers(low, high))  # one fewer than low .. high: the true sum is skipped
     return f"Answer: {guess + (guess >= total)}."
 
 

@@ -23,22 +23,22 @@ class TaskSet:
     """
 
     name: str
-    """What messages and reports call the set."""
+    """The name of the set in messages and reports."""
     train: Sequence[Task]
-    """Questions for training. May make its tasks on demand: only `len` and indexing are used. Empty: the set is for
-    evaluation only."""
+    """Questions for training. The sequence may make tasks on demand: only `len` and indexing are used. Empty: the set
+    is for evaluation only."""
     eval: tuple[Task, ...]
     """Held-out questions, never trained on."""
     rewards: Mapping[str, float] = field(default_factory=lambda: {"correct": 1.0, "format": 0.1})
-    """What `task.rewards` is, unless the config says otherwise."""
+    """Default of `task.rewards`."""
     correct: str = "correct"
-    """What `task.correct` is, unless the config says otherwise."""
+    """Default of `task.correct`."""
     format: str | None = "format"
-    """What `task.format` is, unless the config says otherwise."""
+    """Default of `task.format`."""
     chat: bool = False
-    """Text prompts are asked as a chat message, unless `task.chat` says otherwise."""
+    """Default of `task.chat`: text prompts are sent as a chat message."""
     notes: tuple[str, ...] = ()
-    """What a person should know about the data, one sentence each without a full stop."""
+    """What a user should know about the data, one sentence each, without a full stop."""
 
     def __post_init__(self) -> None:
         if not self.eval:

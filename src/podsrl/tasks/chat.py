@@ -1,7 +1,4 @@
-"""How questions are asked: as plain text, or as chat messages behind a system prompt.
-
-Goes in: a `TaskSet` and two options. Comes out: the same set with final prompts.
-"""
+"""Give questions their final form: plain text, or chat messages after a system prompt."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ SYSTEM_PROMPTS = {
         "the user your answer. Respond in the following format:\n<think>\n...\n</think>\n<answer>\n...\n</answer>"
     ),
 }
-"""What the two system prompts of PODS (arXiv 2504.13818 and its released code) ask for, in words of our own."""
+"""The two system prompts of PODS (arXiv 2504.13818 and its released code), in words of our own."""
 
 
 def ask(
@@ -38,19 +35,20 @@ def ask(
     system_prompt: str | None = None,
     special_tokens: Literal["text", "tokens"] = "text",
 ) -> TaskSet:
-    """Give every question its final form.
+    """Turn the prompts of a task set into their final form.
 
     Args:
-        tasks: of a loader. A text prompt may end with a line break, which a chat message goes without.
-        chat: ask text prompts as a chat message; None: as `tasks.chat` says. Prompts that are messages stay so.
-        system_prompt: first message of every chat, a key of `SYSTEM_PROMPTS` or the text itself; None: none. It is
-            `TokenMarkup`: whoever writes a config may write special tokens.
+        tasks: from a loader. A line break at the end of a text prompt is not part of the chat message.
+        chat: send text prompts as a chat message; None: as `tasks.chat` says. Prompts that are messages stay as they
+            are.
+        system_prompt: the system message of every chat: a key of `SYSTEM_PROMPTS` or the text itself; None: none. It
+            becomes `TokenMarkup`, because the author of a config may write special tokens.
         special_tokens: "tokens" makes every prompt `TokenMarkup`; "text" leaves that to the loader.
 
     Raises:
-        UsageError: prompts are messages, but `chat` is False; there is a system prompt, but a question is asked as
-            plain text or has a system message of its own; the system prompt is nearly a known name, empty, or no text
-            that a file can hold; so is a prompt or an answer.
+        UsageError: prompts are messages, but `chat` is False; there is a system prompt, but a question is plain text or
+            has a system message of its own; the system prompt is empty or nearly a known name; a text holds characters
+            that a file cannot hold.
 
     Example:
         >>> seven = Task(id="a", prompt="3+4=\\n", answer="7")
@@ -66,7 +64,7 @@ def ask(
         is_markup=special_tokens == "tokens",
     )
     held_out = tuple(map(form, tasks.eval))
-    train: Sequence[Task] = _AskedTasks(tasks.train, form)  # a set that makes tasks on demand goes on doing so
+    train: Sequence[Task] = _AskedTasks(tasks.train, form)  # tasks made on demand stay so
     return replace(tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=held_out)
 
 
@@ -121,7 +119,7 @@ def _system_message(text: str) -> Mapping[str, str]:
 
 
 class _AskedTasks(Sequence[Task]):
-    """The tasks of another sequence, each in its final form when it is asked for."""
+    """The tasks of another sequence, each put into its final form when it is read."""
 
     def __init__(self, tasks: Sequence[Task], form: Callable[[Task], Task]) -> None:
         self._tasks, self._form = tasks, form

@@ -1,4 +1,4 @@
-"""GSM8K (Cobbe et al. 2021, arXiv 2110.14168): grade-school word problems, 7,473 to train on and 1,319 held out."""
+"""GSM8K (Cobbe et al. 2021, arXiv 2110.14168): grade-school word problems, 7,473 for training and 1,319 held out."""
 
 from __future__ import annotations
 

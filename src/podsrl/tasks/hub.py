@@ -30,12 +30,12 @@ def load_hub(
     num_eval: int | None,
     seed: int,
 ) -> TaskSet:
-    """Load a data set with named columns.
+    """Load a data set from the hub or from files, with its prompts and answers in named columns.
 
     Args:
-        path: its name on the hub; or a folder with a file SPLIT.jsonl a split, or with whatever else `datasets` reads;
-            or one .jsonl file (see `load_jsonl`).
-        subset: its configuration; None where it has one only.
+        path: its name on the hub; or a folder with one file SPLIT.jsonl per split, or with other files that `datasets`
+            reads; or one .jsonl file (see `load_jsonl`).
+        subset: its configuration; None if it has only one.
         train_split: None: "train".
         eval_split: None: `num_eval` rows of the training split are held out.
         prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
@@ -110,14 +110,14 @@ def _rows(path: str, subset: str | None, split: str) -> list[tuple[str, Row]]:
 
 
 def hub_rows(name: str, subset: str | None, split: str, *, option: str, cure: str) -> list[Row]:
-    """Load one split through `datasets.load_dataset`, which keeps a copy for the next time.
+    """Load one split through `datasets.load_dataset`, which keeps a copy on disk.
 
     Args:
         name: of a data set on the hub, or a folder that `datasets` can read.
-        subset: its configuration; None where it has one only.
+        subset: its configuration; None if it has only one.
         split: e.g. "train", or a slice such as "train[:1000]".
-        option: what messages call the data set.
-        cure: what a message advises where the hub cannot be reached.
+        option: the data set's name in messages.
+        cure: what the message advises if the hub cannot be reached.
 
     Raises:
         UsageError: no network, no such data set, subset or split, or a split without rows.
@@ -126,7 +126,7 @@ def hub_rows(name: str, subset: str | None, split: str, *, option: str, cure: st
 
     try:
         rows: list[Row] = load_dataset(name, subset, split=split).to_list()
-    except Exception as error:  # of many kinds: network, disk, hub, formats
+    except Exception as error:  # network, disk, hub, formats: each has its own types
         if "no data" not in str(error):
             kind = UnavailableError if _is_unreachable(error) else UsageError
             raise kind(f"{option}: {_explained(error, cure)}") from error
@@ -140,7 +140,7 @@ def folder_rows(folder: Path, split: str) -> list[tuple[str, Row]]:
     """Read the file SPLIT.jsonl of a folder.
 
     Returns:
-        For each row, where it stands ("FOLDER/train.jsonl:17") and its columns.
+        For each row its place ("FOLDER/train.jsonl:17") and its columns.
 
     Raises:
         UsageError: there is no such file, or a row is no JSON object.
@@ -167,7 +167,7 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def _near(text: str) -> str:
-    """Add the nearest name to a message that names a missing split or subset first and then those there are."""
+    """The nearest name, for a message that names a missing split or subset and then lists the existing ones."""
     missing, _, listed = text.partition("[")
     wanted, known = re.findall(r"[\"']([^\"']+)[\"']", missing), re.findall(r"[\"']([^\"']+)[\"']", listed)
     hint = nearest(wanted[0], known) if wanted and known else ""

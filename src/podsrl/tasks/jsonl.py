@@ -1,7 +1,7 @@
 """Questions from a file with one JSON object per line.
 
-Goes in: a path and the names of two columns. Comes out: a `TaskSet`. Every row is checked before training starts, and
-an error names the file and the line. Left out on purpose: other formats, compression, streaming.
+Every row is checked before training starts, and an error names the file and the line. Other formats, compression and
+streaming are left out on purpose.
 """
 
 from __future__ import annotations

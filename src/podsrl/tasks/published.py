@@ -1,8 +1,7 @@
 """Known data sets: where their rows come from, and how they become a `TaskSet`.
 
-Goes in: a `Published`, which says what a set is called in each place and how one row is read. Comes out: a `TaskSet`
-that is asked in chat messages and judged by the math rewards. A set's own test split is held out; its training split is
-never evaluated on.
+A `Published` names the places of a set and reads one of its rows. Its `TaskSet` uses chat messages and the math
+rewards. The set's own test split is held out; its training split is never used for evaluation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
 
 DATA_VARIABLE = "PODS_DATA"
-"""Environment variable: a folder that has a folder with train.jsonl and test.jsonl for each set (gsm8k/, math/ …)."""
+"""Environment variable: a folder with one folder per set (gsm8k/, math/ …), which holds train.jsonl and test.jsonl."""
 REWARDS = {"math_correct": 1.0, "answer_format": 0.2}
 
 HubSplit = tuple[str, str | None, str]
@@ -31,11 +30,11 @@ HubSplit = tuple[str, str | None, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What one published row says."""
+    """The content of one published row."""
 
     question: str
     answer: str | None
-    """The reference answer; None where none could be found."""
+    """The reference answer; None if there is none."""
     columns: Mapping[str, Any]
 
 
@@ -45,20 +44,20 @@ class Published:
 
     name: str
     folder: str
-    """Below the folder in `PODS_DATA`; also how the tasks' ids begin."""
+    """Its folder in `PODS_DATA`; also the beginning of its tasks' ids."""
     train: tuple[HubSplit, ...]
     test: tuple[HubSplit, ...]
     read: Callable[[str, Row], Problem]
-    """From where a row stands, for messages, and the row."""
+    """Reads a row; the first argument is its place, for messages."""
 
 
 def load_published(published: Published, *, path: str | None, num_eval: int | None, seed: int) -> TaskSet:
-    """Load a known set: from `path`, else from the folder in `PODS_DATA`, else from the hub.
+    """Load a known set from `path`, else from the folder in `PODS_DATA`, else from the hub.
 
     Args:
         published: which one.
-        path: a folder with train.jsonl and test.jsonl, or one .jsonl file, of which `num_eval` rows are then held out.
-            A folder without train.jsonl is for evaluation only.
+        path: a folder with train.jsonl and test.jsonl (without train.jsonl it is for evaluation only), or one .jsonl
+            file, of which `num_eval` rows are held out.
         num_eval: the first so many of a fixed shuffle of the test split; 0: all of it; None: see `take_eval`, and for
             one file `hold_out`.
         seed: of that shuffle.
@@ -101,7 +100,7 @@ def _one_file(published: Published, file: Path, num_eval: int | None, seed: int)
 
 
 def _data_folder(name: str) -> Path | None:
-    """The set's folder in `PODS_DATA`, where there is one."""
+    """The set's folder in `PODS_DATA`; None if there is none."""
     root = os.environ.get(DATA_VARIABLE)
     if not root:
         return None

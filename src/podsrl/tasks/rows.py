@@ -1,7 +1,4 @@
-"""Rows to tasks: finding columns and checking what they hold.
-
-Goes in: a row (column name -> value) and where it stands. Comes out: a `Task`, or an error that names that place.
-"""
+"""Turn a row (column name -> value) into a `Task`, or into an error that names the row's place."""
 
 from __future__ import annotations
 
@@ -51,10 +48,10 @@ def row_task(
 
 
 def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
-    """Give a column's value.
+    """A column's value.
 
     Raises:
-        UsageError: there is no such column; the message lists those there are and the nearest one.
+        UsageError: there is no such column; the message lists the existing ones and the nearest.
 
     Example:
         >>> column("rows.jsonl:7", {"question": "1+2="}, "question")
@@ -70,7 +67,7 @@ def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
 
 
 def text_column(where: str, row: Row, name: str) -> str:
-    """Give a column's text.
+    """A column's text.
 
     Raises:
         UsageError: there is no such column, or it holds no text.
@@ -86,10 +83,10 @@ def text_column(where: str, row: Row, name: str) -> str:
 
 
 def check_characters(where: str, text: str) -> str:
-    """Give the text back.
+    """Check the characters of a text, and return it.
 
     Raises:
-        UsageError: it holds half a surrogate pair, which no file and no tokenizer can take, or a NUL character.
+        UsageError: the text holds half a surrogate pair, which no file and no tokenizer accepts, or a NUL character.
 
     Example:
         >>> check_characters("rows.jsonl:7", "1+2=")
@@ -106,10 +103,10 @@ def check_characters(where: str, text: str) -> str:
 
 
 def check_row_characters(where: str, row: Row) -> None:
-    """Refuse a row that cannot be written as UTF-8, in whichever column.
+    """Check that all columns of a row can be written as UTF-8.
 
     Raises:
-        UsageError: a text in it, a column's name included, holds half a surrogate pair.
+        UsageError: a text of the row or the name of a column holds half a surrogate pair.
     """
     for name, value in row.items():
         text = json.dumps([name, value], ensure_ascii=False, default=str)
@@ -129,7 +126,7 @@ def _lone_surrogate(text: str) -> int | None:
 
 
 def shown(value: object) -> str:
-    """Write a value for a message, at most 60 characters long.
+    """A value as JSON for a message, at most 60 characters.
 
     Example:
         >>> shown(None), shown("x" * 100)[-5:]
@@ -140,11 +137,7 @@ def shown(value: object) -> str:
 
 
 def check_two_columns(prompt_column: str, answer_column: str) -> None:
-    """Refuse one column for both.
-
-    Raises:
-        UsageError: it is one.
-    """
+    """UsageError: prompt and answer are the same column."""
     if prompt_column == answer_column:
         raise UsageError(f"task.prompt_column and task.answer_column are both '{prompt_column}'; name two columns")
 

@@ -1,7 +1,6 @@
-"""Which questions are held out.
+"""Choose the held-out questions: training and evaluation share none.
 
-Goes in: tasks. Comes out: the same tasks on two sides that share no question. What is held out depends on a seed, and a
-smaller number of held-out questions is always part of a larger one.
+The choice depends on a seed, and a smaller number of held-out questions is always a subset of a larger one.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from podsrl.errors import UsageError
 from podsrl.types import Task
 
 MOST_HELD_OUT = 256
-"""Questions held out where `task.num_eval` does not say how many, and there are enough."""
+"""Questions held out by default, if there are enough."""
 _SPLIT_STREAM = 0x51
-"""Second word of the split's seed, so that it is another stream than the training order's [seed, epoch]."""
+"""Second word of the split's seed, so that its stream differs from that of the training order, [seed, epoch]."""
 
 
 def hold_out(
@@ -27,14 +26,14 @@ def hold_out(
     """Split one list of tasks; both sides stay in its order.
 
     Args:
-        where: what messages call the data.
-        tasks: at least 2. A prompt that several share is never held out, so that no held-out question is trained on.
+        where: the data's name in messages.
+        tasks: at least 2. A prompt that several tasks share is never held out, so no held-out question is trained on.
         num_eval: tasks to hold out, at least 1 and fewer than there are. None: a fifth of them, at least 1 and at most
-            `MOST_HELD_OUT`, and never one whose prompt another shares.
+            `MOST_HELD_OUT`.
         seed: of the shuffle that chooses them, at least 0.
 
     Returns:
-        Tasks to train on, and held out.
+        Tasks to train on, and held-out tasks.
 
     Raises:
         UsageError: `num_eval` does not fit, or `seed` is negative.
@@ -44,7 +43,7 @@ def hold_out(
         >>> [len(side) for side in hold_out("doubles", tasks, num_eval=2, seed=0)]
         [3, 2]
     """
-    prompts = [_prompt_text(task) for task in tasks]
+    prompts = [_prompt_key(task) for task in tasks]
     times = Counter(prompts)
     single = [index for index, prompt in enumerate(prompts) if times[prompt] == 1]
     most = min(len(single), len(tasks) - 1)
@@ -65,13 +64,12 @@ def hold_out(
 
 
 def take_eval(where: object, tasks: Sequence[Task], num_eval: int | None, seed: int) -> tuple[Task, ...]:
-    """Take questions of a set's own test split, in its order.
+    """Choose evaluation questions from a set's own test split, in its order.
 
     Args:
-        where: what messages call the split.
+        where: the split's name in messages.
         tasks: the split.
-        num_eval: how many: the first of a fixed shuffle, or 0 for all. None: `MOST_HELD_OUT`, or all where there are
-            fewer.
+        num_eval: how many, the first of a fixed shuffle; 0: all. None: `MOST_HELD_OUT`, or all if there are fewer.
         seed: of the shuffle, at least 0.
 
     Raises:
@@ -93,23 +91,23 @@ def take_eval(where: object, tasks: Sequence[Task], num_eval: int | None, seed: 
 def without_held_out(
     train: Sequence[Task], test: Sequence[Task], where: object = "the test split"
 ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
-    """Leave out of training what the test split asks too.
+    """Remove from the training tasks all questions that are also in the test split.
 
     Args:
         train: questions to train on.
-        test: all questions of the test split, whether they will be asked or not.
-        where: what the note calls the test split.
+        test: all questions of the test split, used in evaluation or not.
+        where: the test split's name in the note.
 
     Returns:
-        The other training tasks, and a note with the number that was left out, where there is one.
+        The other training tasks, and a note with the number of removed ones, if there are any.
 
     Example:
         >>> one, two = Task(id="train/0", prompt="1+2=", answer="3"), Task(id="train/1", prompt="2+2=", answer="4")
         >>> without_held_out([one, two], [Task(id="test/0", prompt="1+2=", answer="3")])[1]
         ('1 of 2 training questions is also in the test split and is left out of training',)
     """
-    held_out = {_prompt_text(task) for task in test}
-    kept = tuple(task for task in train if _prompt_text(task) not in held_out)
+    held_out = {_prompt_key(task) for task in test}
+    kept = tuple(task for task in train if _prompt_key(task) not in held_out)
     num_left_out = len(train) - len(kept)
     if not num_left_out:
         return kept, ()
@@ -126,5 +124,5 @@ def _first_of_shuffle(size: int, count: int, seed: int) -> list[int]:
     return first
 
 
-def _prompt_text(task: Task) -> str:
+def _prompt_key(task: Task) -> str:
     return task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt)

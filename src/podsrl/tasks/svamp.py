@@ -1,4 +1,4 @@
-"""SVAMP (Patel et al. 2021, arXiv 2103.07191): short word problems, on the hub 700 to train on and 300 held out."""
+"""SVAMP (Patel et al. 2021, arXiv 2103.07191): short word problems, on the hub 700 for training and 300 held out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What was measured on a machine, kept in the user's cache folder: one small JSON file per machine and setting.
+"""Measured rules in the user's cache folder: one small JSON file per machine and setting.
 
-The file is `~/.cache/podsrl/matmul-DIGEST.json`, or lies in XDG_CACHE_HOME. Where several processes measure at the same
-time, the first to write decides for all. A folder that cannot be written and a damaged file are no errors: what was
-measured then counts for one process.
+The file is `podsrl/matmul-DIGEST.json` in XDG_CACHE_HOME or ~/.cache. If several processes measure at the same time,
+the first to write decides for all. A folder that cannot be written and a damaged file are no errors: the measured rule
+then holds for one process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 
 import torch
 
+from podsrl.lib.machine import processor_facts
 from podsrl.lib.matmul.rule import Rule, rule_from
 
 _SCHEME = "1"
-"""Counts up when the shapes or the rule's meaning change: older files are then no longer read."""
+"""Increased when the shapes or the rule's meaning change: older files are then ignored."""
 _SETTINGS = ("ATEN_", "DNNL_", "MKL_", "ONEDNN_")
-"""Environment variables that choose instructions or kernels begin so."""
+"""Beginnings of the environment variables that choose instructions or kernels."""
 
 
 def machine() -> dict[str, str]:
@@ -40,12 +41,10 @@ def machine() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name, with family and model where the system tells them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-    except OSError:
+    """The processor's name, with family and model where the system reports them."""
+    found = processor_facts()
+    if not found:
         return platform.processor() or platform.machine()
-    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     numbers = [f"{name} {found[name]}" for name in ("cpu family", "model", "stepping") if name in found]
     return " ".join([found.get("model name", platform.machine()), *numbers])
 
@@ -56,7 +55,7 @@ def digest_of(machine: Mapping[str, str]) -> str:
 
 
 def path_of(machine: Mapping[str, str]) -> Path:
-    """Where the rule of a machine lies, or would.
+    """The file of a machine's rule, there or not.
 
     Raises:
         RuntimeError: the user has no home folder.
@@ -66,7 +65,7 @@ def path_of(machine: Mapping[str, str]) -> Path:
 
 
 def read(machine: Mapping[str, str]) -> Rule | None:
-    """The rule that was measured on this machine; None where none is stored that can be used."""
+    """The rule that was measured on this machine; None if there is no usable one."""
     try:
         stored = json.loads(path_of(machine).read_text())
     except (OSError, RuntimeError, ValueError):

@@ -1,4 +1,4 @@
-"""The rule of this process: chosen once, before the first product, for engine and update alike."""
+"""The rule of this process: chosen once, before the first product, for engine and update."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from podsrl.lib.matmul.onednn import is_available
 from podsrl.lib.matmul.rule import FEW_ROWS, FIXED, NEVER, Rule, rule_from, rule_of
 
 _known: dict[str, Rule] = {}
-"""What this process has measured or read, by machine and setting."""
+"""Rules that this process has measured or read, by machine and setting."""
 _rule: Rule | None = None
 _lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A rule, and what it was measured on."""
+    """A rule, and the machine on which it was measured."""
 
     rule: Rule
     machine: Mapping[str, str]
-    """See `cache.machine`; empty where nothing was measured because the rule was insisted on."""
+    """See `cache.machine`; empty for a fixed rule, which needs no measurement."""
 
     def to_json(self) -> dict[str, Any]:
         return {"rule": self.rule.to_json(), "machine": dict(self.machine)}
 
     @staticmethod
     def of_json(stored: Any) -> Choice | None:
-        """What `to_json` gave; None where it is something else."""
+        """The inverse of `to_json`; None for anything else."""
         if not isinstance(stored, dict) or not isinstance(stored.get("machine"), dict):
             return None
         rule = rule_from(stored.get("rule"))
@@ -40,10 +40,10 @@ class Choice:
 
 
 def check_option(option: str) -> None:
-    """Whether this machine can do what `model.matmul` asks for.
+    """Check that this machine has the library that `model.matmul` names.
 
     Raises:
-        UsageError: oneDNN is wanted, and cannot be had.
+        UsageError: oneDNN is asked for and not available.
     """
     if option == "onednn" and not is_available():
         raise UsageError(
@@ -53,7 +53,7 @@ def check_option(option: str) -> None:
 
 
 def choose(option: str = "auto") -> Choice:
-    """The rule for an option: a fixed one, or what was measured here, now or earlier.
+    """The rule for an option: a fixed one, or one measured on this machine, now or earlier.
 
     Args:
         option: "auto", or a key of `FIXED`.
@@ -79,13 +79,13 @@ def _measured(machine: Mapping[str, str]) -> Rule:
 
 
 def use(rule: Rule | None) -> None:
-    """Compute by this rule from now on, in the whole process; None: choose anew at the next product."""
+    """Use this rule from now on, in the whole process; None: choose again at the next product."""
     global _rule
     _rule = rule if rule is None or is_available() else NEVER
 
 
 def current() -> Rule:
-    """The rule in use; where none is yet, that of "auto"."""
+    """The rule in use; if there is none yet, that of "auto"."""
     with _lock:
         if _rule is None:
             use(choose().rule)
@@ -94,7 +94,7 @@ def current() -> Rule:
 
 
 def uses_onednn(rows: int, work: int) -> bool:
-    """Whether oneDNN computes a float32 product on a CPU without gradient.
+    """Whether oneDNN computes a float32 product without gradient on a CPU.
 
     Args:
         rows: of x.

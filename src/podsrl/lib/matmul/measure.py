@@ -1,4 +1,4 @@
-"""Both libraries on a few shapes that stand for decoding and for updates, in turns; tens of milliseconds in all."""
+"""Time both libraries, in turns, on a few shapes of decoding and of updates; this takes tens of milliseconds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHAPES: dict[Use, tuple[tuple[int, int, int], ...]] = {
 }
 """Rows, in, out."""
 _ROUNDS = 7
-"""Each product is timed once per round, so that a moment in which the machine is busy meets all of them alike."""
+"""Each product is timed once per round, so that a busy moment of the machine affects all of them."""
 
 Product = Callable[[], object]
 
 
 def measure() -> list[Timing]:
-    """Time every shape, with the number of threads that torch has now. Draws no random number."""
+    """Time every shape with torch's current number of threads. Draws no random number."""
     shapes = [(use, shape) for use, shapes in SHAPES.items() for shape in shapes]
     with torch.inference_mode():
         products = [_products(use, *shape) for use, shape in shapes]
@@ -37,7 +37,7 @@ def measure() -> list[Timing]:
 
 
 def _products(use: Use, rows: int, num_in: int, num_out: int) -> tuple[list[Product], list[Product]]:
-    """What a linear layer takes: of MKL, and of oneDNN. Forward, and in an update also both gradients."""
+    """The products of a linear layer with MKL and with oneDNN: forward, and in an update also both gradients."""
     x, weight, above = (
         torch.full(shape, 0.5, dtype=torch.float32, device="cpu")
         for shape in ((rows, num_in), (num_out, num_in), (rows, num_out))

@@ -1,6 +1,6 @@
 """A linear layer computed by oneDNN, forward and backward.
 
-oneDNN compiles a kernel for each shape, in about half a millisecond, so it wants row counts that come again.
+oneDNN compiles a kernel per shape, in about half a millisecond, so row counts should repeat.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _call: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-"""x [R, in], weight [out, in], bias [out] or None, then a function of the result: none here."""
+"""Takes x [R, in], weight [out, in], bias [out] or None, and a function of the result: none here."""
 
 
 def is_available() -> bool:
-    """Whether there is a choice: an x86 processor, and a torch that was built with oneDNN."""
+    """Whether oneDNN can be used: on an x86 processor, with a torch that was built with oneDNN."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     return is_x86 and _call is not None and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch's
 

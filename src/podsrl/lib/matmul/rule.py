@@ -1,4 +1,4 @@
-"""From which size on oneDNN computes a product, and how timings decide that."""
+"""The size from which oneDNN computes a product, and how timings determine it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Literal
 Use = Literal["few_rows", "many_rows", "update"]
 
 FEW_ROWS = 32
-"""A product of so few rows reads its weights for little arithmetic, and is judged by timings of its own."""
+"""Products of at most so many rows do little arithmetic per weight that they read; they have timings of their own."""
 MARGIN = 1.1
-"""oneDNN counts as faster where MKL takes this many times as long: what is nearer is as likely noise."""
+"""oneDNN counts as faster where MKL takes this many times as long; a smaller difference may be noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Multiplications of a product (rows · in · out) from which on oneDNN computes it; infinite: never."""
+    """Multiplications of a product (rows · in · out) from which oneDNN computes it; infinite: never."""
 
     few_rows: float
     """A product without gradient of at most `FEW_ROWS` rows."""
@@ -38,11 +38,11 @@ class Rule:
 
 NEVER = Rule(few_rows=math.inf, many_rows=math.inf, update=math.inf)
 FIXED = {"mkl": NEVER, "onednn": Rule(few_rows=1e6, many_rows=1e6, update=1e6)}
-"""Rules to insist on. "onednn" leaves small products to MKL, since a call of oneDNN costs some microseconds more."""
+"""Fixed rules. "onednn" leaves small products to MKL, because a call of oneDNN costs some microseconds more."""
 
 
 def rule_from(stored: Any) -> Rule | None:
-    """What `Rule.to_json` gave; None where it is something else."""
+    """The inverse of `Rule.to_json`; None for anything else."""
     if not isinstance(stored, dict) or set(stored) != {field.name for field in fields(Rule)}:
         return None
     values = {name: math.inf if value is None else value for name, value in stored.items()}
@@ -62,7 +62,7 @@ class Timing:
 
 
 def rule_of(timings: Iterable[Timing]) -> Rule:
-    """The rule that these timings speak for.
+    """The rule that follows from timings.
 
     Example:
         >>> loss = Timing(use="update", work=1000, mkl_seconds=1.0, onednn_seconds=2.0)
@@ -76,9 +76,9 @@ def rule_of(timings: Iterable[Timing]) -> Rule:
 
 
 def _start(timings: list[Timing]) -> float:
-    """The measured size from which on oneDNN gains most: the sum of log(MKL's seconds / (`MARGIN` · oneDNN's)).
+    """The measured size from which oneDNN gains most: the sum of log(MKL's seconds / (`MARGIN` · oneDNN's)).
 
-    A sum, so that one shape that was disturbed does not decide alone.
+    It is a sum, so that a single disturbed timing does not decide alone.
     """
     start, best, gain = math.inf, 0.0, 0.0
     for timing in sorted(timings, key=lambda t: t.work, reverse=True):
