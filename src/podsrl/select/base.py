@@ -1,4 +1,4 @@
-"""The seam of this stage: a selection rule is a plain function from rewards to the indices worth an update.
+"""What a rule is: a plain function from rewards, or from groups, to the indices of the rollouts worth an update.
 
 `any_array` lets a rule on tensors `[P, n]` take any kind of array, checks it, and answers with the same kind. The rule
 itself then sees one kind only: a float32 or float64 tensor of finite rewards, with 1 <= m < n.
@@ -7,10 +7,11 @@ itself then sees one kind only: a float32 or float64 tensor of finite rewards, w
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast, overload
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
+from podsrl.types import Group, Selection
 
 NestedFloats: TypeAlias = "Sequence[float] | Sequence[NestedFloats]"
 NestedInts: TypeAlias = "list[int] | list[NestedInts]"
@@ -38,6 +40,44 @@ class SelectionRule(Protocol):
             `[P, m]` int64 on the device of `rewards`: distinct indices 0 .. n-1, ascending within a group.
         """
         ...
+
+
+class GroupRule(Protocol):
+    """A rule that goes by more than rewards: lengths, log-probs, texts; or that compares groups."""
+
+    def __call__(
+        self, groups: Sequence[Group], num_kept: int, *, generator: Generator | None = None
+    ) -> Sequence[Sequence[int] | Selection]:
+        """Choose rollouts of every group. Further keyword-only parameters are options: see `select.options`.
+
+        Args:
+            groups: all groups of the step that have two valid rollouts; each holds its valid rollouts alone. With
+                several chunks each chunk is such a group.
+            num_kept: the paper's m, 1 or more. The rule may keep another number.
+            generator: source of every random draw.
+
+        Returns:
+            For each group the indices of the kept rollouts in `Group.rollouts`, distinct, in any order, at least 2; or
+            a `Selection` whose `kept` holds them.
+        """
+        ...
+
+
+Rule: TypeAlias = SelectionRule | GroupRule
+"""Told apart by the name of the first parameter: a rule whose first parameter is `groups` is a `GroupRule`."""
+
+
+def reads_groups(rule: Rule) -> TypeGuard[GroupRule]:
+    """Whether a rule goes by groups."""
+    try:
+        return next(iter(inspect.signature(rule).parameters), None) == "groups"
+    except (TypeError, ValueError):  # some functions written in C
+        return False
+
+
+def name_of(rule: object) -> str:
+    """What messages call a rule."""
+    return getattr(rule, "__name__", type(rule).__name__)
 
 
 class ArrayRule(Protocol):
