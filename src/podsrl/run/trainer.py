@@ -177,7 +177,7 @@ class Trainer:
         if not any(selection.kept for selection in selections):
             return None
         own = self._own_groups(groups, selections, advantages)
-        samples = to_samples(*([each[i] for i in own] for each in (groups, selections, advantages)))
+        samples = to_samples([groups[i] for i in own], [selections[i] for i in own], [advantages[i] for i in own])
         return make_batch(samples, pad_token_id=self.tokenizer.pad_token_id)
 
     def forward_backward(self, batch: Batch) -> UpdateStats:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
@@ -47,7 +47,7 @@ class GroupRule(Protocol):
 
     def __call__(
         self, groups: Sequence[Group], num_kept: int, *, generator: Generator | None = None
-    ) -> Sequence[Sequence[int] | Selection]:
+    ) -> Sequence[Collection[int] | Selection]:
         """Choose rollouts of every group. Further keyword-only parameters are options: see `select.options`.
 
         Args:

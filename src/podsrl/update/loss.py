@@ -7,7 +7,7 @@ are 0 outside the mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -255,7 +255,7 @@ def _check_choices(
         )
 
 
-def _check_choice(option: str, value: str, known: Mapping[str, Any]) -> None:
+def _check_choice(option: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise UsageError(f"loss.{option} = {value!r} is unknown.{nearest(value, known)}")
 
