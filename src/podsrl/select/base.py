@@ -26,7 +26,7 @@ NestedInts: TypeAlias = "list[int] | list[NestedInts]"
 
 
 class SelectionRule(Protocol):
-    """What a rule of your own must be; `select.rule = "module:function"` names it."""
+    """A rule that goes by rewards alone; `select.rule = "module:function"` names one of your own."""
 
     def __call__(self, rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
         """Choose `num_kept` rollouts of every group.
@@ -139,7 +139,7 @@ def _as_tensor(rewards: object) -> Tensor:
         is_narrow = array.dtype.kind == "f" and array.dtype.itemsize <= 4
         values = torch.from_numpy(np.require(array, np.float32 if is_narrow else np.float64, ["C", "W"]))
     if values.ndim == 0:
-        raise UsageError("rewards are a single number; wanted [..., n], one reward a rollout: pass a list of them")
+        raise UsageError("rewards are a single number; wanted [..., n], one reward per rollout: pass a list of them")
     return values
 
 
@@ -167,7 +167,7 @@ def _check_finite(values: Tensor) -> None:
     where = f" of group {', '.join(map(str, group))}" if group else ""
     raise UsageError(
         f"the reward of rollout {rollout}{where} is {float(values[(*group, rollout)])}; wanted a finite number "
-        f"within ±{LIMIT:g}: mend the reward function, or mark the rollout invalid: select_groups leaves it out"
+        f"within ±{LIMIT:g}: fix the reward function, or mark the rollout invalid: select_groups leaves it out"
     )
 
 

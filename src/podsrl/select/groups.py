@@ -230,7 +230,7 @@ def _call(rule: Rule, what: Tensor | Sequence[Group], num_kept: int, generator: 
 
 
 def _checked_answer(answer: object, name: str, num_groups: int, size: int, num_kept: int) -> Tensor:
-    """Trust no rule: a duplicate or a wild index would train on the wrong rollouts without a word."""
+    """A repeated or wild index would train on the wrong rollouts without a message."""
     wanted = f"wanted [{num_groups}, {num_kept}] int64, distinct indices 0 .. {size - 1} in each row"
     try:
         indices = torch.as_tensor(answer)

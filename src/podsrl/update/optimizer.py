@@ -112,15 +112,19 @@ class Optimizer:
 
         Returns:
             Tensors by "kind/parameter name" (kinds: those of the optimizer's layout, and master for weights of 16 bits)
-            that later steps change in place, and plain counts.
+            that later steps change in place, and plain counts. For example, a weight "up" of 16 bits gives step/up,
+            exp_avg/up, exp_avg_sq/up and master/up with "adamw".
         """
-        tensors = {
-            f"{kind}/{name}": state[kind] if isinstance(state[kind], Tensor) else torch.tensor(state[kind], dtype=dtype)
-            for name, master in self._masters.items()
-            if (state := self._adamw.state.get(master))
-            for kind, (_, dtype) in self._kind.layout(master).items()
-        }
-        tensors |= {f"master/{name}": master.detach() for name, (_, master) in self._pairs_16_bit.items()}
+        tensors: dict[str, Tensor] = {}
+        for name, master in self._masters.items():
+            state = self._adamw.state.get(master)
+            if not state:  # never stepped: it had no gradient yet
+                continue
+            for kind, (_, dtype) in self._kind.layout(master).items():
+                value = state[kind]
+                tensors[f"{kind}/{name}"] = value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
+        for name, (_, master) in self._pairs_16_bit.items():
+            tensors[f"master/{name}"] = master.detach()
         return tensors, {"num_steps": self.num_steps, "num_skipped_steps": self.num_skipped_steps}
 
     @torch.no_grad()
