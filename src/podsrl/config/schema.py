@@ -180,7 +180,10 @@ class SelectConfig(Section):
     """Which rollouts of a group are trained on."""
 
     rule: str = "max_variance"
-    """A known rule (`podsrl.select.RULES`) or "module:function"."""
+    """A known rule (`podsrl.select.RULES`), or "module:function" for a rule of rewards or of groups; see
+    docs/selection.md."""
+    options: dict[str, Any] = {}
+    """Values for the rule's own options, such as `{margin = 0.5}`: its keyword-only parameters."""
     num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """Rollouts trained on per question: the paper's m, at most `rollouts.num_rollouts`."""
     num_chunks: Count = 1
