@@ -115,7 +115,7 @@ class Rollout:
     text: str
     """The completion decoded without special tokens."""
     reward: float
-    """Weighted sum of the parts; NaN where invalid."""
+    """Weighted sum of the parts; NaN where invalid or pruned."""
     parts: Mapping[str, float]
     """Each reward function's own value, before its weight."""
     is_correct: bool
@@ -129,12 +129,12 @@ class Rollout:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether a control part ended it: it has no reward, and is no failure."""
+        """Whether a control part ended it: it has no reward and is no failure."""
         return self.completion.finish_reason == "pruned"
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has a usable reward."""
+        """Whether its reward can be used."""
         return self.invalid_reason is None and not self.is_pruned
 
 
