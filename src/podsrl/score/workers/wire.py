@@ -32,7 +32,7 @@ _MAX_BITS = 10_000
 
 
 class Malformed(ValueError):
-    """What was read is no message."""
+    """A line is not a valid message."""
 
 
 class Unsendable(ValueError):
@@ -50,10 +50,10 @@ def to_bytes(line: str) -> bytes:
 
 
 def decode(line: bytes) -> Any:
-    """Read a line that the other side is not trusted with.
+    """Read a line from the worker, which is not trusted.
 
     Raises:
-        Malformed: it is no JSON; NaN and infinity are none.
+        Malformed: it is not JSON; NaN and infinity are not either.
 
     Example:
         >>> decode(b"[1, 0.5]")
