@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from podsrl.bench.engine_models import SHAPES, fixed_workload, shaped_model
-from podsrl.bench.hardware import hardware_line
+from benchmarks.models import SHAPES, fixed_workload, shaped_model
 from podsrl.generate import Engine, Request, Sampling
+from podsrl.lib.machine import hardware_line
 from podsrl.report.theme import INK, MUTED, SERIES, new_figure, number_axis, style
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Updater, make_batch

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.run.bootstrap import bootstrap_speedup
+from podsrl.compare.bootstrap import bootstrap_speedup
 
 RESULTS = Path(__file__).parent / "results"
 NUM_SEEDS = (2, 3, 4, 5, 8, 10)
@@ -232,7 +232,7 @@ def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
 
 def main(options: argparse.Namespace) -> None:
     """Measure, print both tables, write the figures."""
-    from podsrl.bench.hardware import hardware_line
+    from podsrl.lib.machine import hardware_line
 
     start = time.process_time()
     rows = list(measure(options))

@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from podsrl.run.threads import set_waiting_policy
+from podsrl.lib.machine import set_waiting_policy
 
 BUDGET_SECONDS = 40.0
 NUM_STEPS = 9
@@ -32,11 +32,11 @@ def main() -> None:
     set_waiting_policy()
     if "--cpu-time" in sys.argv:
         time.perf_counter = time.process_time  # before anything takes the clock by its name
-    from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import load_config
-    from podsrl.run.plan.check import check
-    from podsrl.run.plan.probe import measure, probe_sizes, still_trainer
-    from podsrl.run.plan.search import make_plan
+    from podsrl.lib.machine import hardware_line
+    from podsrl.plan.check import check
+    from podsrl.plan.probe import measure, probe_sizes, still_trainer
+    from podsrl.plan.search import make_plan
 
     config = load_config("pods")
     assert not set(SIZES) & set(probe_sizes(config))

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podsrl.bench.hardware import hardware_line
 from podsrl.lib.boxed import boxed_answer
+from podsrl.lib.machine import hardware_line
 from podsrl.score.base import Rows, Values
 from podsrl.score.rewards.canonical import canonical
-from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.workers.pool.pool.pool import WorkerPool
 from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 

@@ -178,9 +178,9 @@ def harder() -> None:
 
 def publish() -> None:
     """The figures that the docs show, and the pictures, from the finished parts."""
+    from podsrl.compare.interval import SpeedupInterval
     from podsrl.report.plots import comparison_figure, save_png, speedup_heatmap
     from podsrl.report.read import read_comparison
-    from podsrl.run.interval import SpeedupInterval
 
     maps = {start: load(f"map-{start}") for start in STARTS}
     cells = {start: {f"pods{n}": maps[start]["speedup"][f"pods{n}"] for n in ROLLOUTS} for start in STARTS}
@@ -230,8 +230,8 @@ def publish() -> None:
 
 def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, list[float | None]]:
     """Arm -> speed-up to another fraction of the baseline's best, with its interval: 99 % is one choice of many."""
-    from podsrl.run.bootstrap import bootstrap_speedups
-    from podsrl.run.folder import read_lines
+    from podsrl.compare.bootstrap import bootstrap_speedups
+    from podsrl.lib.logs import read_lines
 
     curves: dict[str, list[Any]] = {}
     for arm_name, facts in part["arms"].items():
@@ -245,7 +245,7 @@ def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, l
 
 def table(part: dict[str, Any]) -> list[str]:
     """One comparison as a Markdown table."""
-    from podsrl.run.interval import SpeedupInterval
+    from podsrl.compare.interval import SpeedupInterval
 
     head = (
         f"| arm | n → m | rate | steps | seconds per step | final accuracy | speed-up over {part['baseline']} (95 %) |"

@@ -167,8 +167,8 @@ class Selection:
     dropped: Mapping[int, DropReason]
     """Every other index, with its reason: kept and dropped partition 0 .. n-1."""
     chunks: tuple[tuple[int, ...], ...] = ()
-    """A partition of 0 .. n-1: rollouts were chosen, and advantages are normalised, within each chunk alone. Empty where
-    the whole group is the one chunk."""
+    """A partition of 0 .. n-1: rollouts were chosen, and advantages are normalised, within each chunk alone. Empty
+    where the whole group is the one chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

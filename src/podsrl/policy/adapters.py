@@ -6,7 +6,6 @@ Source: Hu et al. 2021 (LoRA), equation 3: W + (alpha / r) B A.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from podsrl.config.schema import LoraConfig
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.seeds import derive
 from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
 
 ALL_LINEAR = "all-linear"
@@ -152,8 +152,7 @@ def base_weight(module: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
 
 @torch.no_grad()
 def _draw(weight: Tensor, seed: int, name: str) -> None:
-    digest = hashlib.blake2b(f"{seed}/adapters/{name}".encode(), digest_size=8).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    generator = torch.Generator().manual_seed(derive(seed, "adapters", name))
     drawn = torch.empty(weight.shape, dtype=torch.float32)  # on the CPU, so that every device begins with the same
     weight.copy_(nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator))
 

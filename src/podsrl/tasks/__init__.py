@@ -9,16 +9,17 @@ from typing import Any, Literal
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.user_function import import_function
 from podsrl.tasks.arithmetic import load_arithmetic
-from podsrl.tasks.base import TaskSet, task_indices
+from podsrl.tasks.base import TaskSet
 from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
 from podsrl.tasks.gsm8k import load_gsm8k
 from podsrl.tasks.hub import load_hub
 from podsrl.tasks.jsonl import load_jsonl
 from podsrl.tasks.math import load_math, load_math500
 from podsrl.tasks.split import MOST_HELD_OUT
+from podsrl.tasks.stream import Stream, task_indices
 from podsrl.tasks.svamp import load_svamp
 
-__all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "TaskSet", "load_tasks", "task_indices"]
+__all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "Stream", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
 """Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 import random
@@ -20,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 
 from podsrl.errors import RewardError
+from podsrl.lib.seeds import hash_bits, set_global_seed
 from podsrl.score.base import Fault, FaultKind, Judge, Rows, Values
 from podsrl.score.forms import BatchForm
 from podsrl.score.workers.wire import Malformed, Unsendable, encode, from_json, to_json
@@ -260,12 +260,7 @@ def _seed(name: str, task: Task, text: str) -> None:
     """Seed the global generators, so that a function that draws random numbers gives a row the same value in every run
     and in any worker."""
     content = f"{name}\0{task.id}\0{task.answer}\0{text}".encode("utf-8", "surrogatepass")
-    seed = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed)
+    set_global_seed(hash_bits(content, 4))
 
 
 def capture() -> dict[str, Any]:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from podsrl.errors import RewardError
+from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm
 from podsrl.score.rewards import REWARDS, is_slow
@@ -37,8 +38,7 @@ MAX_WAITING = 100_000
 
 def default_workers() -> int:
     """One per core, shared out among the processes that torchrun started on this machine; at most `MAX_WORKERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MAX_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(MAX_WORKERS, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 class WorkerPool:

@@ -1,0 +1,1 @@
+"""Engines beside each other: tokens per second."""

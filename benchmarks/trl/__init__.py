@@ -1,0 +1,1 @@
+"""A training step beside TRL's GRPOTrainer."""

@@ -1,0 +1,164 @@
+"""The accuracy of k judged answers to each of Q questions: pass@1, majority vote, pass@k, and the standard error.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.types import Group, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Of Q questions with k answers each. Shares are 0 .. 1; an invalid rollout counts as wrong and without form."""
+
+    num_questions: int
+    num_samples: int
+    """Answers judged, Q · k."""
+    accuracy: float
+    """pass@1: share of right answers."""
+    accuracy_sem: float | None
+    """Standard error of `accuracy` over questions (the answers to one are one draw); None for a single question."""
+    accuracy_and_format: float
+    """Share of answers that are right and have the wanted form."""
+    format: float
+    """Share of answers that have the wanted form."""
+    majority: float | None
+    """maj@k: share of questions whose most frequent final answer is right; None where no text held a final answer."""
+    pass_at: Mapping[int, float]
+    """j = 2, 4, 8 … up to k -> share of questions of which at least one of j answers is right, estimated."""
+    reward: float | None
+    """Mean reward of the valid rollouts; None where there is none."""
+    length: float
+    """Mean tokens of an answer."""
+    num_truncated: int
+    """Answers that ran into the token limit."""
+    num_invalid: int
+    """Answers without a usable reward."""
+    num_stopped: int
+    """Answers counted as wrong because a known reward ran out of time or memory."""
+
+
+def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
+    """Summarise judged groups.
+
+    Args:
+        groups: at least one; each the same number k ≥ 1 of rollouts.
+        num_stopped: of their rollouts, as the scorer counted (`podsrl.score.ScoreStats`).
+
+    Raises:
+        ValueError: no group, or groups of unequal size.
+
+    Example:
+        >>> accuracy_of([])
+        Traceback (most recent call last):
+        ValueError: 0 groups with [] rollouts; wanted at least one, all of the same size
+    """
+    sizes = sorted({len(group.rollouts) for group in groups})
+    if len(sizes) != 1 or sizes[0] < 1:
+        raise ValueError(f"{len(groups)} groups with {sizes} rollouts; wanted at least one, all of the same size")
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    num_right = [sum(rollout.is_correct for rollout in group.rollouts) for group in groups]
+    rewards = [rollout.reward for rollout in rollouts if rollout.is_valid]
+    return Accuracy(
+        num_questions=len(groups),
+        num_samples=len(rollouts),
+        accuracy=sum(num_right) / len(rollouts),
+        accuracy_sem=standard_error([count / sizes[0] for count in num_right]),
+        accuracy_and_format=_mean(rollout.is_correct and rollout.is_formatted for rollout in rollouts),
+        format=_mean(rollout.is_valid and rollout.is_formatted for rollout in rollouts),
+        majority=_majority(groups),
+        pass_at={k: _mean(pass_at_k(sizes[0], count, k) for count in num_right) for k in powers_of_two(sizes[0])},
+        reward=_mean(rewards) if rewards else None,
+        length=_mean(len(rollout.completion.token_ids) for rollout in rollouts),
+        num_truncated=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        num_invalid=sum(rollout.invalid_reason is not None for rollout in rollouts),
+        num_stopped=num_stopped,
+    )
+
+
+def accuracy_metrics(result: Accuracy) -> dict[str, Any]:
+    """The fields under their public names (docs/metrics.md)."""
+    return {
+        "eval/accuracy": result.accuracy,
+        "eval/accuracy_sem": result.accuracy_sem,
+        "eval/accuracy_and_format": result.accuracy_and_format,
+        "eval/format": result.format,
+        "eval/maj": result.majority,
+        **{f"eval/pass@{k}": share for k, share in result.pass_at.items()},
+        "eval/reward": result.reward,
+        "eval/length": result.length,
+        "eval/truncated": result.num_truncated,
+        "eval/num_questions": result.num_questions,
+        "eval/num_samples": result.num_samples,
+        "eval/num_invalid": result.num_invalid,
+        "eval/reward_timeouts": result.num_stopped,
+    }
+
+
+def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """Chance that at least one of k answers, drawn without replacement from those given, is right.
+
+    The unbiased estimate 1 - C(n - c, k) / C(n, k) of arXiv 2107.03374, eq. 1, in whole numbers until the division.
+
+    Args:
+        num_samples: n ≥ 1.
+        num_right: c, 0 .. n.
+        k: 1 .. n.
+
+    Example:
+        >>> pass_at_k(4, 1, 2)
+        0.5
+    """
+    return 1 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
+
+
+def majority_rollout(rollouts: Sequence[Rollout]) -> Rollout | None:
+    """The first rollout that gives the most frequent final answer; of equally frequent answers, the one given first.
+
+    Only valid rollouts with a final answer vote; None where there is none.
+    """
+    voters = [rollout for rollout in rollouts if rollout.is_valid and rollout.answer is not None]
+    votes = Counter(rollout.answer for rollout in voters)
+    return max(voters, key=lambda rollout: votes[rollout.answer], default=None)  # max returns the first of equals
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """The standard error of a mean: sample deviation (ddof 1) over the root of the number; None below two values.
+
+    Example:
+        >>> standard_error([0.0, 1.0])
+        0.5
+    """
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def powers_of_two(limit: int) -> list[int]:
+    """2, 4, 8 … up to `limit`.
+
+    Example:
+        >>> powers_of_two(5)
+        [2, 4]
+    """
+    return [2**i for i in range(1, limit.bit_length()) if 2**i <= limit]
+
+
+def _majority(groups: Sequence[Group]) -> float | None:
+    if all(rollout.answer is None for group in groups for rollout in group.rollouts):
+        return None
+    winners = [majority_rollout(group.rollouts) for group in groups]
+    return _mean(winner is not None and winner.is_correct for winner in winners)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return math.fsum(found) / len(found)

@@ -1,0 +1,262 @@
+"""Stored completions: the one file that `pods eval` writes, and `pods check-reward` and `pods report` read.
+
+One JSON object per line, with these names; all but the first four may be missing or null:
+
+    prompt           text, or a list of chat messages; "question" and "problem" are read too
+    completion       what the model wrote
+    answer           the reference answer
+    id               of the question
+    sample           which of the question's completions, from 0
+    extracted        the final answer that was found in the completion
+    reward           null where there is none
+    is_correct       whether the answer is right
+    is_formatted     whether it has the wanted form
+    invalid_reason   why there is no reward
+    num_tokens       of the completion
+    finish_reason    stop, length, aborted or invalid
+    label            whether it is known to be right; it goes before `is_correct`
+    columns          an object with further columns of the data set whose names are taken by the ones above
+
+Everything else is a column of the data set, which a reward may read. A run's `groups.jsonl` is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podsrl.errors import UsageError
+from podsrl.lib.logs import parse_line
+from podsrl.tasks.rows import Row, column, row_task, shown
+from podsrl.types import Group, Task
+
+PROMPT_COLUMNS = ("prompt", "question", "problem")
+_FACTS = (
+    "sample",
+    "extracted",
+    "reward",
+    "is_correct",
+    "is_formatted",
+    "invalid_reason",
+    "num_tokens",
+    "finish_reason",
+)
+"""Fields of `Stored` that stand in the file under their own names."""
+_TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
+_FORMER = {"question": "prompt", "text": "completion", "answer": "extracted", "reference": "answer"}
+"""Names in files of before; that a row has "reference" and "text" tells such a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One completion with what is needed to judge it, and what is known about it (None: nothing)."""
+
+    where: str = ""
+    """File and line, for messages."""
+    task: Task
+    text: str
+    label: bool | None = None
+    """Whether it is known to be right."""
+    sample: int | None = None
+    extracted: str | None = None
+    reward: float | None = None
+    is_correct: bool | None = None
+    is_formatted: bool | None = None
+    invalid_reason: str | None = None
+    num_tokens: int | None = None
+    finish_reason: str | None = None
+
+    def to_json(self) -> Row:
+        """The line that `read_completions` reads back; a value that JSON has no form for is written as text."""
+        prompt = self.task.prompt
+        record = {
+            "id": self.task.id,
+            "prompt": prompt if isinstance(prompt, str) else [dict(message) for message in prompt],
+            "completion": self.text,
+            "answer": self.task.answer,
+            **{name: getattr(self, name) for name in _FACTS},
+        }
+        own = json.loads(json.dumps(dict(self.task.columns), default=str), parse_constant=lambda constant: None)
+        hidden = {name: own.pop(name) for name in _TAKEN & own.keys()}
+        hidden = {name: value for name, value in sorted(hidden.items()) if record.get(name, hidden) != value}
+        return {**record, **own, **({"columns": hidden} if hidden else {})}
+
+
+def stored_group(group: Group) -> list[Stored]:
+    """Give a judged group's completions."""
+    return [
+        Stored(
+            task=group.task,
+            text=rollout.text,
+            sample=index,
+            extracted=rollout.answer,
+            reward=rollout.reward if rollout.is_valid else None,
+            is_correct=rollout.is_correct,
+            is_formatted=rollout.is_formatted,
+            invalid_reason=rollout.invalid_reason,
+            num_tokens=len(rollout.completion.token_ids),
+            finish_reason=rollout.completion.finish_reason,
+        )
+        for index, rollout in enumerate(group.rollouts)
+    ]
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse a file that cannot be written, before any work is done.
+
+    Raises:
+        UsageError: `out` is a folder, or in none.
+    """
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise UsageError(f"--out {out}: wanted a file in a folder that is there")
+
+
+@contextmanager
+def completions_writer(out: Path | None) -> Iterator[Callable[[Iterable[Stored]], None]]:
+    """Open a file for completions; what is handed over is written whole and at once.
+
+    Args:
+        out: an older file is replaced; None: nothing is written.
+
+    Raises:
+        UsageError: the file cannot be opened.
+    """
+    if out is None:
+        yield lambda stored: None
+        return
+    try:
+        file = out.open("w", encoding="ascii")  # JSON escapes the rest, half of a surrogate pair included
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written ({error.strerror}); choose another file") from error
+    with file:
+
+        def write(stored: Iterable[Stored]) -> None:
+            file.write("".join(f"{json.dumps(one.to_json())}\n" for one in stored))
+            file.flush()
+
+        yield write
+
+
+def read_completions(path: Path) -> list[Stored]:
+    """Read stored completions; a last line that a kill left half written is left out with a warning.
+
+    Args:
+        path: a file as described above, or a run's `groups.jsonl`. What is known to be right is in the column "label",
+            or else what the reward of that time said ("is_correct").
+
+    Raises:
+        UsageError: there is no such file, a line is no JSON object, or a column is missing or holds something else.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        ...     _ = file.write('{"question": "1+2=", "completion": "It is 3.", "answer": 3, "label": true}')
+        ...     file.flush()
+        ...     [stored] = read_completions(Path(file.name))
+        >>> stored.task.answer, stored.text, stored.label
+        ('3', 'It is 3.', True)
+    """
+    rows = [(where, _with_todays_names(row)) for where, row in _read_lines(path)]
+    names = dict.fromkeys(name for _, row in rows for name in row if name not in _TAKEN - {"prompt", "answer"})
+    return [
+        stored
+        for where, row in rows
+        for stored in (_group(where, row) if "rollouts" in row else [_completion(where, row, names)])
+    ]
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    """Place and object of each line that is not blank."""
+    wanted = "wanted stored completions (JSONL), or a run's groups.jsonl"
+    try:
+        # Bytes, because text files also break lines at characters that JSON allows inside strings.
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; {wanted}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: cannot be read: {reason}; {wanted}") from error
+    num_found = 0
+    for number, line in enumerate(lines, start=1):
+        row = parse_line(line)
+        if row is not None:
+            num_found += 1
+            yield f"{path}:{number}", row
+        elif line.strip() and number == len(lines):
+            warnings.warn(f"{path}:{number}: half written, so it is left out", stacklevel=2)
+        elif line.strip():
+            start = line[:40].decode(errors="replace")
+            raise UsageError(f"{path}:{number}: '{start}' is no whole JSON object; wanted one per line")
+    if not num_found:
+        raise UsageError(f"{path}: no completions; {wanted}")
+
+
+def _with_todays_names(row: Row) -> Row:
+    if not {"reference", "text"} <= row.keys() or "completion" in row:
+        return row
+    return {_FORMER.get(name, name): value for name, value in row.items()}
+
+
+def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
+    prompt = next((name for name in PROMPT_COLUMNS if name in row), PROMPT_COLUMNS[0])
+    text, hidden = column(where, row, "completion"), row.get("columns")
+    if not isinstance(text, str):
+        raise UsageError(f"{where}: column 'completion' is {shown(text)}; wanted text")
+    if not isinstance(hidden, dict | None):
+        raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
+    task = row_task(where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer")
+    if hidden:
+        task = Task(id=task.id, prompt=task.prompt, answer=task.answer, columns={**task.columns, **hidden})
+    return _with_facts(Stored(where=where, task=task, text=text), row)
+
+
+def _with_facts(stored: Stored, row: Row) -> Stored:
+    facts = {name: _read_fact(stored.where, name, row.get(name)) for name in _FACTS}
+    label = _flag(stored.where, "label", row.get("label"))
+    if label is None and facts["invalid_reason"] is None:
+        label = facts["is_correct"]
+    return Stored(where=stored.where, task=stored.task, text=stored.text, label=label, **facts)
+
+
+def _read_fact(where: str, name: str, value: object) -> Any:
+    if value is None:
+        return None
+    if name.startswith("is_"):
+        return _flag(where, name, value)
+    kinds, wanted = {
+        "reward": ((int, float), "a number"),
+        "sample": ((int,), "a whole number"),
+        "num_tokens": ((int,), "a whole number"),
+    }.get(name, ((str,), "text"))
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted {wanted}, or null")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted {wanted} below 2^63, or null")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flag(where: str, name: str, value: object) -> bool | None:
+    if value is None:
+        return None
+    if value not in (0, 1):  # True is 1 and False is 0
+        raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted true or false, 1 or 0, or null")
+    return bool(value)
+
+
+def _group(where: str, row: Row) -> Iterator[Stored]:
+    try:
+        fields = row["task"]
+        task = Task(id=str(fields["id"]), prompt=str(fields["prompt"]), answer=str(fields["answer"]))
+        for rollout in row["rollouts"]:
+            here = f"{where} [{rollout['index']}]"
+            _ = rollout["is_correct"], rollout["invalid_reason"]  # a line without them is none of a run
+            found = {"sample": rollout["index"], **rollout}
+            yield _with_facts(Stored(where=here, task=task, text=str(rollout["text"])), found)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{where}: not a line of a run's groups.jsonl ({error!r})") from error
