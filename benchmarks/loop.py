@@ -1,80 +1,71 @@
-"""How much of a step is not the model: the demo's PODS arm, stage by stage.
+"""Share of a training step that is neither model, sampling nor optimizer (the demo's PODS arm).
 
-Model work is what the engine (forward, sampling) and the updater (forward, backward, optimizer) do. Overhead is all
-other wall-clock of a step: tokenising, decoding, rewards, selection, advantages, the batch, sync, metrics, logs.
+    python -m benchmarks loop            30 steps, under a minute
+    python -m benchmarks loop --quick    5 steps
+
+Model work is what the engine (forward, sampling) and the updater (forward, backward, optimizer) do. Overhead is the
+rest of a step's wall-clock time: tokenising, decoding, rewards, selection, advantages, the batch, sync, metrics, logs.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-HELP = "share of a training step that is neither model, sampling nor optimizer (the demo's PODS arm)"
+from benchmarks import command
+from benchmarks.generators import WatchedGenerator
+from benchmarks.timing import Clock, Say, spread, spread_text
+
+WARM_UP = 2
 
 
-def run(quick: bool = False) -> dict[str, Any]:
-    """Measure `steps` steps after a warm-up, with the logs of a real run being written."""
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("loop", __doc__)
+    parser.add_argument("--quick", action="store_true", help="5 steps")
+    command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 30, say), table)
+
+
+def run(num_steps: int, say: Say) -> dict[str, Any]:
+    """Measure steps after two of warm-up, with the logs of a real run being written."""
     from podsrl.config.load import dump, load_config
-    from podsrl.lib.machine import hardware_line
     from podsrl.run.clock import STAGES
     from podsrl.run.folder import RunFolder
-    from podsrl.run.loop import training_step
+    from podsrl.run.loop import record, training_step
     from podsrl.run.trainer import Trainer
 
-    steps = 5 if quick else 30
-    trainer = Trainer(load_config("pods", ["record.groups_every_steps=1"]))
-    model_seconds = _count_model_seconds(trainer)
+    trainer = Trainer(load_config("pods"))
+    engine = trainer.engine = WatchedGenerator(trainer.engine)
     lines, walls, overheads = [], [], []
     with tempfile.TemporaryDirectory() as path:
         folder = RunFolder(Path(path))
         folder.create(dump(trainer.config))
-        for _ in range(steps + 2):
-            start, before = time.perf_counter(), model_seconds()
-            lines.append(training_step(trainer, folder))
-            walls.append(time.perf_counter() - start)
-            overheads.append(1 - (model_seconds() - before) / walls[-1])
-    lines, walls, overheads = lines[2:], walls[2:], overheads[2:]  # after a warm-up
+        for step in range(WARM_UP + num_steps):
+            say(f"step {step + 1} of {WARM_UP + num_steps}")
+            clock, before = Clock(), engine.seconds
+            result = training_step(trainer)
+            lines.append(record(folder, result, trainer.config.record.num_groups))
+            walls.append(clock.read().seconds)
+            model_seconds = engine.seconds - before + result.seconds["update"]
+            overheads.append(1 - model_seconds / walls[-1])
+    lines, walls, overheads = lines[WARM_UP:], walls[WARM_UP:], overheads[WARM_UP:]
     return {
-        "name": "loop",
-        "hardware": hardware_line(),
-        "steps": steps,
+        "steps": num_steps,
         "seconds_by_stage": {s: statistics.median(line[f"seconds/{s}"] for line in lines) for s in STAGES},
         "seconds_step": statistics.median(walls),
-        "overhead": {"median": statistics.median(overheads), "min": min(overheads), "max": max(overheads)},
+        "overhead": spread(overheads),
     }
-
-
-def _count_model_seconds(trainer: Any) -> Callable[[], float]:
-    """Time the generator's and the updater's own calls; all other seconds of a step are overhead."""
-    spent = [0.0]
-
-    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            start = time.perf_counter()
-            result = function(*arguments, **options)
-            spent[0] += time.perf_counter() - start
-            return result
-
-        return call
-
-    generate = trainer.engine.generate
-    trainer.engine.generate = timed(lambda requests: list(generate(requests)))
-    trainer.updater.forward_backward = timed(trainer.updater.forward_backward)
-    trainer.updater.optim_step = timed(trainer.updater.optim_step)
-    return lambda: spent[0]
 
 
 def table(result: dict[str, Any]) -> Table:
     """Stages and the share of overhead."""
-    overhead = result["overhead"]
     shown = Table(
-        title=f"overhead {overhead['median']:.1%} of a step ({overhead['min']:.1%}–{overhead['max']:.1%})",
+        title=f"overhead {spread_text(result['overhead'], '.1%')} of a step",
         caption=f"median of {result['steps']} steps; {result['hardware']}",
     )
     shown.add_column("stage")

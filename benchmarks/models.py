@@ -1,12 +1,13 @@
-"""Random models of known shapes, and a workload of ragged prompts and skewed lengths, for measuring engines.
+"""Random models of known shapes, and workloads of ragged prompts and skewed lengths.
 
 Three of the 64 tokens end a completion and all tokens are about equally likely, so lengths are geometric with a mean
-near 20 whatever the engine. The model is an ordinary one, without a bias or a wrapper that only some engines would run.
+near 20 in every engine. The model is an ordinary one, without a bias or a wrapper that only some engines would run.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from podsrl.errors import UsageError, nearest
+from podsrl.types import Completion, Sample
+from podsrl.update import Batch, make_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ SHAPES = {
     "0.5b": Shape(896, 24, 14, 2, 4864, 151_936, True),
     "3b": Shape(2048, 36, 16, 2, 11_008, 151_936, True),
 }
-"""Name -> sizes: four toys for a CPU, and Qwen2.5's own at 0.5 and 3 billion parameters."""
+"""Name -> sizes: four small ones for a CPU, and Qwen2.5's own at 0.5 and 3 billion parameters."""
 
 STOP_TOKEN_IDS = (1, 2, 3)
 """3 of 64 tokens: a completion goes on with probability 0.95."""
@@ -47,7 +50,7 @@ _WINDOW = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What every engine is asked for.
+    """The same requests for every engine.
 
     Example:
         >>> work = skewed_workload(4, 2)
@@ -58,15 +61,15 @@ class Workload:
     prompts: tuple[tuple[int, ...], ...]
     """P prompts of token ids."""
     num_rollouts: int
-    """Completions a prompt."""
+    """Completions per prompt."""
     max_new_tokens: int = MAX_NEW_TOKENS
     """Token limit of a completion."""
     stop_token_ids: tuple[int, ...] = STOP_TOKEN_IDS
-    """Any of them ends a completion; none: every completion has `max_new_tokens`."""
+    """Any of them ends a completion; empty: every completion has `max_new_tokens`."""
 
     @property
     def num_rows(self) -> int:
-        """Completions in all."""
+        """Completions of all prompts together."""
         return len(self.prompts) * self.num_rollouts
 
 
@@ -119,8 +122,42 @@ def skewed_workload(num_prompts: int, num_rollouts: int, *, seed: int = 0) -> Wo
 
 
 def fixed_workload(num_rollouts: int, *, prompt_tokens: int, new_tokens: int, num_prompts: int = 1) -> Workload:
-    """Prompts of one length, and completions that all run to the limit: what a bandwidth floor can be stated for."""
+    """Prompts of one length and completions that all run to the limit, so that a bandwidth floor can be computed."""
     draw = random.Random(0)
     last = SHAPES["s128"].vocab_size - 1
     prompts = tuple(tuple(draw.randint(4, last) for _ in range(prompt_tokens)) for _ in range(num_prompts))
     return Workload(prompts=prompts, num_rollouts=num_rollouts, max_new_tokens=new_tokens, stop_token_ids=())
+
+
+def batch_of(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Completion],
+    advantages: Sequence[float],
+    pad_token_id: int = 0,
+) -> Batch:
+    """The batch of an update on these rows.
+
+    Args:
+        prompts: B token sequences.
+        completions: B.
+        advantages: B.
+        pad_token_id: fills short rows.
+    """
+    group_ids = {tuple(prompt): str(i) for i, prompt in enumerate(prompts)}
+    samples = [
+        Sample(group_id=group_ids[tuple(prompt)], prompt_ids=tuple(prompt), completion=completion, advantage=advantage)
+        for prompt, completion, advantage in zip(prompts, completions, advantages, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=pad_token_id)
+
+
+def uniform_completion(index: int, token_ids: Sequence[int]) -> Completion:
+    """A completion of these tokens, with a log-probability of -4 each."""
+    return Completion(
+        request_id="benchmark",
+        index=index,
+        token_ids=tuple(token_ids),
+        logprobs=(-4.0,) * len(token_ids),
+        finish_reason="length",
+        version=0,
+    )

@@ -1,18 +1,20 @@
-"""How long max-variance selection takes, beside a bare sort and beside a scan over every candidate subset.
+"""Time of max-variance selection: the ratio to torch.sort alone and to a scan over all candidate subsets.
 
-In one process, on one torch thread, each repeat times all three in turn on the same rewards; a ratio is taken within a
-repeat. The peers are
-- `torch.sort(rewards)`: what any rule that sorts by torch pays before it decides anything;
-- the scan: a group at a time, argsort, then the variance of all m + 1 candidates "k highest, m - k lowest" with m terms
-  each, O(n log n + m²), as the published code does it, here without its inner Python loop (numpy windows). It is timed
-  on the first few groups and scaled up to all of them.
+    python -m benchmarks select            two sizes and three kinds of rewards, about a minute
+    python -m benchmarks select --quick    one small size, about a second
+
+Each round times all three in turn, in one process and on one torch thread, on the same rewards; a ratio is taken within
+a round. The peers are
+- `torch.sort(rewards)`: what any rule that sorts with torch pays before it decides anything;
+- the scan: one group at a time, argsort, then the variance of all m + 1 candidates "k highest, m - k lowest", each
+  from its m rewards, O(n log n + m²), as the published code does it, but with numpy windows instead of its inner
+  Python loop. It is timed on the first few groups, and its time scaled up to all of them.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,11 @@ from numpy.typing import NDArray
 from rich.table import Table
 from torch import Tensor
 
-from podsrl.lib.machine import hardware_line
+from benchmarks import command
+from benchmarks.timing import Clock, ratios, spread_text, take_turns
 from podsrl.select import max_variance
 
-HELP = "Time of max-variance selection: the ratio to torch.sort alone and to a scan over all candidate subsets."
-
-REPEATS = 11
+ROUNDS = 11
 SCAN_GROUPS = 16
 
 SHAPES = ((4096, 1024, 256), (8, 64, 16))
@@ -35,32 +36,33 @@ SHAPES = ((4096, 1024, 256), (8, 64, 16))
 QUICK_SHAPES = ((256, 256, 64),)
 
 
-def run(quick: bool = False) -> dict[str, object]:
-    """Measure every shape with continuous, shaped and binary rewards.
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("select", __doc__)
+    parser.add_argument("--quick", action="store_true", help="one small size")
+    command.measure(parser, arguments, lambda options, say: run(options.quick), table)
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure every size with continuous, shaped and binary rewards.
 
     Args:
-        quick: one small shape, under a second.
+        quick: one small size, about a second.
 
     Returns:
-        JSON-able: name, hardware, repeats, and a list of cases: medians in milliseconds, ratios with their spread, and
-        whether the scan's subsets have the same variance.
+        JSON-able: rounds, and a list of cases: medians in milliseconds, ratios with their spread, and whether the
+        scan's subsets have the same variance.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        shapes = QUICK_SHAPES if quick else SHAPES
-        cases = [
-            {"rewards": kind, "num_groups": p, "num_rollouts": n, "num_kept": m} | _measure(make(p, n), m)
-            for p, n, m in shapes
-            for kind, make in REWARDS.items()
-        ]
-        return {"name": "select", "hardware": hardware_line(), "repeats": REPEATS, "cases": cases}
-    finally:
-        torch.set_num_threads(threads)
+    cases = [
+        {"rewards": kind, "num_groups": p, "num_rollouts": n, "num_kept": m} | _measure(make(p, n), m)
+        for p, n, m in (QUICK_SHAPES if quick else SHAPES)
+        for kind, make in REWARDS.items()
+    ]
+    return {"rounds": ROUNDS, "cases": cases}
 
 
 def table(result: dict[str, Any]) -> Table:
-    """Show what `run` returned, one row a case; a ratio is given as median (lowest … highest)."""
+    """Show a result, one row per case; a ratio is given as median (lowest … highest)."""
     shown = Table(title=f"Selection of m from n rewards in P groups\n{result['hardware']}")
     shown.add_column("rewards")
     for column in ("P × n → m", "torch.sort ms", "max_variance ms", "scan ms", "to sort", "to scan", "agrees"):
@@ -70,7 +72,7 @@ def table(result: dict[str, Any]) -> Table:
             case["rewards"],
             f"{case['num_groups']} × {case['num_rollouts']} → {case['num_kept']}",
             *(f"{case[key]:.3g}" for key in ("sort_ms", "max_variance_ms", "scan_ms")),
-            *(_spread(case[key]) for key in ("ratio_to_sort", "ratio_to_scan")),
+            *(spread_text(case[key], ".3g") for key in ("ratio_to_sort", "ratio_to_scan")),
             "yes" if case["agrees_with_scan"] else "NO",
         )
     return shown
@@ -101,7 +103,7 @@ def _continuous(num_groups: int, n: int) -> Tensor:
 
 
 def _shaped(num_groups: int, n: int) -> Tensor:
-    """Correctness, a tenth for format, a tenth in quarters for tags: at most 20 distinct values, so many ties."""
+    """Correctness, 0.1 for format, 0.1 in quarters for tags: at most 20 distinct values, so there are many ties."""
     draw = torch.Generator().manual_seed(1)
     is_correct, is_formatted = torch.rand(2, num_groups, n, generator=draw) < 0.4
     tags = torch.randint(0, 5, (num_groups, n), generator=draw) / 4
@@ -116,45 +118,43 @@ def _binary(num_groups: int, n: int) -> Tensor:
 REWARDS: dict[str, Callable[[int, int], Tensor]] = {"continuous": _continuous, "shaped": _shaped, "binary": _binary}
 
 
-def _measure(rewards: Tensor, num_kept: int) -> dict[str, object]:
+def _measure(rewards: Tensor, num_kept: int) -> dict[str, Any]:
     num_groups = len(rewards)
     few = min(SCAN_GROUPS, num_groups)
     array = rewards.numpy()
-    calls = max(1, 2**18 // rewards.numel())  # a call of microseconds is timed in a row of many
-    times = _paired_seconds(
-        calls,
-        lambda: torch.sort(rewards),
-        lambda: max_variance(rewards, num_kept),
-        lambda: [scan(group, num_kept) for group in array[:few]],
+    num_calls = max(1, 2**18 // rewards.numel())  # a call of microseconds is too short for one reading of the clock
+    times = _seconds_per_call(
+        num_calls,
+        sort=lambda: torch.sort(rewards),
+        ours=lambda: max_variance(rewards, num_kept),
+        scan=lambda: [scan(group, num_kept) for group in array[:few]],
     )
-    sort, ours, some_scan = times
-    scanned = [seconds * num_groups / few for seconds in some_scan]
+    scanned = [seconds * num_groups / few for seconds in times["scan"]]
     return {
-        "sort_ms": 1e3 * statistics.median(sort),
-        "max_variance_ms": 1e3 * statistics.median(ours),
+        "sort_ms": 1e3 * statistics.median(times["sort"]),
+        "max_variance_ms": 1e3 * statistics.median(times["ours"]),
         "scan_ms": 1e3 * statistics.median(scanned),
         "scan_groups_timed": few,
-        "ratio_to_sort": _ratios(ours, sort),
-        "ratio_to_scan": _ratios(ours, scanned),
+        "ratio_to_sort": ratios(times["ours"], times["sort"]),
+        "ratio_to_scan": ratios(times["ours"], scanned),
         "agrees_with_scan": _agrees(array[:few].astype(np.float64), num_kept),
     }
 
 
-def _paired_seconds(calls: int, *functions: Callable[[], object]) -> list[list[float]]:
-    """Time the functions in turn, `REPEATS` times after one unmeasured round: seconds a call, for each function."""
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(REPEATS + 1):
-        for function, seconds in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            for _ in range(calls):
+def _seconds_per_call(num_calls: int, **functions: Callable[[], object]) -> dict[str, list[float]]:
+    """Wall-clock seconds of each function in each of `ROUNDS` rounds, after one unmeasured round."""
+
+    def arm(function: Callable[[], object]) -> Callable[[int], float]:
+        def seconds(number: int) -> float:
+            clock = Clock()
+            for _ in range(num_calls):
                 function()
-            seconds.append((time.perf_counter() - start) / calls)
-    return [seconds[1:] for seconds in times]
+            return clock.read().seconds / num_calls
 
+        return seconds
 
-def _ratios(ours: list[float], theirs: list[float]) -> dict[str, float]:
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
+    times = take_turns({name: arm(function) for name, function in functions.items()}, ROUNDS + 1)
+    return {name: seconds[1:] for name, seconds in times.items()}
 
 
 def _agrees(rewards: NDArray[np.float64], num_kept: int) -> bool:
@@ -163,7 +163,3 @@ def _agrees(rewards: NDArray[np.float64], num_kept: int) -> bool:
     ours = np.take_along_axis(rewards, kept, axis=-1).var(axis=-1)
     theirs = [group[scan(group, num_kept)].var() for group in rewards]
     return bool(np.allclose(ours, theirs, rtol=1e-9, atol=0))
-
-
-def _spread(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.3g} ({ratio['min']:.3g} … {ratio['max']:.3g})"

@@ -1,1 +1,1 @@
-"""Engines beside each other: tokens per second."""
+"""Tokens per second of our engine and of others."""

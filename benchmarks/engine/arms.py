@@ -1,9 +1,8 @@
-"""The engines that `pods bench engine` measures, each made by one function: (model, workload, setting) -> arm.
+"""The engines that `python -m benchmarks engine` measures; a function of (model, workload, setting) makes each.
 
-An arm takes a seed, generates the whole workload and returns the length of every completion, its stop token included,
-with the seconds that took.
-All arms sample from the same model object at temperature 1 without filters. Ours also returns log-probabilities, and so
-does vLLM where it is installed; transformers' two are not asked for them, which is faster for them.
+An arm takes a seed, generates the whole workload, and returns the length of every completion, its stop token included,
+with the time that took. All arms sample from the same model object at temperature 1 without filters. Ours also returns
+log-probabilities, and so does vLLM where it is installed; transformers' two engines do not, which makes them faster.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import importlib.util
 import logging
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +19,7 @@ import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from benchmarks.models import Workload
+from benchmarks.timing import Clock, Taken
 from podsrl.generate import Engine, Request, Sampling
 
 ForwardName = Literal["fast", "model"]
@@ -32,25 +31,22 @@ class Made:
 
     lengths: list[int]
     """Tokens of each completion, its stop token included."""
-    seconds: float
-    """By the clock on the wall."""
-    cpu_seconds: float
-    """Of this process: what `seconds` would be on one core that nobody else uses."""
+    taken: Taken
 
     @property
     def tokens_per_second(self) -> float:
-        return sum(self.lengths) / self.seconds
+        return sum(self.lengths) / self.taken.seconds
 
     @property
     def tokens_per_cpu_second(self) -> float:
-        return sum(self.lengths) / self.cpu_seconds
+        return sum(self.lengths) / self.taken.cpu_seconds
 
 
 Arm = Callable[[int], Made]
-"""Seed -> what was made. Arms may be called in any order, but not at the same time."""
+"""Seed -> completions. Arms may be called in any order, but not at the same time."""
 _CPU_PAGES = {"page_size": 32, "num_blocks": 1024}
-"""The peer's key-value memory on a CPU: 32,768 tokens, more than it ever uses here, and faster than twice or four times
-as many. Left to itself it takes gigabytes of the machine's memory."""
+"""Key-value memory of transformers' continuous batching on a CPU: 32,768 tokens, more than it ever uses here, and
+faster than twice or four times as many. Its default takes gigabytes."""
 
 
 def hf_generate(model: Any, work: Workload, batch: int) -> Arm:
@@ -64,42 +60,42 @@ def hf_generate(model: Any, work: Workload, batch: int) -> Arm:
         made: list[int] = []
         for ids, mask in batches:
             found = model.generate(ids, attention_mask=mask, generation_config=config)
-            made += _lengths(found[:, ids.shape[1] :].tolist(), work)
+            made += completion_lengths(found[:, ids.shape[1] :].tolist(), work)
         return made
 
     return _timed(lengths)
 
 
 def continuous_batching(model: Any, work: Workload, max_batch_tokens: int | None) -> Arm:
-    """transformers' continuous batching; each prompt is asked with `num_return_sequences`: it is read once.
+    """transformers' continuous batching; `num_return_sequences` makes it read each prompt once.
 
-    Its manager is opened and closed outside the timing: that takes half a second, which a run of its own would spare.
+    Opening and closing its manager takes half a second and is not timed, since a long run would do it once.
 
     Args:
         model: as in every arm.
         work: as in every arm.
-        max_batch_tokens: tokens a step, the setting that matters most on a CPU; None lets transformers choose.
+        max_batch_tokens: tokens per step, the setting that matters most on a CPU; None lets transformers choose.
     """
     config = _generation_config(work, num_return_sequences=work.num_rollouts)
     pages: dict[str, Any] = _CPU_PAGES if model.device.type == "cpu" else {}
 
     def arm(seed: int) -> Made:
-        logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it asks for psutil on every call
+        logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it warns about psutil at every call
         settings = ContinuousBatchingConfig(max_batch_tokens=max_batch_tokens, seed=seed, **pages)
         opened = model.continuous_batching_context_manager(
             generation_config=config, continuous_batching_config=settings, block=True, timeout=5
         )
         with torch.no_grad(), opened as manager:
-            clock = _Clock()
+            clock = Clock()
             found = _drain(manager, work)
-            seconds, cpu_seconds = clock.read()
-        return Made(_lengths(found, work), seconds, cpu_seconds)
+            taken = clock.read()
+        return Made(completion_lengths(found, work), taken)
 
     return arm
 
 
 def _drain(manager: Any, work: Workload) -> list[list[int]]:
-    """Ask transformers' manager for the whole workload and wait until it is made."""
+    """Give transformers' manager the whole workload and wait until it is done."""
     manager.add_requests(inputs=[list(prompt) for prompt in work.prompts], max_new_tokens=work.max_new_tokens)
     found: list[list[int]] = []
     while len(found) < work.num_rows:
@@ -112,13 +108,13 @@ def _drain(manager: Any, work: Workload) -> list[list[int]]:
 
 
 def podsrl_engine(model: Any, work: Workload, num_slots: int | None, forward: ForwardName | None = None) -> Arm:
-    """Our engine, built once and asked again every round.
+    """Our engine, built once and used in every round.
 
     Args:
         model: as in every arm.
         work: as in every arm.
-        num_slots: rows at once; None: all.
-        forward: "fast" or "model" (the model's own); None: what the engine chooses.
+        num_slots: rows at the same time; None: all.
+        forward: "fast" or "model" (the model's own); None: the engine chooses.
     """
     engine = Engine(model, num_slots=num_slots, forward=forward)
 
@@ -129,7 +125,7 @@ def podsrl_engine(model: Any, work: Workload, num_slots: int | None, forward: Fo
 
 
 def requests(work: Workload, seed: int) -> list[Request]:
-    """A workload as requests; the seed is in their ids, which decide the random numbers."""
+    """A workload as requests; the seed is part of their ids, from which the random numbers derive."""
     sampling = Sampling(max_new_tokens=work.max_new_tokens, stop_token_ids=work.stop_token_ids)
     return [Request(f"{seed}/{i}", prompt, work.num_rollouts, sampling) for i, prompt in enumerate(work.prompts)]
 
@@ -159,29 +155,18 @@ def vllm_engine(model: Any, work: Workload) -> Arm:
             seed=seed,
         )
         found = llm.generate(prompts, sampling, use_tqdm=False)
-        return _lengths([list(one.token_ids) for output in found for one in output.outputs], work)
+        return completion_lengths([list(one.token_ids) for output in found for one in output.outputs], work)
 
     return _timed(lengths)
 
 
 def _timed(lengths: Callable[[int], list[int]]) -> Arm:
     def arm(seed: int) -> Made:
-        clock = _Clock()
+        clock = Clock()
         made = lengths(seed)
-        return Made(made, *clock.read())
+        return Made(made, clock.read())
 
     return arm
-
-
-class _Clock:
-    """Starts when it is made."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-
-    def read(self) -> tuple[float, float]:
-        """Seconds by the wall and of this process since then."""
-        return time.perf_counter() - self._wall, time.process_time() - self._cpu
 
 
 def _generation_config(work: Workload, num_return_sequences: int) -> GenerationConfig:
@@ -204,7 +189,7 @@ def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tupl
     return ids, mask
 
 
-def _lengths(completions: Iterable[list[int]], work: Workload) -> list[int]:
-    """Tokens up to and including the first stop token: what stands behind it is padding, which nobody asked for."""
+def completion_lengths(completions: Iterable[list[int]], work: Workload) -> list[int]:
+    """Tokens of each completion up to and including its first stop token; the rest is padding."""
     stops = set(work.stop_token_ids)
     return [next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids)) for ids in completions]

@@ -1,4 +1,4 @@
-"""Where an engine's time goes, by kind of operation: how much of it is matrix products."""
+"""An engine's time by kind of operation: how much of it is matrix products."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NUM_OTHERS = 6
 
 
 def op_shares(function: Callable[[], object]) -> dict[str, Any]:
-    """Run a function under torch's profiler and share out the time spent in torch operations.
+    """Run a function under torch's profiler: the share of each kind of torch operation in its time.
 
     Args:
-        function: what to run; the profiler slows small operations more than large ones.
+        function: without arguments; the profiler slows small operations more than large ones.
 
     Returns:
         "matmul", "attention" and "other" in [0, 1] of all operations' own CPU time, and the largest of the others.

@@ -1,26 +1,31 @@
-"""Tokens per second of our engine beside Hugging Face `generate` and transformers' continuous batching.
+"""Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching.
 
-One process, one thread, the same model object, the same sampling, and the same ragged prompts with skewed lengths
-(`benchmarks/models.py`). Every engine's settings are tuned first on the whole workload; then all take turns, in an
-order that turns with the round, and a ratio is taken within a round. Only tokens up to and including a completion's
-stop token count. Beside that: the share of matrix products in our engine's time, and what 64 instead of 16 rollouts
-cost in the demo.
+    python -m benchmarks engine                   two models, then the demo: about an hour on one core
+    python -m benchmarks engine --quick           one small model and few prompts, about a minute
+    python -m benchmarks engine --models s128     another model
+    python -m benchmarks engine --json --save     all figures, also written to benchmarks/results/engine.json
+
+All engines run in one process on one thread, with the same model object, the same sampling, and the same ragged prompts
+with skewed lengths (`benchmarks/models.py`). The settings of each are tuned first on the whole workload; then all take
+turns, in an order that rotates, and a ratio is taken within a round. Only tokens up to and including a completion's
+stop token count. Beside that: the share of matrix products in our engine's time, and the cost of 64 instead of 16
+rollouts in the demo.
 """
 
 from __future__ import annotations
 
-import gc
+import argparse
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 from typing import Any
 
-import torch
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks import command
 from benchmarks.engine.arms import (
     Arm,
     Made,
@@ -32,12 +37,9 @@ from benchmarks.engine.arms import (
 )
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
-from benchmarks.models import Workload, shaped_model, skewed_workload
-from podsrl.lib.machine import hardware_line
+from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
+from benchmarks.timing import Say, ratios, spread, spread_text, take_turns, titled
 
-HELP = "Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching."
-
-Say = Callable[[str], None]
 Setting = int | None
 YARDSTICK = "HF generate, batch 256"
 PEER = "transformers continuous batching"
@@ -46,13 +48,13 @@ OWN_FORWARD = "podsrl, model's own forward"
 VLLM = "vLLM"
 YARDSTICK_BATCH = 256
 CLEARLY = 1.05
-"""Another batch of the yardstick is an arm of its own where it was faster than the usual one by this factor."""
+"""Another batch size of Hugging Face generate becomes an arm where it was faster than the usual one by this factor."""
 MAX_LENGTH_Z = 4.0
-"""Mean lengths further apart than this many standard errors are not the same distribution."""
+"""Mean lengths further apart than this many standard errors do not come from one distribution."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Sizes:
     """How much is measured."""
 
     models: tuple[str, ...] = ("s256", "s512")
@@ -66,7 +68,7 @@ class Plan:
     demo_repeats: int = 15
 
 
-QUICK = Plan(
+QUICK = Sizes(
     models=("s128",),
     num_prompts=4,
     rounds=3,
@@ -78,75 +80,67 @@ QUICK = Plan(
 )
 
 
-def run(quick: bool = False) -> dict[str, Any]:
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("engine", __doc__)
+    parser.add_argument("--quick", action="store_true", help="one small model and few prompts")
+    parser.add_argument("--models", nargs="+", choices=SHAPES, help="shapes of random models")
+    command.measure(parser, arguments, run, table)
+
+
+def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure every model, then the demo.
 
-    Args:
-        quick: one tiny model and few prompts, some seconds.
-
     Returns:
-        JSON-able: name, hardware, one entry a model (`measure_model`), and the demo's stages (`measure_demo`).
+        JSON-able: one entry per model (`measure_model`), and the demo's stages (`measure_demo`).
     """
-    from podsrl.cli.progress import bar
-
-    plan = QUICK if quick else Plan()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with bar("engines") as show:
-            say = partial(_say, show)
-            return {
-                "name": "engine",
-                "hardware": hardware_line(),
-                "models": [measure_model(name, plan, say) for name in plan.models],
-                "demo": measure_demo(plan.demo_stages, plan.demo_repeats, say),
-            }
-    finally:
-        torch.set_num_threads(threads)
+    sizes = QUICK if options.quick else Sizes()
+    if options.models:
+        sizes = replace(sizes, models=tuple(options.models))
+    return {
+        "models": [measure_model(name, sizes, say) for name in sizes.models],
+        "demo": measure_demo(sizes.demo_stages, sizes.demo_repeats, say),
+    }
 
 
-def _say(show: Callable[[int, Any, str], None], text: str) -> None:
-    show(0, None, text)
-
-
-def measure_model(name: str, plan: Plan, say: Say) -> dict[str, Any]:
+def measure_model(name: str, sizes: Sizes, say: Say) -> dict[str, Any]:
     """Tune every engine on one model, then let them take turns.
 
     Args:
         name: of a shape.
-        plan: sizes and settings.
-        say: told what is being done.
+        sizes: how much is measured, and the settings to choose from.
+        say: shows what is being done.
 
     Returns:
-        model, parameters, rollouts, what tuning saw, one entry an arm, whether the lengths agree, and the shares of
-        our engine's time by kind of operation.
+        model, parameters, rollouts, the rates found by tuning, one entry per arm, whether the lengths agree, and the
+        shares of our engine's time by kind of operation.
     """
     model = shaped_model(name)
-    work = skewed_workload(plan.num_prompts, plan.num_rollouts)
-    tuned, arms = _tuned_arms(model, work, plan, lambda text: say(f"{name}: {text}"))
-    made = _take_turns(arms, plan.rounds, lambda text: say(f"{name}: {text}"))
+    work = skewed_workload(sizes.num_prompts, sizes.num_rollouts)
+    tuned, arms = _tuned_arms(model, work, sizes, titled(say, name))
+    made = take_turns(arms, sizes.rounds, titled(say, name))
     say(f"{name}: profiling")
-    worst = max(_length_z(_all_lengths(found), _all_lengths(made[YARDSTICK])) for found in made.values())
+    worst = max(length_z(_all_lengths(found), _all_lengths(made[YARDSTICK])) for found in made.values())
     return {
         "model": name,
         "parameters": model.num_parameters(),
         "num_completions": work.num_rows,
-        "rounds": plan.rounds,
+        "rounds": sizes.rounds,
         "tuning": tuned,
         "arms": [_arm_facts(arm, made, work) for arm in arms],
         "max_length_z": worst,
         "lengths_agree": worst < MAX_LENGTH_Z,
-        "op_time": op_shares(lambda: arms[OURS](plan.rounds)),
+        "op_time": op_shares(lambda: arms[OURS](sizes.rounds)),
     }
 
 
-def _tuned_arms(model: Any, work: Workload, plan: Plan, say: Say) -> tuple[dict[str, Any], dict[str, Arm]]:
-    """Each engine with its best setting -> (what tuning saw, arms in the order of the table)."""
-    hf_rates, hf_best = _tune(partial(hf_generate, model, work), plan.hf_batches, 1, lambda t: say(f"HF batch {t}"))
+def _tuned_arms(model: Any, work: Workload, sizes: Sizes, say: Say) -> tuple[dict[str, Any], dict[str, Arm]]:
+    """Each engine with its best setting -> (rates found by tuning, arms in the order of the table)."""
+    hf_rates, hf_best = _tune(partial(hf_generate, model, work), sizes.hf_batches, 1, lambda t: say(f"HF batch {t}"))
     cb_rates, cb_best = _tune(
-        partial(continuous_batching, model, work), plan.batch_tokens, 2, lambda t: say(f"max_batch_tokens {t}")
+        partial(continuous_batching, model, work), sizes.batch_tokens, 2, lambda t: say(f"max_batch_tokens {t}")
     )
-    our_rates, slots = _tune(partial(podsrl_engine, model, work), plan.slots, 2, lambda t: say(f"num_slots {t}"))
+    our_rates, slots = _tune(partial(podsrl_engine, model, work), sizes.slots, 2, lambda t: say(f"num_slots {t}"))
     arms = {YARDSTICK: hf_generate(model, work, YARDSTICK_BATCH)}
     if hf_best is not None and hf_rates[str(hf_best)] > CLEARLY * hf_rates.get(str(YARDSTICK_BATCH), 0.0):
         arms[f"HF generate, batch {hf_best}"] = hf_generate(model, work, hf_best)
@@ -171,40 +165,23 @@ def _tune(
     for setting in settings:
         say(str(setting))
         arm = make(setting)
-        rates[setting] = max(_run(arm, seed).tokens_per_cpu_second for seed in range(runs))
+        rates[setting] = max(arm(seed).tokens_per_cpu_second for seed in range(runs))
     return {str(key): rate for key, rate in rates.items()}, max(rates, key=lambda key: rates[key])
 
 
-def _take_turns(arms: Mapping[str, Arm], rounds: int, say: Say) -> dict[str, list[Made]]:
-    """What every arm made in each round."""
-    made: dict[str, list[Made]] = {name: [] for name in arms}
-    names = list(arms)
-    for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            say(f"round {number + 1} of {rounds}, {name}")
-            made[name].append(_run(arms[name], number))
-    return made
-
-
-def _run(arm: Arm, seed: int) -> Made:
-    """One run of an arm, with no one else's garbage to collect in it."""
-    gc.collect()
-    return arm(seed)
-
-
 def _arm_facts(name: str, made: Mapping[str, list[Made]], work: Workload) -> dict[str, Any]:
-    """Rates and ratios; those by CPU seconds leave out what other processes took from a busy machine."""
+    """Rates and ratios; those by CPU seconds do not count what other processes take from a busy machine."""
     rates = {arm: [one.tokens_per_second for one in found] for arm, found in made.items()}
     cpu_rates = {arm: [one.tokens_per_cpu_second for one in found] for arm, found in made.items()}
     lengths = _all_lengths(made[name])
     return {
         "arm": name,
-        "tokens_per_second": _spread(rates[name]),
-        "tokens_per_cpu_second": _spread(cpu_rates[name]),
-        "ratio_to_hf": _ratios(rates[name], rates[YARDSTICK]),
-        "ratio_to_hf_by_cpu": _ratios(cpu_rates[name], cpu_rates[YARDSTICK]),
-        "ratio_to_continuous_batching": _ratios(rates[name], rates[PEER]),
-        "ratio_to_continuous_batching_by_cpu": _ratios(cpu_rates[name], cpu_rates[PEER]),
+        "tokens_per_second": spread(rates[name]),
+        "tokens_per_cpu_second": spread(cpu_rates[name]),
+        "ratio_to_hf": ratios(rates[name], rates[YARDSTICK]),
+        "ratio_to_hf_by_cpu": ratios(cpu_rates[name], cpu_rates[YARDSTICK]),
+        "ratio_to_continuous_batching": ratios(rates[name], rates[PEER]),
+        "ratio_to_continuous_batching_by_cpu": ratios(cpu_rates[name], cpu_rates[PEER]),
         "mean_length": statistics.fmean(lengths),
         "share_at_limit": sum(length == work.max_new_tokens for length in lengths) / len(lengths),
     }
@@ -214,23 +191,15 @@ def _all_lengths(made: Sequence[Made]) -> list[int]:
     return [length for one in made for length in one.lengths]
 
 
-def _length_z(lengths: Sequence[int], others: Sequence[int]) -> float:
+def length_z(lengths: Sequence[int], others: Sequence[int]) -> float:
     """Distance of two mean lengths in standard errors; 0 for a sample and itself."""
     error = sqrt(statistics.variance(lengths) / len(lengths) + statistics.variance(others) / len(others))
     gap = abs(statistics.fmean(lengths) - statistics.fmean(others))
     return gap / error if error > 0 else float(gap > 0) * MAX_LENGTH_Z
 
 
-def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    return _spread([a / b for a, b in zip(ours, theirs, strict=True)])
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
 def table(result: dict[str, Any]) -> Group:
-    """One table a model and one for the demo; figures are median (lowest … highest)."""
+    """One table per model and one for the demo; figures are median (lowest … highest)."""
     return Group(*map(_model_table, result["models"]), _demo_table(result["demo"]), result["hardware"])
 
 
@@ -252,9 +221,9 @@ def _model_table(facts: dict[str, Any]) -> Table:
     for arm in facts["arms"]:
         shown.add_row(
             arm["arm"],
-            _shown(arm["tokens_per_second"], ",.0f"),
-            _shown(arm["ratio_to_hf"], ".2f"),
-            _shown(arm["ratio_to_continuous_batching"], ".2f"),
+            spread_text(arm["tokens_per_second"], ",.0f"),
+            spread_text(arm["ratio_to_hf"], ".2f"),
+            spread_text(arm["ratio_to_continuous_batching"], ".2f"),
             f"{arm['mean_length']:.1f}",
         )
     return shown
@@ -268,19 +237,15 @@ def _by_cpu(facts: dict[str, Any]) -> str:
 
 def _demo_table(stages: Sequence[dict[str, Any]]) -> Table:
     shown = Table(title="The demo's model: 8 questions, 64 or 16 rollouts each")
-    for column in ("training steps", "seconds, n = 64", "n = 16", "ratio", "token-forwards a token, n = 64", "n = 16"):
+    for column in ("training steps", "seconds, n = 64", "n = 16", "ratio", "forwards per token, n = 64", "n = 16"):
         shown.add_column(column, justify="right")
     for stage in stages:
-        forwards = [stage[f"forwards_a_token_{n}"] for n in (64, 16)]
+        forwards = [stage[f"forwards_per_token_{n}"] for n in (64, 16)]
         shown.add_row(
             str(stage["step"]),
             f"{stage['seconds_64']:.3f}",
             f"{stage['seconds_16']:.3f}",
-            _shown(stage["ratio"], ".2f"),
+            spread_text(stage["ratio"], ".2f"),
             *(f"{count:.2f}" for count in forwards),
         )
     return shown
-
-
-def _shown(spread: Mapping[str, float], form: str) -> str:
-    return f"{spread['median']:{form}} ({spread['min']:{form}} … {spread['max']:{form}})"

@@ -1,9 +1,9 @@
 """Every family of causal language models in transformers, tried small: engine and update against plain forwards.
 
-Goes in: a family's name. Comes out: a `Verdict`. A family is built with two layers of width 32 and weights drawn large,
-so that a token's probability depends on all tokens before it and on their places. The engine samples rows of different
-lengths together, past every window that the configuration has; each completion is then scored by one forward of its
-whole row alone, without a cache.
+A family is built with two layers of width 32 and weights drawn large, so that a token's probability depends on all
+tokens before it and on their positions. The engine samples rows of different lengths together, longer than every window
+that the configuration has; each completion is then scored by one forward of its whole row alone, without a cache. The
+result is a `Verdict`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.models import batch_of
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
-from podsrl.update import TokenLogprobs, make_batch
+from podsrl.update import TokenLogprobs
 
 MAX_WEIGHTS = 20_000_000
 """A family whose smallest configuration has more is not built."""
 WINDOW = 16
 """Of families with sliding, local or chunked attention."""
 GAP = 1e-3
-"""Nats; float32 sums in another order stay far below it, a token seen at a wrong place is far above."""
+"""Nats. Float32 sums in another order differ by far less; a token at a wrong position differs by far more."""
 _PROMPTS, _SHORT_PROMPTS, _NEW_TOKENS = (3, 31, 20), (2, 9, 5), 6
 _VOCABULARY = 99
 
@@ -84,24 +85,24 @@ _OWN: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one family."""
+    """The result for one family."""
 
     family: str
     architecture: str
     why_not_built: str | None = None
     forward: str | None = None
-    """The engine's decode step, "fast" or "model"; None where it was refused."""
+    """The engine's decode step, "fast" or "model"; None where the engine refused the model."""
     why_refused: str | None = None
     limit: str | None = None
-    """Why rows past its window were refused, where shorter ones were not."""
+    """Why the engine refused rows longer than the window, where it accepted shorter ones."""
     longest: int = 0
-    """Tokens of the longest row that was sampled."""
+    """Tokens of the longest sampled row."""
     engine_gap: float | None = None
     """Nats: largest difference of a sampled token's log-probability from the plain forward's."""
     update: str | None = None
     """How rows lie in the update: "packed", or "padded" and why."""
     update_gap: float | None = None
-    """As `engine_gap`, of the update's log-probabilities."""
+    """The same for the update's log-probabilities."""
     sensitivity: float = 0.0
     """Nats: largest change of a sampled token's log-probability when its row lacks the first token."""
 
@@ -127,16 +128,16 @@ def judge(name: str) -> Verdict:
         warnings.simplefilter("ignore")
         try:
             model = small_model(name)
-        except Exception as error:  # whatever a family's code raises at sizes that do not suit it
+        except Exception as error:  # a family's code may raise any type at sizes that do not suit it
             return Verdict(family=name, architecture="", why_not_built=_in_a_line(error))
         return _judged(name, model)
 
 
 def small_model(name: str) -> Any:
-    """The family with two layers of width 32, in float32 and evaluation mode; the same weights each time.
+    """The family with two layers of width 32, in float32 and evaluation mode, with the same weights at every call.
 
     Raises:
-        UsageError: more than `MAX_WEIGHTS` weights, whatever is asked for.
+        UsageError: more than `MAX_WEIGHTS` weights at the smallest sizes.
         Exception: of any type, from the family's own code.
     """
     from transformers import AutoModelForCausalLM
@@ -215,7 +216,7 @@ def _judged(name: str, model: Any) -> Verdict:
         forward=engine.forward.name,
         limit=limit,
         longest=max(map(len, rows)),
-        engine_gap=_gap([each.raw_logprobs for each in completions], plain),
+        engine_gap=_gap([each.logprobs for each in completions], plain),
         update=update,
         update_gap=_gap(trained, plain),
         sensitivity=_gap([tuple(each.tolist()) for each in shifted], plain),
@@ -229,7 +230,7 @@ def _sample(engine: Engine, lengths: Sequence[int]) -> list[Completion]:
 
 
 def _prompt(length: int) -> tuple[int, ...]:
-    """Tokens 3 .. `_VOCABULARY` - 1, other ones for every length."""
+    """Tokens 3 .. `_VOCABULARY` - 1, different ones for every length."""
     return tuple(3 + (7 * place + 11 * length) % (_VOCABULARY - 3) for place in range(length))
 
 
@@ -245,21 +246,17 @@ def _update_logprobs(
     model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Completion]
 ) -> tuple[str, list[Tensor]]:
     """How the rows lie in the update, and its log-probabilities of each completion."""
-    batch = make_batch(
-        [prompts[int(each.request_id)] for each in completions],
-        completions,
-        torch.ones(len(completions)),
-        pad_token_id=0,
-    )
+    rows = [prompts[int(each.request_id)] for each in completions]
+    batch = batch_of(rows, completions, [1.0] * len(completions))
     forward = TokenLogprobs(model)
     with torch.no_grad():
         logprobs, _ = forward(batch)
-    rows = [own[mask].double() for own, mask in zip(logprobs, batch.target_mask, strict=True)]
-    return forward.layout, rows
+    own = [row[mask].double() for row, mask in zip(logprobs, batch.target_mask, strict=True)]
+    return forward.layout, own
 
 
 def _gap(found: Sequence[Sequence[float] | Tensor], plain: Sequence[Tensor]) -> float:
-    """The largest difference; infinite where one is no number."""
+    """The largest difference; infinite where one is not a number."""
     pairs = zip(found, plain, strict=True)
     gaps = [(torch.as_tensor(own, dtype=torch.float64) - other).abs().max() for own, other in pairs]
     worst = float(torch.stack(gaps).max())

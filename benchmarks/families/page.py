@@ -1,57 +1,80 @@
-"""Which model families run, and how exactly: writes results/families.json and the tables of docs/families.md.
+"""Which model families of transformers run, and how exactly; `--save` also writes the tables of docs/families.md.
 
-    python benchmarks/families.py              all families of the installed transformers, about a minute on one core
-    python benchmarks/families.py qwen2 gpt2   some of them, printed only
+    python -m benchmarks families              all families of the installed transformers, about a minute on one core
+    python -m benchmarks families qwen2 gpt2   some of them
 
-What is measured is in podsrl/bench/families.py.
+`judge.py` says what is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
-import torch
-import transformers
-
+from benchmarks import command
 from benchmarks.families.judge import GAP, Verdict, family_names, judge
-from podsrl.lib.machine import hardware_line
+from benchmarks.timing import Say
+from podsrl.errors import UsageError, nearest
 
-RESULTS = Path(__file__).parents[1] / "results" / "families.json"
-PAGE = Path(__file__).parents[2] / "docs" / "families.md"
-BEGIN, END = "<!-- tables: python benchmarks/families.py -->\n", "<!-- end of the tables -->\n"
+PAGE = command.ROOT / "docs" / "families.md"
+BEGIN, END = "<!-- tables: python -m benchmarks families --save -->\n", "<!-- end of the tables -->\n"
 
 
-def main(options: argparse.Namespace) -> None:
-    """Try families, and write what came out where all were tried."""
-    torch.set_num_threads(1)
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("families", __doc__)
+    parser.add_argument("families", nargs="*", help="names; default: all")
+    command.measure(parser, arguments, run, lambda result: page(_verdicts(result), result), publish=publish)
+
+
+def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """Try the families."""
+    import transformers
+
+    known = family_names()
+    for name in options.families:
+        if name not in known:
+            raise UsageError(
+                f"family {name!r}: not known to transformers {transformers.__version__}.{nearest(name, known)}"
+            )
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     verdicts = []
-    for name in options.families or family_names():
-        verdicts.append(judge(name))
-        print(row(verdicts[-1]), flush=True)
-    if options.families:
-        return
-    setting = {"hardware": hardware_line(), "transformers": transformers.__version__}
-    RESULTS.write_text(json.dumps({**setting, "families": [asdict(each) for each in verdicts]}, indent=1) + "\n")
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + page(verdicts, **setting) + END + rest.partition(END)[2])
+    for name in options.families or known:
+        say(name)
+        verdicts.append(asdict(judge(name)))
+    return {"transformers": transformers.__version__, "are_all": not options.families, "families": verdicts}
 
 
-def page(verdicts: Sequence[Verdict], hardware: str, transformers: str) -> str:
+def publish(result: dict[str, Any]) -> None:
+    """Write the tables into docs/families.md.
+
+    Raises:
+        UsageError: only some families were tried.
+    """
+    if not result["are_all"]:
+        raise UsageError("--save: wanted all families, got some of them; docs/families.md is left as it is")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    text = before + BEGIN + page(_verdicts(result), result) + END + rest.partition(END)[2]
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _verdicts(result: dict[str, Any]) -> list[Verdict]:
+    return [Verdict(**each) for each in result["families"]]
+
+
+def page(verdicts: Sequence[Verdict], setting: Mapping[str, Any]) -> str:
     """The tables in Markdown."""
     runs = [each for each in verdicts if each.forward is not None]
     refused = [each for each in verdicts if each.why_refused is not None]
     absent = [each for each in verdicts if each.why_not_built is not None]
-    worst = max(max(each.engine_gap or 0, each.update_gap or 0) for each in runs)
+    worst = max((max(each.engine_gap or 0, each.update_gap or 0) for each in runs), default=0.0)
     head = (
         "| family | decode step | update | rows of at most | engine, nats | update, nats |\n|---|---|---|--:|--:|--:|\n"
     )
     return (
-        f"\ntransformers {transformers}; {hardware}.\n\n"
+        f"\ntransformers {setting['transformers']}; {setting['hardware']}.\n\n"
         f"**{len(runs)} run**; the largest difference of all is {worst:.0e} nats ({GAP:g} would fail the test).\n\n"
         + head
         + "".join(map(row, runs))
@@ -96,9 +119,3 @@ def _reason(message: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", help="names; default: all")
-    main(parser.parse_args())

@@ -1,4 +1,4 @@
-"""The demo model's own lengths, with what a length predictor would see of each rollout after its first tokens."""
+"""Lengths of the demo model's rollouts, each with what a length predictor sees after its first tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
 
 PROBE_AT = 2
-"""Tokens after which the features are taken: the model's two ways of answering part at the first."""
+"""Tokens after which the features are taken: the model's two ways of answering differ from the first token on."""
 
 
 def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
@@ -20,7 +20,7 @@ def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
 
     Args:
         questions: which of the demo's held-out questions.
-        num_rollouts: of each.
+        num_rollouts: per question.
 
     Returns:
         Rollouts, question by question, in the order of their index.

@@ -1,13 +1,13 @@
 """Three sets of rollout lengths for the scheduling benchmark.
 
-    gsm8k     tokens of GSM8K's solutions (`benchmarks/record_gsm8k_lengths.py`): a group is G questions' solutions;
-              what a predictor sees are counts from the question and from the solution's first 32 tokens
-    skewed    geometric with mean 20, cut at 128: memoryless, so nothing seen can say how much is still to come
+    gsm8k     tokens of GSM8K's solutions (`record_gsm8k.py`): a group is G questions' solutions; a predictor sees
+              counts from the question and from the solution's first 32 tokens
+    skewed    geometric with mean 20, cut at 128: memoryless, so nothing that is seen can predict the rest
     demo      the demo's base model, sampled now: a group is G rollouts of one question; a predictor sees the model's
-              last hidden state, mean log-prob and entropy after the first tokens
+              last hidden state, mean log-probability and entropy after the first tokens
 
-Each set has rollouts to learn from and groups to be measured on, which have no rollout in common; within both, a
-rollout is predicted before it is learned from.
+Each set has rollouts to learn from and groups to measure, without a rollout in common; within both, a rollout is
+predicted before it is learned from.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NUM_GROUPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One rollout that was made once."""
+    """One recorded rollout."""
 
     request_id: str
     prompt_length: int
     length: int
     """New tokens."""
     features: tuple[float, ...] = ()
-    """What a predictor is shown at the probe."""
+    """What a predictor sees at the probe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,24 +46,24 @@ class LengthSet:
     probe_at: int | None
     """Tokens after which the features are known; None: there are none."""
     learned: Sequence[Recorded]
-    """What predictors have seen before the first group."""
+    """What predictors have learned from before the first group."""
     groups: Sequence[Sequence[Recorded]]
 
     def jobs(self, group: Sequence[Recorded]) -> list[Job]:
-        """Fresh jobs for a group, in its order."""
+        """New jobs for a group, in its order."""
         return [
             Job(row.request_id, place, row.prompt_length, self.max_new_tokens, order=place)
             for place, row in enumerate(group)
         ]
 
     def features_of(self, group: Sequence[Recorded], jobs: Sequence[Job]) -> Callable[[Sequence[Job]], Features]:
-        """What a probe of these jobs shows."""
+        """The features that a probe of these jobs shows."""
         rows = dict(zip(jobs, group, strict=True))
         return lambda probed: np.array([rows[job].features for job in probed], dtype=np.float32)
 
 
 def gsm8k_set(group_size: int) -> LengthSet:
-    """Five random groups of GSM8K's test split; its train split to learn from."""
+    """Five random groups of GSM8K's test split, with its train split to learn from."""
     data = dict(np.load(Path(__file__).with_name("gsm8k_lengths.npz")))
     train, test = (_gsm8k_rows(data, split) for split in ("train", "test"))
     draw = np.random.default_rng(0)

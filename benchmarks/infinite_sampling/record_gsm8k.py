@@ -1,9 +1,9 @@
-"""Record how long GSM8K's questions and solutions are: src/podsrl/bench/data/gsm8k_lengths.npz.
+"""Record how long GSM8K's questions and solutions are: benchmarks/infinite_sampling/gsm8k_lengths.npz.
 
-    PODS_DATA=DIR python benchmarks/record_gsm8k_lengths.py
+    PODS_DATA=DIR python -m benchmarks record-gsm8k-lengths
 
 DIR holds gsm8k/train.jsonl and gsm8k/test.jsonl (`question`, `answer`). A byte-level BPE of 8,192 tokens with single
-digits is trained on the train split. Only numbers are written, no text: for the first 2,048 train rows and all test
+digits is trained on the train split. The file holds numbers only, no text: for the first 2,048 train rows and all test
 rows the tokens of the question, the tokens of the solution (with an end token), and a few counts known from the
 question and from the solution's first 32 tokens.
 """
@@ -13,11 +13,15 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from benchmarks import command
+from podsrl.errors import UsageError
 
 NUM_TRAIN = 2048
 NUM_FIRST = 32
@@ -25,11 +29,17 @@ OUT = Path(__file__).with_name("gsm8k_lengths.npz")
 HINTS = ("%", "each", "every", "twice", "times", "half", "total", "more", "less", "left")
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("record-gsm8k-lengths", __doc__)
+    parser.add_argument("--out", type=Path, default=OUT, help="another file")
+    out = parser.parse_args(arguments).out
+    if "PODS_DATA" not in os.environ:
+        raise UsageError("PODS_DATA is not set: wanted a folder with gsm8k/ as JSON lines")
     folder = Path(os.environ["PODS_DATA"]) / "gsm8k"
     train, test = (read(folder / f"{split}.jsonl") for split in ("train", "test"))
     tokenizer = train_tokenizer([text for row in train for text in (row["question"], row["answer"])])
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for split, rows in (("train", train[:NUM_TRAIN]), ("test", test)):
         records = np.array([record(tokenizer, row) for row in rows], dtype=np.uint16)
         arrays |= {
@@ -38,8 +48,8 @@ def main() -> None:
             f"{split}_known_at_prompt": records[:, 2:5],
             f"{split}_known_at_{NUM_FIRST}": records[:, 5:],
         }
-    np.savez_compressed(OUT, **arrays)
-    print(f"{OUT}: {OUT.stat().st_size:,} bytes; {', '.join(arrays)}")
+    np.savez_compressed(out, **arrays)
+    print(f"{out}: {out.stat().st_size:,} bytes; {', '.join(arrays)}")
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -80,7 +90,3 @@ def record(tokenizer: Any, row: dict[str, str]) -> list[int]:
 
 def numbers(text: str) -> list[float]:
     return [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
-
-
-if __name__ == "__main__":
-    main()

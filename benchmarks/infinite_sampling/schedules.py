@@ -1,21 +1,25 @@
-"""Infinite Sampling's schedules: steps, completion times and KV memory on recorded lengths, and seconds in the engine.
+"""Steps, KV memory and seconds of full-group, micro-group, continuous, probed and dynamic schedules.
+
+    python -m benchmarks infinite-sampling            groups of 32, 128 and 512, then the engine: about an hour
+    python -m benchmarks infinite-sampling --quick    groups of 32 and a small model, about half a minute
 
 A group of G rollouts runs on g = G/4 slots under each schedule, in the simulator that runs the engine's own scheduler
 objects. Steps are compared with the least that g slots can take, max(ceil(sum L / g), max L), and memory with
 full-group decoding's, counted in two ways:
 
-    KV at once   most of rows times the longest row at one time: the stricter comparison, since full-group decoding is
-                 taken to hand back a row in the step in which its rollout ends
-    KV pool      most rows times the longest row ever: a pool that is never made smaller; a dynamic schedule divides its
-                 pool anew, so there it is the same as at once
+    KV at once   the largest product of rows and longest row at one time: the stricter comparison, since full-group
+                 decoding is taken to free a row in the step in which its rollout ends
+    KV pool      most rows times the longest row ever: a pool that never shrinks; a dynamic schedule divides its pool
+                 anew, so there it is the same as at once
 
-What a schedule knows of the lengths: nothing; all ("perfect"); what an online regression predicts from the prompt's
-length ("prompt"); or the same after the first tokens have been made ("tokens"). The second part runs the engine itself
-on skewed lengths (`infinite_engine.py`).
+A schedule knows of the lengths: nothing; all ("perfect"); what an online regression predicts from the prompt's length
+("prompt"); or what it predicts after the first tokens ("tokens"). The second part runs the engine itself on skewed
+lengths (`seconds.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,13 +30,12 @@ from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks import command
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
+from benchmarks.timing import Say, spread_text
 from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.generate.schedule.simulate import Simulation, least_steps, simulate
-from podsrl.lib.machine import hardware_line
-
-HELP = "Steps, KV memory and seconds of full-group, micro-group, continuous, probed and dynamic schedules."
 
 GROUP_SIZES = (32, 128, 512)
 SHOWN_GROUP_SIZE = 128
@@ -42,7 +45,7 @@ SLOTS_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A line of the table."""
+    """One line of the table."""
 
     name: str
     """As `make_scheduler` reads it."""
@@ -79,33 +82,31 @@ SCHEDULES = (
 )
 
 
-def run(quick: bool = False) -> dict[str, Any]:
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("infinite-sampling", __doc__)
+    parser.add_argument("--quick", action="store_true", help="groups of 32, and a small model")
+    command.measure(parser, arguments, run, table)
+
+
+def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Simulate every schedule on every set, and time some of them in the engine.
 
-    Args:
-        quick: groups of 32 alone, and a small model.
-
     Returns:
-        JSON-able: name, hardware, `simulated` (a row a set, group size and schedule), `engine`.
+        JSON-able: `simulated` (one row per set, group size and schedule) and `engine`.
     """
     from benchmarks.infinite_sampling.seconds import measure_engine
 
-    simulated = [
-        row
-        for make in SETS.values()
-        for group_size in (GROUP_SIZES[:1] if quick else GROUP_SIZES)
-        for row in simulate_set(make(group_size))
-    ]
-    return {
-        "name": "infinite-sampling",
-        "hardware": hardware_line(),
-        "simulated": simulated,
-        "engine": measure_engine(quick),
-    }
+    simulated = []
+    for name, make in SETS.items():
+        for group_size in GROUP_SIZES[:1] if options.quick else GROUP_SIZES:
+            say(f"simulating groups of {group_size}, lengths of {name}")
+            simulated += simulate_set(make(group_size))
+    return {"simulated": simulated, "engine": measure_engine(options.quick, say)}
 
 
 def simulate_set(length_set: LengthSet) -> list[dict[str, Any]]:
-    """Run every schedule on every group of a set -> one row a schedule, means over groups."""
+    """Run every schedule on every group of a set -> one row per schedule, means over groups."""
     learned = {looks: _learned(length_set, looks) for looks in (False, True)}
     full = [_simulate(length_set, group, FULL, learned[False], None) for group in length_set.groups]
     micro = [_simulate(length_set, group, MICRO, learned[False], None) for group in length_set.groups]
@@ -121,7 +122,7 @@ def simulate_set(length_set: LengthSet) -> list[dict[str, Any]]:
 
 
 def simulate_group(length_set: LengthSet, group: Sequence[Recorded], schedule: Schedule) -> Simulation:
-    """Simulate one group under one schedule, with a predictor that has seen the set's rollouts to learn from."""
+    """Simulate one group under one schedule, with a predictor that has learned from the set's other rollouts."""
     learned = _learned(length_set, schedule.knows == "tokens")
     full = _simulate(length_set, group, FULL, learned, None)
     return _simulate(length_set, group, schedule, learned, full)
@@ -140,7 +141,7 @@ def run_group(
 
 
 def _learned(length_set: LengthSet, looks: bool) -> LengthRegression:
-    """A predictor that has seen the rollouts to learn from, each predicted before it was learned."""
+    """A predictor trained on the rollouts to learn from; it predicts each before it learns from it."""
     predictor = LengthRegression(length_set.probe_at if looks else None)
     if length_set.learned:
         run_group(length_set, length_set.learned, "continuous", Limits(num_slots=64), predictor)
@@ -187,7 +188,7 @@ def _row(
         "kv_at_once_to_full": _ratio([run.peak_kv_tokens for run in runs], [run.peak_kv_tokens for run in full]),
         "kv_pool_to_full": _ratio(pools, [run.pool_tokens for run in full]),
         "kv_held_to_full": _ratio([run.peak_held_tokens for run in runs], [run.peak_held_tokens for run in full]),
-        "evictions_a_rollout": _ratio([run.num_evictions for run in runs], [len(each) for each in lengths]),
+        "evictions_per_rollout": _ratio([run.num_evictions for run in runs], [len(each) for each in lengths]),
         "reread_share": _ratio([run.reread_tokens for run in runs], [sum(each) for each in lengths]),
     }
 
@@ -198,7 +199,7 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Schedules by set at one group size, then the engine; `--json` has the other sizes."""
+    """Schedules by set at one group size, then the engine; `--json` has the other sizes too."""
     return Group(_simulated_table(result), _engine_table(result["engine"]), result["hardware"])
 
 
@@ -245,7 +246,7 @@ def _engine_table(engine: dict[str, Any]) -> Table:
             arm["schedule"],
             f"{arm['steps']:.0f}",
             f"{arm['tokens_per_second']:.0f}",
-            f"{ratio['median']:.2f}× ({ratio['min']:.2f}–{ratio['max']:.2f})",
+            spread_text(ratio),
             f"{arm['kv_bytes_to_full']:.0%}",
             f"{arm['reread_share']:.0%}",
             "as full" if arm["is_same_as_full"] else "OTHERS",

@@ -1,1 +1,1 @@
-"""A training step beside TRL's GRPOTrainer."""
+"""A training step compared with TRL's GRPOTrainer."""

@@ -1,7 +1,7 @@
-"""Our loss beside TRL's on the same batch: the same tokens, rewards and (off-policy) old log-probabilities.
+"""Our loss and TRL's on the same batch: the same tokens, rewards and (off-policy) old log-probabilities.
 
-TRL's own code makes its advantages, its masks and its normalisers from what it is given, and ours does from the same;
-then loss and gradients are compared.
+TRL's own code computes its advantages, masks and normalisers from these, and ours computes its own; then losses and
+gradients are compared.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.models import batch_of
 from benchmarks.trl.setup import Scene, grpo_trainer, make_scene, quiet
+from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
-from podsrl.update import NAMED_ADVANTAGES, NAMED_LOSSES, Updater, batch_advantages, make_batch
+from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 DRIFT = 0.9
-"""Standard deviation of what is added to the true log-probabilities, so that every loss's bound acts on some tokens."""
+"""Standard deviation of the noise on the true log-probabilities, large enough that every loss clips some tokens."""
 
 TRL_LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "epsilon": 0.2, "epsilon_high": 0.2},
@@ -29,7 +31,7 @@ TRL_LOSSES: dict[str, dict[str, Any]] = {
     "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},  # the bound of the ratio itself, where ours is above 1
 }
-"""Our name of a loss -> TRL's options for it."""
+"""Our name of a loss -> the options of TRL that give the same loss."""
 
 
 def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> dict[str, dict[str, float]]:
@@ -41,7 +43,7 @@ def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> d
 
     Returns:
         Loss -> "ours", "trl", "difference" (absolute), "gradient_difference" (largest element's, relative to the
-        largest gradient), "clip_fraction" (share of tokens where the bound acts).
+        largest gradient), "clip_fraction" (share of clipped tokens).
     """
     scene = scene or make_scene(
         "s128", num_prompts=4, num_rollouts=8, prompt_tokens=(5, 12), mean_tokens=20, max_new_tokens=40
@@ -66,7 +68,7 @@ def generate(scene: Scene, *, temperature: float = 1.0, seed: int = 0) -> list[C
 
 
 def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion]:
-    """The same tokens, as if a policy that has since moved had sampled them."""
+    """The same tokens, as if an older policy had sampled them."""
     source = torch.Generator().manual_seed(seed)
     changes = [DRIFT * torch.randn(len(done.token_ids), generator=source) for done in completions]
     return [
@@ -76,15 +78,15 @@ def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion
 
 
 def our_batch(scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], loss: str) -> Any:
-    """Our `Batch` of a step, with the advantages that belong to the loss."""
+    """Our `Batch` of a step, with the advantages of this loss."""
     prompts = [tuple(scene.tokenizer.encode(prompt)) for prompt in scene.prompts for _ in range(scene.num_rollouts)]
-    advantages = batch_advantages(rewards, NAMED_ADVANTAGES[loss])
-    return make_batch(prompts, completions, advantages, pad_token_id=scene.tokenizer.pad_token_id)
+    advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), ALGORITHMS[loss].advantage).flatten()
+    return batch_of(prompts, completions, advantages.tolist(), scene.tokenizer.pad_token_id)
 
 
 def trl_inputs(trainer: Any, scene: Scene) -> dict[str, Any]:
-    """What TRL itself makes of the given completions and rewards: ids, masks, advantages, token count."""
-    trainer.model.train()  # its data flow for training, not for evaluation
+    """TRL's own inputs of an update, from the given completions and rewards: ids, masks, advantages, token count."""
+    trainer.model.train()  # in evaluation mode TRL takes another path
     rows = [{"prompt": prompt} for prompt in scene.prompts for _ in range(scene.num_rollouts)]
     inputs: dict[str, Any] = trainer._generate_and_score_completions(rows)
     return inputs
@@ -96,11 +98,10 @@ def _compare(
     ours, theirs = copy.deepcopy(scene.model), copy.deepcopy(scene.model)
     updater = Updater(
         ours,
-        lr=1e-6,
-        loss=NAMED_LOSSES[name],
+        OptimConfig(lr=1e-6, micro_batch_tokens=100),  # several micro-batches, whose gradients add up
+        loss=ALGORITHMS[name].loss,
         temperature=temperature,
         max_length=scene.max_new_tokens,
-        micro_batch_tokens=100,  # several pieces, which must add up
     )
     stats = updater.forward_backward(our_batch(scene, completions, rewards, name))
     loss = _trl_backward(name, scene, theirs, completions, rewards, temperature)

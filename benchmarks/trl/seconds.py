@@ -1,7 +1,7 @@
 """Seconds of an update and of a whole step, ours and TRL's, in turns on the same model, prompts and rewards.
 
-TRL runs in its own training loop; its clock is its own callback around one optimizer step. Each side first picks the
-best of several batch sizes for itself.
+TRL runs in its own training loop, timed by its own callback around one optimizer step. Each side first picks the
+fastest of several batch sizes for itself.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 
+from benchmarks.timing import Clock, Say, Taken, ratios, take_turns
 from benchmarks.trl.losses import generate, our_batch, trl_inputs
-from benchmarks.trl.setup import Clock, Scene, StepClock, Taken, grpo_trainer, quiet, share_of_vowels
+from benchmarks.trl.setup import Scene, StepClock, grpo_trainer, quiet, share_of_vowels
 from podsrl.config.load import load_config
+from podsrl.config.schema import OptimConfig
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater
+from podsrl.update import ALGORITHMS, Updater
 
 Json = dict[str, Any]
 Arm = Callable[[], Taken]
 """Does one update or step and returns what it took."""
-Say = Callable[[str], None]
 Setting = TypeVar("Setting", int, str)
 OURS, TRL = "podsrl", "TRL"
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -42,25 +44,25 @@ _REWARD = "benchmarks.trl.setup:share_of_vowels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Batch sizes that are tried, and how often the chosen ones are measured."""
+class Settings:
+    """Batch sizes to try, and how often the chosen ones are measured."""
 
     rows: tuple[int, ...]
-    """Of TRL's micro-batches; each divides P · n."""
+    """Rows of TRL's micro-batches; each divides P · n."""
     tokens: tuple[int, ...]
-    """Of ours."""
+    """Tokens of ours."""
     batch_tokens: tuple[int, ...]
-    """A step of transformers' continuous batching."""
+    """Tokens per step of transformers' continuous batching."""
     rounds: int
 
 
-def measure_update(scene: Scene, sizes: Sizes, say: Say) -> Json:
+def measure_update(scene: Scene, settings: Settings, say: Say) -> Json:
     """Log-probabilities, loss, backward, clipping and AdamW on the same tokens."""
     completions = generate(scene)
     rewards = _rewards(scene, completions)
-    ours = _best({size: _our_update(scene, completions, rewards, size) for size in sizes.tokens}, say, OURS)
-    theirs = _best({rows: _trl_update(scene, completions, rewards, rows) for rows in sizes.rows}, say, TRL)
-    taken = _take_turns({OURS: ours.arm, TRL: theirs.arm}, sizes.rounds, say)
+    ours = best_setting({size: _our_update(scene, completions, rewards, size) for size in settings.tokens}, say, OURS)
+    theirs = best_setting({rows: _trl_update(scene, completions, rewards, rows) for rows in settings.rows}, say, TRL)
+    taken = take_turns(_by_round({OURS: ours.arm, TRL: theirs.arm}), settings.rounds, say)
     without = {name: _our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
     return {
         "micro_batch_tokens": ours.setting,
@@ -70,23 +72,25 @@ def measure_update(scene: Scene, sizes: Sizes, say: Say) -> Json:
         "longest_completion": max(len(done.token_ids) for done in completions),
         "tried_cpu_seconds": {OURS: ours.tried, TRL: theirs.tried},
         "without_cpu_seconds": {name: found.cpu_seconds for name, found in without.items()},
-        **_compared(taken),
+        **compared(taken),
     }
 
 
-def measure_step(scene: Scene, update: Mapping[str, Any], sizes: Sizes, say: Say) -> Json:
+def measure_step(scene: Scene, update: Mapping[str, Any], settings: Settings, say: Say) -> Json:
     """Generate, score, update: a whole step of each side's own loop, with the micro-batches that `update` chose.
 
     TRL generates in the faster of its ways that need no server: transformers' `generate`, or its continuous batching.
     """
     ways: dict[str, Json] = {"generate": {"generation": "generate"}}
-    for size in sizes.batch_tokens:
+    for size in settings.batch_tokens:
         ways[f"continuous batching, {size} tokens"] = {"generation": "continuous batching", "batch_tokens": size}
-    theirs = _best({name: _timed(_trainer(scene, update["trl_rows"], way)) for name, way in ways.items()}, say, TRL)
+    theirs = best_setting(
+        {name: _timed(_trainer(scene, update["trl_rows"], way)) for name, way in ways.items()}, say, TRL
+    )
     with tempfile.TemporaryDirectory() as folder:
         ours = _our_step(scene, update["micro_batch_tokens"], Path(folder))
-        taken = _take_turns({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}, sizes.rounds, say)
-    return {"tried_cpu_seconds": theirs.tried, **_compared(taken)}
+        taken = take_turns(_by_round({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}), settings.rounds, say)
+    return {"tried_cpu_seconds": theirs.tried, **compared(taken)}
 
 
 def _our_update(
@@ -99,11 +103,8 @@ def _our_update(
     batch = our_batch(scene, completions, rewards, "grpo")
     updater = Updater(
         copy.deepcopy(scene.model),
-        lr=_LR,
-        betas=_BETAS,
-        loss=NAMED_LOSSES["grpo"],
-        micro_batch_tokens=micro_batch_tokens,
-        **layout,
+        OptimConfig(lr=_LR, betas=_BETAS, micro_batch_tokens=micro_batch_tokens, **layout),
+        loss=ALGORITHMS["grpo"].loss,
     )
 
     def arm() -> Taken:
@@ -118,7 +119,7 @@ def _our_update(
 def _trl_update(
     scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], rows_at_once: int
 ) -> Arm:
-    """TRL's loop with its rollouts given: everything after them is its own."""
+    """TRL's own loop, with the rollouts given."""
     trainer = _trainer(scene, rows_at_once, {"completions": [done.token_ids for done in completions]})
     with quiet():
         inputs = trl_inputs(trainer, scene)
@@ -179,16 +180,16 @@ def _our_step(scene: Scene, micro_batch_tokens: int, folder: Path) -> Arm:
 
 @dataclass(frozen=True, slots=True)
 class Best(Generic[Setting]):
-    """The setting that took the least processor time."""
+    """The setting with the least processor time."""
 
     setting: Setting
     arm: Arm
     """Warm."""
     tried: Mapping[Setting, float]
-    """Processor seconds of every setting's first run."""
+    """Processor seconds of the first run with each setting."""
 
 
-def _best(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setting]:
+def best_setting(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setting]:
     tried: dict[Setting, float] = {}
     for setting, arm in arms.items():
         say(f"{name}: trying {setting}")
@@ -197,24 +198,21 @@ def _best(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setting]:
     return Best(setting, arms[setting], tried)
 
 
+def _by_round(arms: Mapping[str, Arm]) -> dict[str, Callable[[int], Taken]]:
+    """The same arms, as functions of the round."""
+    return {name: partial(_run, arm) for name, arm in arms.items()}
+
+
+def _run(arm: Arm, number: int) -> Taken:
+    return arm()
+
+
 def _warm(arm: Arm) -> Arm:
     arm()
     return arm
 
 
-def _take_turns(arms: Mapping[str, Arm], rounds: int, say: Say) -> dict[str, list[Taken]]:
-    """What every arm took in each round; the order turns with the round."""
-    names = list(arms)
-    taken: dict[str, list[Taken]] = {name: [] for name in names}
-    for number in range(rounds):
-        turn = number % len(names)
-        for name in (*names[turn:], *names[:turn]):
-            say(f"round {number + 1} of {rounds}, {name}")
-            taken[name].append(arms[name]())
-    return taken
-
-
-def _compared(taken: Mapping[str, Sequence[Taken]]) -> Json:
+def compared(taken: Mapping[str, Sequence[Taken]]) -> Json:
     """Medians, and the ratio to the peer, taken within a round."""
     seconds = {name: [one.seconds for one in found] for name, found in taken.items()}
     cpu_seconds = {name: [one.cpu_seconds for one in found] for name, found in taken.items()}
@@ -225,14 +223,9 @@ def _compared(taken: Mapping[str, Sequence[Taken]]) -> Json:
         "median_seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "median_cpu_seconds": {name: statistics.median(values) for name, values in cpu_seconds.items()},
         "peer": peer,
-        "ratio": _ratio(seconds[OURS], seconds[peer]),
-        "cpu_ratio": _ratio(cpu_seconds[OURS], cpu_seconds[peer]),
+        "ratio": ratios(seconds[OURS], seconds[peer]),
+        "cpu_ratio": ratios(cpu_seconds[OURS], cpu_seconds[peer]),
     }
-
-
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Json:
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
 
 
 def _rewards(scene: Scene, completions: Iterable[Completion]) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""What both sides of `pods bench trl` are given: one small model, prompts, a reward; and TRL's trainer around them."""
+"""What both sides of `python -m benchmarks trl` share (a small model, prompts, a reward), and TRL's trainer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import random
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import torch
 from transformers import PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from benchmarks.models import SHAPES
+from benchmarks.timing import Clock, Taken
 from podsrl.errors import UsageError
 from podsrl.tools.pretrain import character_tokenizer
 
@@ -31,12 +31,12 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One step's work."""
+    """The model and the prompts of one step."""
 
     model: Any
     tokenizer: Any
     prompts: tuple[str, ...]
-    """P texts, a token a character."""
+    """P texts, one token per character."""
     num_rollouts: int
     max_new_tokens: int
 
@@ -48,7 +48,7 @@ def check_trl() -> str:
         UsageError: it is not installed.
     """
     if importlib.util.find_spec("trl") is None:
-        raise UsageError("pods bench trl wants TRL, which is not installed: pip install 'podsrl[bench]'")
+        raise UsageError("benchmark trl: wanted TRL, which is not installed: pip install -e '.[bench]'")
     from importlib.metadata import version
 
     return version("trl")
@@ -64,7 +64,7 @@ def make_scene(
     max_new_tokens: int,
     seed: int = 0,
 ) -> Scene:
-    """A random model of a named shape (but with one token a character), and random prompts.
+    """A random model of a named shape (but with one token per character), and random prompts.
 
     Args:
         shape: of `engine_models.SHAPES`.
@@ -87,7 +87,7 @@ def make_scene(
 
 
 def share_of_vowels(completions: list[str], **columns: Any) -> list[float]:
-    """A reward in TRL's form, cheap and hardly ever equal for two texts, so that every rollout has a gradient."""
+    """A reward in TRL's form: cheap, and rarely equal for two texts, so that almost every rollout has a gradient."""
     return [sum(map(text.lower().count, "aeiou")) / (len(text) + 1) for text in completions]
 
 
@@ -107,8 +107,8 @@ def grpo_trainer(
         scene: its model is trained in place.
         rows_at_once: rows of a forward and backward; divides P · n.
         generation: which of TRL's own ways.
-        batch_tokens: tokens a step of continuous batching; None: transformers chooses.
-        completions: P · n lists of token ids to take instead of generating any.
+        batch_tokens: tokens per step of continuous batching; None: transformers chooses.
+        completions: P · n lists of token ids to use instead of generating.
         reward: in TRL's form.
         options: further ones of `GRPOConfig`, such as `loss_type`.
     """
@@ -128,26 +128,6 @@ def grpo_trainer(
     return trainer
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one run of something took."""
-
-    seconds: float = 0.0
-    """By the clock on the wall."""
-    cpu_seconds: float = 0.0
-    """Of this process: what `seconds` would be on one core that nobody else uses."""
-
-
-class Clock:
-    """Starts when it is made."""
-
-    def __init__(self) -> None:
-        self._start, self._cpu_start = time.perf_counter(), time.process_time()
-
-    def read(self) -> Taken:
-        return Taken(time.perf_counter() - self._start, time.process_time() - self._cpu_start)
-
-
 class StepClock(TrainerCallback):  # type: ignore[misc]  # transformers' classes are untyped
     """Times TRL's own optimizer steps: from before the first rollout to after the weights have changed."""
 
@@ -164,7 +144,7 @@ class StepClock(TrainerCallback):  # type: ignore[misc]  # transformers' classes
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what TRL and transformers say about experimental features and deprecations."""
+    """Silence the warnings of TRL and transformers about experimental features and deprecations."""
     logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -203,7 +183,7 @@ def _settings(scene: Scene, rows_at_once: int, generation: Generation, batch_tok
 
 
 def _given(completions: Rows) -> Callable[..., dict[str, Any]]:
-    """A rollout function of TRL that gives these completions, whatever is asked."""
+    """A rollout function for TRL that always returns these completions."""
 
     def rollouts(prompts: list[str], trainer: Any) -> dict[str, Any]:
         ids = trainer.processing_class(prompts)["input_ids"]

@@ -102,9 +102,6 @@ class Completion:
     """How many weight updates the policy that made its first token had seen."""
     versions: tuple[int, ...] = ()
     """T versions, one per token; empty where `version` made them all."""
-    raw_logprobs: tuple[float, ...] = ()
-    """T natural logs: the behaviour policy's own probability of each token, at temperature 1 and without filters;
-    empty where not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +140,7 @@ class Group:
     """All rollouts of one task in one step, whatever the number of rounds that asked for them."""
 
     id: str
-    """Unique over the run, e.g. "s12/0/7+5"; the generator's request id."""
+    """Unique over the run, e.g. "s12/0/7+5": the id of its first request, which names the random numbers of all."""
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
@@ -152,6 +149,8 @@ class Group:
     """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
     step: int = 0
     """Step that first asked for it, from 0."""
+    is_trained: bool = True
+    """False for a probe, as in `Ask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

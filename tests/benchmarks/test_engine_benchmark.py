@@ -1,4 +1,4 @@
-"""`pods bench engine`: its parts in their smallest form."""
+"""`python -m benchmarks engine`: its parts in their smallest form."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks.engine.arms import Arm, Made, _lengths, continuous_batching, hf_generate, podsrl_engine, requests
+from benchmarks.engine.arms import (
+    Arm,
+    Made,
+    completion_lengths,
+    continuous_batching,
+    hf_generate,
+    podsrl_engine,
+    requests,
+)
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
-from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, _length_z, _ratios, measure_model, table
+from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, length_z, measure_model, table
 from benchmarks.models import SHAPES, fixed_workload, shaped_model, skewed_workload
+from benchmarks.timing import Taken
 from podsrl.errors import UsageError
 
 
@@ -55,7 +64,7 @@ def test_prompts_are_ragged_distinct_and_hold_no_stop_token() -> None:
 
 def test_a_completion_counts_up_to_and_including_its_first_stop_token() -> None:
     work = skewed_workload(1, 1)
-    assert _lengths([[9, 8, 2, 0, 0], [1], [9, 9, 9], [3, 1, 2]], work) == [3, 1, 3, 1]
+    assert completion_lengths([[9, 8, 2, 0, 0], [1], [9, 9, 9], [3, 1, 2]], work) == [3, 1, 3, 1]
 
 
 @pytest.mark.slow
@@ -90,16 +99,15 @@ def test_another_round_draws_other_completions(model: Any) -> None:
         assert arm(0).lengths != arm(1).lengths
 
 
-def test_tokens_per_second_and_ratios_by_hand() -> None:
-    made = Made([3, 5], 2.0, 0.5)
+def test_tokens_per_second_by_hand() -> None:
+    made = Made([3, 5], Taken(2.0, 0.5))
     assert (made.tokens_per_second, made.tokens_per_cpu_second) == (4.0, 16.0)
-    assert _ratios([6.0, 8.0, 9.0], [2.0, 4.0, 1.0]) == {"min": 2.0, "median": 3.0, "max": 9.0}
 
 
 def test_the_distance_of_mean_lengths_is_in_standard_errors() -> None:
     # both variances are 2, so the error is sqrt(2 / 2 + 2 / 2); the means differ by 3
-    assert _length_z([1, 3], [4, 6]) == pytest.approx(3 / 2**0.5)
-    assert _length_z([2, 2], [2, 2]) == 0.0
+    assert length_z([1, 3], [4, 6]) == pytest.approx(3 / 2**0.5)
+    assert length_z([2, 2], [2, 2]) == 0.0
 
 
 def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
@@ -113,9 +121,9 @@ def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
 
 @pytest.mark.slow
 def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
-    plan = replace(QUICK, num_prompts=2, num_rollouts=4, hf_batches=(4, 8), rounds=2)
+    sizes = replace(QUICK, num_prompts=2, num_rollouts=4, hf_batches=(4, 8), rounds=2)
     said: list[str] = []
-    facts = measure_model("s128", plan, said.append)
+    facts = measure_model("s128", sizes, said.append)
     stages = measure_demo((0, 1), 2, said.append)
     result = json.loads(json.dumps({"models": [facts], "demo": stages, "hardware": "here"}))
     arms = {arm["arm"]: arm for arm in facts["arms"]}
@@ -124,7 +132,7 @@ def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
     assert [stage["step"] for stage in stages] == [0, 1]
     for stage in stages:
         assert stage["tokens_64"] > 3 * stage["tokens_16"]
-        assert 0 < stage["forwards_a_token_64"] <= stage["forwards_a_token_16"] <= 1
+        assert 0 < stage["forwards_per_token_64"] <= stage["forwards_a_token_16"] <= 1
     assert any("round 2 of 2" in text for text in said)
     console = Console(width=200)
     with console.capture() as shown:

@@ -1,22 +1,12 @@
-"""benchmarks/reference_solutions.py: on rows written here, and on all published ones where PODS_DATA is set."""
+"""`python -m benchmarks reference-solutions`: on rows written here, and on all published ones."""
 
-import importlib.util
 import json
 import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference_solutions", ROOT / "benchmarks/reference_solutions.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from benchmarks import reference_solutions
 
 
 def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
@@ -29,7 +19,7 @@ def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(map(json.dumps, rows)))
-    by_reward = script().measure(tmp_path, [1])["rewards"]
+    by_reward = reference_solutions.measure(tmp_path, [1])["rewards"]
     assert by_reward["boxed_correct"]["sets"]["math"] == by_reward["math_correct"]["sets"]["math"]
     found = by_reward["math_correct"]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["num_correct"]) == (3, 2)
@@ -48,9 +38,8 @@ def test_every_reference_solution_is_right_and_no_neighbour_s_answer_is(
 ) -> None:
     if "PODS_DATA" not in os.environ:
         pytest.skip("PODS_DATA is not set: a folder with gsm8k/ and math/ as JSON lines")
-    module = script()
-    monkeypatch.setattr(module, "REWARDS", (reward,))
-    found = module.measure(Path(os.environ["PODS_DATA"]), [2])["rewards"][reward]["sets"]
+    monkeypatch.setattr(reference_solutions, "REWARDS", (reward,))
+    found = reference_solutions.measure(Path(os.environ["PODS_DATA"]), [2])["rewards"][reward]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["failures"]) == (7473, [])
     assert (found["math"]["num_rows"], found["math"]["failures"]) == (5000, [])
     assert found["gsm8k"]["of_these_not_the_same_string"] == []

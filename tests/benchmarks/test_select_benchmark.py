@@ -1,12 +1,11 @@
-"""The benchmark of this stage, in its smallest form."""
+"""`python -m benchmarks select`, in its smallest form."""
 
 import json
 
 import numpy as np
-import torch
 from rich.console import Console
 
-from benchmarks.select import REPEATS, REWARDS, run, scan, table
+from benchmarks.select import REWARDS, run, scan, table
 
 
 def test_the_scan_finds_a_subset_of_the_largest_variance_by_hand() -> None:
@@ -14,18 +13,14 @@ def test_the_scan_finds_a_subset_of_the_largest_variance_by_hand() -> None:
     assert sorted(scan(np.array([0.2, 0.0, 1.0, 0.1, 1.2]), 3).tolist()) == [1, 3, 4]
 
 
-def test_a_quick_run_is_json_with_sound_ratios_and_restores_the_threads() -> None:
-    threads = torch.get_num_threads()
+def test_a_quick_run_is_json_with_sound_ratios() -> None:
     result = json.loads(json.dumps(run(quick=True)))
-    assert torch.get_num_threads() == threads
-    assert result["name"] == "select" and "1 thread" in result["hardware"]
     assert [case["rewards"] for case in result["cases"]] == list(REWARDS)
-    assert REPEATS >= 9
     for case in result["cases"]:
         assert case["agrees_with_scan"]
         for ratio in (case["ratio_to_sort"], case["ratio_to_scan"]):
             assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
     console = Console(width=200)
     with console.capture() as shown:
-        console.print(table(result))
+        console.print(table({**result, "hardware": "this machine"}))
     assert shown.get().count("256 × 256 → 64") == len(REWARDS)

@@ -1,24 +1,25 @@
-"""`pods bench trl`: its arithmetic by hand, its clear refusal, and a small run of it."""
+"""`python -m benchmarks trl`: its arithmetic by hand, its clear refusal, and a small run of it."""
 
 from __future__ import annotations
 
 import importlib.util
 import statistics
-from typing import Any
+from argparse import Namespace
 
 import pytest
 from rich.console import Console
 
+from benchmarks.timing import Taken
 from benchmarks.trl import step as trl
-from benchmarks.trl.seconds import _best, _compared, _take_turns
-from benchmarks.trl.setup import Taken, check_trl, make_scene
+from benchmarks.trl.seconds import best_setting, compared
+from benchmarks.trl.setup import check_trl, make_scene
 from podsrl.errors import UsageError
 
 
 def test_without_trl_the_benchmark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'podsrl\[bench\]'"):
-        trl.run(quick=True)
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[bench\]'"):
+        trl.run(Namespace(quick=True))
     with pytest.raises(UsageError):
         check_trl()
 
@@ -28,27 +29,16 @@ def test_the_ratio_is_taken_within_a_round() -> None:
         "podsrl": [Taken(1.0, 1.0), Taken(2.0, 1.0), Taken(3.0, 1.0)],
         "TRL": [Taken(4.0, 2.0), Taken(4.0, 4.0), Taken(4.0, 5.0)],
     }
-    result = _compared(taken)
+    result = compared(taken)
     assert result["peer"] == "TRL"
     assert result["median_seconds"] == {"podsrl": 2.0, "TRL": 4.0}
     assert result["ratio"] == {"median": 0.5, "min": 0.25, "max": 0.75}
     assert result["cpu_ratio"] == {"median": 0.25, "min": 0.2, "max": 0.5}
 
 
-def test_arms_take_turns_in_an_order_that_turns_with_the_round() -> None:
-    order: list[str] = []
-
-    def arm(name: str) -> Any:
-        return lambda: order.append(name) or Taken(1.0, 1.0)
-
-    taken = _take_turns({"a": arm("a"), "b": arm("b"), "c": arm("c")}, 3, lambda text: None)
-    assert "".join(order) == "abcbcacab"
-    assert {name: len(found) for name, found in taken.items()} == {"a": 3, "b": 3, "c": 3}
-
-
 def test_the_size_with_the_least_processor_time_is_chosen() -> None:
     arms = {8: lambda: Taken(1.0, 3.0), 16: lambda: Taken(9.0, 2.0), 32: lambda: Taken(0.1, 4.0)}
-    best = _best(arms, lambda text: None, "x")
+    best = best_setting(arms, lambda text: None, "x")
     assert (best.setting, best.arm, best.tried) == (16, arms[16], {8: 3.0, 16: 2.0, 32: 4.0})
 
 
@@ -70,13 +60,13 @@ def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) ->
 @pytest.mark.slow
 def test_a_small_run_measures_every_arm_and_prints_it() -> None:
     pytest.importorskip("trl")
-    result = trl.run(quick=True)
+    result = trl.run(Namespace(quick=True))
     for part in ("update", "step"):
         for found in result[part].values():
             assert all(len(values) == trl.QUICK.rounds for values in found["seconds"].values())
             assert min(found["cpu_ratio"].values()) > 0
     assert all(loss["difference"] < 1e-5 for loss in result["losses"].values())
     console = Console(width=160, record=True, file=None)
-    console.print(trl.table(result))
+    console.print(trl.table({**result, "hardware": "this machine"}))
     text = console.export_text()
     assert all(name in text for name in ("gspo", "TRL, generate", "whole step", "ragged", "equal"))

@@ -1,4 +1,4 @@
-"""`pods bench update`: its parts in their smallest form."""
+"""`python -m benchmarks update`: its parts in their smallest form."""
 
 import json
 from io import StringIO

@@ -14,7 +14,7 @@ import numpy as np
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
+from podsrl.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.plan.rewards import Seen
 from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Line, Run, read_run
@@ -46,6 +46,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
             f"{overrides[0]}: {folder} is a run's folder, planned from its own logs; give a CONFIG to change values"
         )
     run, config = read_run(folder), load_config(folder / "config.toml")
+    check_budget(config)
     steps = _recent(run)
     first = steps[0]["step"]
     groups = [group for group in run.groups if group.step >= first] or list(run.groups[-8:])
@@ -73,7 +74,7 @@ def _recent(run: Run) -> list[Line]:
 
 
 def _generation(config: RunConfig, line: Line) -> GenerationProbe:
-    stages = sum(line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update"))
+    stages = sum(line[f"seconds/{stage}"] for stage in PREDICTED)
     return GenerationProbe(
         num_rollouts=config.rollouts.num_rollouts,
         decode_steps=1,

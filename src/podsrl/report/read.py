@@ -23,12 +23,13 @@ from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_log
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
+from podsrl.run import clock
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
 
-STAGES = ("generate", "score", "select", "update", "sync")
+STAGES = tuple(stage for stage in clock.STAGES if stage != "record")
 """Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 

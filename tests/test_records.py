@@ -1,0 +1,92 @@
+"""Records survive the way through bytes, whatever is in them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from podsrl.records import decode, encode
+from podsrl.types import Completion, FinishReason, Group, Rollout, Task
+
+NAMES = ("correct", "format", "Ω")
+
+
+def float32(value: float) -> float:
+    return float(np.float32(value))
+
+
+texts = st.one_of(st.text(max_size=12), st.sampled_from(["", "Ω≠", "\ud800", "a\x00b"]))
+maybe = st.one_of(st.none(), texts)
+logprobs = st.floats(-30, 0, width=32)
+versions = st.integers(-1, 10**12)
+
+
+@st.composite
+def rollouts(draw: Any, index: int) -> Rollout:
+    ids = draw(st.lists(st.integers(0, 2**31 - 1), max_size=5))
+    completion = Completion(
+        request_id=draw(texts),
+        index=index,
+        token_ids=tuple(ids),
+        logprobs=tuple(draw(st.lists(logprobs, min_size=len(ids), max_size=len(ids)))),
+        finish_reason=draw(st.sampled_from(get_args(FinishReason))),
+        version=draw(versions),
+        versions=tuple(draw(st.one_of(st.just([]), st.lists(versions, min_size=len(ids), max_size=len(ids))))),
+    )
+    return Rollout(
+        completion=completion,
+        text=draw(texts),
+        reward=draw(st.floats(-1e300, 1e300)),
+        parts=draw(st.dictionaries(st.sampled_from(NAMES), st.floats(-10, 10))),
+        is_correct=draw(st.booleans()),
+        is_formatted=draw(st.booleans()),
+        answer=draw(maybe),
+        invalid_reason=draw(maybe),
+    )
+
+
+@st.composite
+def group_lists(draw: Any) -> list[Group]:
+    return [
+        Group(
+            id=f"s{place}/{draw(texts)}",
+            task=Task(id=str(place), prompt="?", answer="!"),
+            prompt_ids=tuple(draw(st.lists(st.integers(0, 200_000), min_size=1, max_size=4))),
+            rollouts=tuple(draw(rollouts(i)) for i in range(draw(st.integers(0, 4)))),
+            index=draw(st.one_of(st.none(), st.integers(0, 10**9))),
+            step=draw(st.integers(0, 10**9)),
+            is_trained=draw(st.booleans()),
+        )
+        for place in range(draw(st.integers(0, 4)))
+    ]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(group_lists())
+def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> None:
+    tasks = {(group.id, group.index): group.task for group in groups}
+    found = decode(encode(groups), lambda name, index: tasks[name, index])
+    assert found == groups
+    for group in found:
+        for rollout in group.rollouts:
+            assert all(type(number) is int for number in (*rollout.completion.token_ids, *rollout.completion.versions))
+
+
+def test_an_invalid_rollout_keeps_its_reason_and_has_no_reward() -> None:
+    done = Completion(request_id="g", index=0, token_ids=(1,), logprobs=(-0.1,), finish_reason="stop", version=0)
+    rollout = Rollout(
+        completion=done,
+        text="",
+        reward=math.nan,
+        parts={"a": math.nan},
+        is_correct=False,
+        invalid_reason="it raised",
+    )
+    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1,), rollouts=(rollout,))
+    [found] = decode(encode([group]), lambda name, index: group.task)[0].rollouts
+    assert math.isnan(found.reward) and math.isnan(found.parts["a"]) and found.invalid_reason == "it raised"
+    assert found.completion.logprobs == (float32(-0.1),)
