@@ -255,9 +255,9 @@ def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path
         (["rows.jsonl"], "wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG"),
         (["rows.jsonl", "--reward", "correct", "--config", "pods"], "wants either --reward"),
         (["none.jsonl", "--reward", "correct"], "none.jsonl: no such file"),
-        (["rows.jsonl", "--reward", "corect"], "--reward: unknown reward 'corect'. Did you mean 'correct'?"),
+        (["rows.jsonl", "--reward", "corect"], "--reward = 'corect' is no reward. Did you mean 'correct'?"),
         (["rows.jsonl", "--reward", "correct=high"], "--reward correct=high: 'high' is no number"),
-        (["rows.jsonl", "--reward", "correct", "--correct", "zzz"], "--correct: unknown reward 'zzz'"),
+        (["rows.jsonl", "--reward", "correct", "--correct", "zzz"], "--correct = 'zzz' is no reward"),
         (["rows.jsonl", "--reward", "correct", "--timeout", "0"], "--timeout 0: wanted seconds above 0"),
     ],
 )
