@@ -38,7 +38,7 @@ def gather_load(trainer: Trainer) -> Load:
     """Of all processes since the step's start; all call it."""
     stats, engine, scored = trainer.engine.stats, trainer.engine, trainer.scorer.stats
     own = (
-        *(stats.forwarded, stats.reread_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes()),
+        *(stats.forwarded, stats.recomputed_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes()),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
     )
     forwarded, reread, generate_bytes, update_bytes, stopped, hurried, reasons = zip(

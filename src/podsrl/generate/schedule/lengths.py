@@ -154,7 +154,7 @@ class LengthRegression:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job in self._early_inputs:  # it was evicted or paused: what is known of it is newer
+            if job in self._early_inputs:  # it was preempted or paused, and keeps its prediction
                 continue
             mean = self._mean.of(job.request_id)
             inputs = np.array([1.0, np.log(job.prompt_length), np.log(mean or 1.0)])
