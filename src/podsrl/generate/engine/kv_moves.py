@@ -1,8 +1,11 @@
-"""Rows of the pool copied or exchanged, with as little set aside for it as the account has room for.
+"""Move keys and values within the pool, with as little temporary memory as the account has room for.
 
-Blocks are [tensors, rows, kv_heads, capacity, head_dim]. A copy of one row goes straight from its place to the other,
-all tensors at once; an index over rows makes a copy between, but is one operation for many rows. On a CPU an operation
-costs 5 µs beside its bytes, so the index is for many small rows; on a device it is always the index.
+    copy_rows, swap_rows   whole rows; blocks are [tensors, rows, kv_heads, capacity, head_dim]
+    relay                  all rows at once, when their capacity changes: lines move apart or together in place
+
+A copy of one row goes straight from its place to the other, all tensors at once. An index over rows makes a temporary
+copy, but is one operation for many rows. On a CPU an operation costs 5 µs beside its bytes, so the index is for many
+small rows; on a device it is always the index.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from podsrl.generate.engine.transfer import to_device
 _MANY_ROWS, _SMALL_ROW_BYTES = 16, 1 << 16
 """On a CPU more rows than this, each smaller than this, are copied by an index."""
 _PIECE_BYTES = 16 << 20
-"""Set aside at once, at most."""
+"""Most temporary memory at once."""
 
 
 def copy_rows(
@@ -37,7 +40,7 @@ def copy_rows(
         sources: may repeat.
         targets: no row twice, none of the sources where the blocks are the same.
         length: tokens.
-        account: pays for what is set aside.
+        account: counts the temporary memory.
     """
     places = _on_device(targets_in, sources, targets)
     for source, target in zip(sources_of, targets_in, strict=True):
@@ -71,7 +74,7 @@ def _on_device(blocks: Sequence[Tensor], sources: Tensor, targets: Tensor) -> tu
 
 
 def _rows_at_once(block: Tensor, num_rows: int, length: int, account: Account) -> int:
-    """How many rows an index takes at a time; 0: they go one by one."""
+    """How many rows an index moves at a time; 0: they move one by one."""
     row_bytes = block[:, 0, :, :length].nbytes
     budget = _PIECE_BYTES if account.room is None else min(_PIECE_BYTES, account.room)
     if not block.is_cpu:
@@ -108,7 +111,12 @@ def _swap(one: Tensor, other: Tensor, account: Account) -> None:
             del saved
 
 
-# --- lines of equal length move apart or together, within the memory they lie in ---
+# --- lines of equal length move apart or together in place ---
+#
+# Line i goes from i times the old stride to i times the new one, so all move in one direction. Taken from the end that
+# they move towards, a line never lands on one that has still to move. Several at once are one copy where their places
+# before and after are disjoint; others are copied aside first where the account has room for it, and where it has none
+# a line goes in pieces that do not overlap themselves.
 
 
 def relay(store: Tensor, num_lines: int, old: int, new: int, account: Account) -> None:
@@ -119,7 +127,7 @@ def relay(store: Tensor, num_lines: int, old: int, new: int, account: Account) -
         num_lines: lines that are kept.
         old: numbers from one line's start to the next's.
         new: the same afterwards; `num_lines` of them fit in the store.
-        account: pays for what is set aside.
+        account: counts the temporary memory.
 
     Example:
         >>> import torch
@@ -138,7 +146,7 @@ def relay(store: Tensor, num_lines: int, old: int, new: int, account: Account) -
 
 
 _ASIDE_BYTES = 1 << 20
-"""Set aside at once, at most."""
+"""Most temporary memory at once."""
 
 
 def _apart(store: Tensor, num_lines: int, old: int, new: int, size: int, account: Account) -> None:
@@ -171,7 +179,7 @@ def _together(store: Tensor, num_lines: int, old: int, new: int, size: int, acco
 
 
 def _move(store: Tensor, first: int, end: int, old: int, new: int, account: Account | None) -> None:
-    """Lines first .. end - 1; None: their old and new places have nothing in common."""
+    """Lines first .. end - 1; None: their old and new places are disjoint."""
     shape, length = (len(store), end - first), min(old, new)
     source = store[:, first * old : end * old].view(*shape, old)[:, :, :length]
     target = store[:, first * new : end * new].view(*shape, new)[:, :, :length]

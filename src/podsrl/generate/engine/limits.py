@@ -24,15 +24,16 @@ _LOCAL_WINDOWS = ("window_size",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Slots of one call, and what they cost.
+    """Slots of one call, and the memory that they take.
 
-    Example: 1 MiB at 512 bytes a token holds 2,048 tokens: 40 rows of 50 tokens, with 48 tokens over for one prompt.
+    Example: 1 MiB at 512 bytes per token holds 2,048 tokens. For rows of at most 50 tokens there are 39 slots of 25,600
+    bytes; the remaining 98 tokens are for prompts and paused rollouts.
     """
 
     num_slots: int
-    """Most rollouts alive at once."""
+    """Most rollouts that run at once."""
     row_tokens: int
-    """Tokens of the longest possible row: prompt and completion, less the last token, which is never read."""
+    """Tokens of the longest possible row: prompt and completion, without the last token, which is never read."""
     bytes_per_token: int
     """Keys and values of one token in all layers."""
     kv_cache_bytes: int | None
@@ -44,7 +45,7 @@ class MemoryPlan:
 
     @property
     def cache_bytes(self) -> int | None:
-        """What is left for shared prompts and paused rollouts; None: no bound."""
+        """Bytes left for shared prompts and paused rollouts; None: no bound."""
         return None if self.kv_cache_bytes is None else max(0, self.kv_cache_bytes - self.num_slots * self.row_bytes)
 
     @property
@@ -91,7 +92,7 @@ def _too_long(request: Request, bytes_per_token: int, kv_cache_bytes: int) -> Us
     return UsageError(
         f"kv_cache_bytes = {kv_cache_bytes:,}: request {request.id!r} alone needs {needed:,} "
         f"({len(request.prompt_ids)} prompt tokens + max_new_tokens = {request.sampling.max_new_tokens}, at "
-        f"{bytes_per_token:,} bytes a token): give at least that, or shorten one of them"
+        f"{bytes_per_token:,} bytes per token): give at least that, or shorten one of them"
     )
 
 
@@ -99,17 +100,20 @@ def _too_long(request: Request, bytes_per_token: int, kv_cache_bytes: int) -> Us
 
 
 class KVMemory:
-    """Opens, enlarges and closes the pool.
+    """Opens, enlarges and closes the pool, and keeps the account of all key-value memory.
+
+    Under a bound the pool takes, at the start of a busy period, as much as the present rollouts can use: growing would
+    hold old and new memory at once.
 
     Args:
-        max_bytes: of all that is held; None: no bound.
+        max_bytes: bound of everything held; None: no bound.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
         self.account = Account(max_bytes)
         self._pool: KVPool | None = None
         self._takes_all = False
-        """Arrivals found no room to grow: until the busy period ends, the whole bound is held."""
+        """Arrivals found no room to grow: until the busy period ends, the pool takes the whole bound."""
 
     def open(self, layout: Layout, plan: MemoryPlan, max_rows: int, num_rollouts: int) -> KVPool:
         """The last busy period's pool where it fits, or a new one.
@@ -118,7 +122,7 @@ class KVMemory:
             layout: of the model.
             plan: how the memory is divided.
             max_rows: most rows at once.
-            num_rollouts: that are at hand.
+            num_rollouts: unfinished ones.
         """
         num_tokens = plan.num_tokens if self._takes_all else _tokens_at_hand(plan, num_rollouts)
         if num_tokens is None:
@@ -134,7 +138,7 @@ class KVMemory:
         return self._pool
 
     def has_grown(self, plan: MemoryPlan, num_rollouts: int) -> bool:
-        """Make room for arrivals in the open pool; False: old and new memory do not fit together under the bound."""
+        """Make room for arrivals in the open pool; False: old and new memory together exceed the bound."""
         pool, wanted = self._pool, _tokens_at_hand(plan, num_rollouts)
         if pool is None or wanted is None or pool.max_tokens is None or wanted <= pool.max_tokens:
             return True
@@ -149,7 +153,7 @@ class KVMemory:
         return False
 
     def close(self) -> None:
-        """Give the pool back, unless it is small; what it takes then is no peak before it is used again."""
+        """Give the pool back, unless it is small; a small one counts towards the peak only when it is used again."""
         if self._pool is not None and self._pool.num_bytes > _SPARE_BYTES:
             self.release()
         self.account.peak = 0
@@ -162,14 +166,14 @@ class KVMemory:
             self._pool = None
 
     def take_peak(self) -> int:
-        """The most that was held since the last time this was asked."""
+        """The most that was held since the last call."""
         peak = max(self.account.peak, self.account.held)
         self.account.peak = self.account.held
         return peak
 
 
 def _tokens_at_hand(plan: MemoryPlan, num_rollouts: int) -> int | None:
-    """Tokens of the rows that so many rollouts can use under the bound; None: no bound."""
+    """Tokens of the rows that this many rollouts can use under the bound; None: no bound."""
     return None if plan.num_tokens is None else min(plan.num_tokens, plan.row_tokens * num_rollouts)
 
 
@@ -182,11 +186,11 @@ def _fits(pool: KVPool, plan: MemoryPlan, max_rows: int, num_tokens: int | None)
 
 
 def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Request]) -> None:
-    """Refuse requests that the model cannot serve.
+    """Check that the model can serve these requests.
 
     Args:
         model: a Hugging Face causal language model.
-        requests: new ones.
+        requests: the new ones.
         running: those that are unfinished.
 
     Raises:

@@ -32,10 +32,10 @@ class Forward(Protocol):
     """What one token takes in the pool."""
 
     def refresh(self) -> None:
-        """Take notice of new weights: call it before the first step after they may have changed.
+        """Use new weights: call it before the first step after they may have changed.
 
         Raises:
-            UsageError: the model has been altered into one that the step does not compute.
+            UsageError: the model was changed, and the step does not cover it any more.
         """
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
@@ -52,7 +52,7 @@ class Forward(Protocol):
         zones: Sequence[Zone] = (),
         want_hidden: bool = False,
     ) -> StepOutput:
-        """Run one token a row: rows 0 .. R-1 of the pool.
+        """Run one token per row: rows 0 .. R-1 of the pool.
 
         Args:
             tokens: [R] int64, the newest token of each row.

@@ -1,10 +1,10 @@
-"""The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 30 operations a layer, no module calls.
+"""The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 30 operations per layer, no module calls.
 
-What it gains: on small models the calls of modules, hooks and attention interfaces that a step would spend most of its
-time in; on larger ones matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
-linear always takes the same. Weights are the model's own, in place. Query heads that share a key-value head are rows of
-one product, so that keys and values are never repeated. Anything that the step does not compute exactly is left to the
-model's own forward (`why_not_fast`).
+On small models this saves the calls of modules, hooks and attention interfaces, which take most of a step's time. On
+larger ones it computes matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
+linear layer always uses the same one. Weights are the model's own, in place. Query heads that share a key-value head
+are rows of one product, so that keys and values are never repeated. What the step does not compute exactly is left to
+the model's own forward (`why_not_fast`).
 
 Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie et al. 2023 (GQA).
 """
@@ -56,10 +56,10 @@ class _Part(NamedTuple):
 
 
 class FastForward:
-    """See the module.
+    """A `Forward` for the models that `why_not_fast` accepts.
 
     Raises:
-        UsageError: a model of which `why_not_fast` does not say None.
+        UsageError: another model.
     """
 
     name = "fast"
@@ -76,7 +76,7 @@ class FastForward:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look up the weights' tensors anew (updates in place need none of this) and that the model is what it was."""
+        """Look up the weights' tensors again (in-place updates need none of this); check that the step still covers them."""
         _require_covered(self._model)
         self._layers = [_read_layer(layer) for layer in self._model.model.layers]
         self._embedding = self._model.model.embed_tokens.weight
@@ -209,7 +209,7 @@ def _read_layer(layer: Any) -> _Layer:
 
 
 def why_not_fast(model: Any) -> str | None:
-    """Say what keeps a model from the hand-written step; None: nothing does.
+    """The reason why the hand-written step does not cover a model; None: it does.
 
     Example:
         >>> why_not_fast(torch.nn.Linear(1, 1))
@@ -233,7 +233,7 @@ def _unusual_config(model: Any) -> str | None:
 
 
 def _altered_module(model: Any) -> str | None:
-    """Somebody exchanged a module (quantised, LoRA, compiled) or hooked into one."""
+    """A module was replaced (quantised, LoRA, compiled) or has a hook."""
     for path, module in model.named_modules():
         kind = type(module)
         is_own = kind.__module__ == type(model).__module__ or kind.__name__ == "SiLUActivation"

@@ -28,7 +28,7 @@ class ModelForward:
         self.layout = read_layout(model)
 
     def refresh(self) -> None:
-        """Nothing to do: the model's weights are used in place."""
+        """Nothing: the model's weights are used in place."""
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         return read_prompts(self._model, prompts, pool, rows)
