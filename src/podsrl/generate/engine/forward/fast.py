@@ -76,7 +76,7 @@ class FastForward:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look up the weights' tensors again (in-place updates need none of this); check that the step still covers them."""
+        """Look up the weights' tensors again (in-place updates do not need it), and check that the model is covered."""
         _require_covered(self._model)
         self._layers = [_read_layer(layer) for layer in self._model.model.layers]
         self._embedding = self._model.model.embed_tokens.weight
