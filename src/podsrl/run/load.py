@@ -44,7 +44,7 @@ def gather_load(trainer: Trainer) -> Load:
     """The counts since `start_load`. Every process calls it."""
     stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, trainer.collector.postponed
     own = (
-        *(stats.steps, stats.forwarded, stats.reread_tokens),
+        *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(trainer.engine.peak_kv_bytes, trainer.learner.updater.peak_bytes()),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
         *(len(postponed), sum(len(completion.token_ids) for completion in postponed)),
