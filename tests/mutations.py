@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "podsrl"
@@ -65,8 +66,8 @@ class Mutation:
 
     def __str__(self) -> str:
         old, new = (" ".join(text.split()) for text in (self.old, self.new))
-        same = os.path.commonprefix([old, new])
-        start = max(0, len(same) - 30)  # a long text is shown from shortly before the first difference
+        num_same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        start = max(0, num_same - 30)  # a long text is shown from shortly before the first difference
         old, new = (f"{'…' if start else ''}{text[start : start + 80]}" for text in (old, new))
         return f"{self.path.relative_to(ROOT)}:{self.line}  {self.kind}: {old}  ->  {new}"
 
@@ -264,14 +265,28 @@ def _without(values: list, index: int) -> list:  # type: ignore[type-arg]
 
 
 class Copy:
-    """A copy of the package, on which tests of the repository run; `close` deletes it."""
+    """A copy of the package, on which tests of the repository run; `close` deletes it.
+
+    Each test run is a fork of this process, which has imported what is slow to import and nothing of the package.
+    """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="podsrl-mutations-"))
         shutil.copytree(PACKAGE, self.folder / "podsrl", ignore=shutil.ignore_patterns("__pycache__"))
-        found = self._run([sys.executable, "-c", "import podsrl; print(podsrl.__file__)"], limit_seconds=60)[1].strip()
-        if not found.startswith(str(self.folder)):
-            raise SystemExit(f"tests would import {found}, not the copy in {self.folder}")
+        self.log = self.folder / "log.txt"
+        # Without bytecode: it would be taken for that of the next change, whose file has the same size and time.
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(self.folder))
+        extra = {
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "HF_HUB_OFFLINE": "1",
+        }
+        os.environ.update(extra)
+        os.chdir(ROOT)
+        for name in ("torch", "transformers", "hypothesis", "pytest"):
+            importlib.import_module(name)
 
     def close(self) -> None:
         shutil.rmtree(self.folder)
@@ -282,33 +297,43 @@ class Copy:
         source = mutation.path.read_bytes()
         path.write_bytes(mutation.apply(source))
         try:
-            code, _ = self.test(tests, limit_seconds)
+            code = self.test(tests, limit_seconds)
         finally:
             path.write_bytes(source)
         return "timeout" if code is None else "survived" if code == 0 else "killed"
 
-    def test(self, tests: Sequence[Path], limit_seconds: float) -> tuple[int | None, str]:
-        """The exit code of pytest, None after the limit, and what it printed."""
-        options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-        return self._run([sys.executable, "-m", "pytest", *options, *map(str, tests)], limit_seconds)
+    def test(self, tests: Sequence[Path], limit_seconds: float) -> int | None:
+        """Pytest's exit code, or None after the limit; what it prints goes to `log`."""
+        child = os.fork()
+        if child == 0:
+            self._test_in_child(tests)
+        end = time.monotonic() + limit_seconds
+        while time.monotonic() < end:
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                return abs(os.waitstatus_to_exitcode(status))
+            time.sleep(0.05)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return None
 
-    def _run(self, command: Sequence[str], limit_seconds: float) -> tuple[int | None, str]:
-        # No bytecode: it would be taken for that of the next change, whose file has the same size and time.
-        extra = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        with subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **extra},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                return process.returncode, process.communicate(timeout=limit_seconds)[0]
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return None, ""
+    def _test_in_child(self, tests: Sequence[Path]) -> NoReturn:
+        code = 3
+        try:
+            os.setsid()
+            with self.log.open("w") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            import pytest
+
+            import podsrl
+
+            assert str(podsrl.__file__).startswith(str(self.folder)), podsrl.__file__
+            options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+            code = int(pytest.main([*options, *map(str, tests)]))
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
 
 
 def modules_of(place: Place) -> list[Path]:
@@ -332,9 +357,8 @@ def tests_of(place: Place, module: Path) -> list[Path]:
 def run_place(name: str, sample: Sequence[Mutation], copy: Copy) -> dict[str, int]:
     place = PLACES[name]
     start = time.monotonic()
-    code, printed = copy.test(tests_of(place, sample[0].path), 3600)
-    if code != 0:
-        raise SystemExit(f"{name}: the tests fail without any change:\n{printed}")
+    if copy.test(tests_of(place, sample[0].path), 3600) != 0:
+        raise SystemExit(f"{name}: the tests fail without any change:\n{copy.log.read_text()}")
     limit = 3 * (time.monotonic() - start) + 20
     print(f"{name}: {len(sample)} changes, at most {limit:.0f} s of tests for each", flush=True)
     counts = {"killed": 0, "survived": 0, "timeout": 0}
