@@ -31,7 +31,7 @@ def test_a_group_has_signal_where_kept_rewards_differ(make_group: Make, make_rol
 def test_chat_messages_are_written_with_their_roles(make_group: Make) -> None:
     prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "7+5?"}]
     group = parse_group(make_group(1, task={"id": "x", "prompt": prompt, "answer": 12}))
-    assert group.prompt == "system: Be brief.\n\nuser: 7+5?"
+    assert group.prompt == "system: Be brief.\nuser: 7+5?"
     assert group.answer == "12"
 
 

@@ -16,8 +16,8 @@ import pytest
 from podsrl.config.load import apply_overrides, build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+from podsrl.lib.logs import read_lines
 from podsrl.run.compare import Member, open_folder, plan
-from podsrl.run.folder import read_lines
 from podsrl.run.measure import measure
 
 

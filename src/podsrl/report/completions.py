@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from podsrl.errors import UsageError
+from podsrl.lib.text import prompt_text
 from podsrl.report import facts
-from podsrl.report.groups import prompt_text
 from podsrl.report.page import render_page, write_page
 from podsrl.run.completions import Stored, read_completions
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from podsrl.lib.text import prompt_text
+
 LARGEST = 1e100
 """Size of a number that is believed."""
 
@@ -93,13 +95,6 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
         drop_reason=_text(entry["drop_reason"]),
         advantage=_number(entry["advantage"]),
     )
-
-
-def prompt_text(prompt: Any) -> str:
-    """Write a prompt as text: chat messages as "role: content", one after another."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _number(value: Any) -> float | None:

@@ -18,17 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from podsrl.errors import UsageError
+from podsrl.lib.logs import read_log
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
+from podsrl.run import clock
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.curves import common_grid
 from podsrl.run.interval import SpeedupInterval
-from podsrl.run.logs import broken_line, parse_line
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
 
-STAGES = ("generate", "score", "select", "update", "sync")
+STAGES = tuple(stage for stage in clock.STAGES if stage != "record")
 """Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 
@@ -122,7 +123,7 @@ def read_run(path: Path | str) -> Run:
     """
     folder = _existing_folder(Path(path))
     config = _read_toml(_existing_file(folder, "config.toml"))
-    lines, num_torn_metrics = _read_json_lines(_existing_file(folder, "metrics.jsonl"))
+    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl"))
     steps, evaluations, num_bad_metrics = _metrics(lines)
     groups, num_bad_groups = _groups(folder / "groups.jsonl")
     return Run(
@@ -222,24 +223,6 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is not TOML ({error}); restore the file that the run wrote") from error
 
 
-def _read_json_lines(file: Path) -> tuple[list[Mapping[str, Any]], int]:
-    """Objects of a .jsonl file, and whether a kill tore its last line (0 or 1).
-
-    Raises:
-        UsageError: a whole line is no object.
-    """
-    *whole, last = file.read_bytes().split(b"\n")
-    lines: list[Mapping[str, Any]] = []
-    for number, text in enumerate(whole, start=1):
-        value = parse_line(text)
-        if value is not None:
-            lines.append(value)
-        elif text.strip():
-            raise broken_line(file, number, text)
-    tail = parse_line(last)
-    return lines + ([] if tail is None else [tail]), int(tail is None and bool(last.strip()))
-
-
 def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tuple[Line, ...], int]:
     """Step lines, evaluation lines, and the number of lines without a step; notes are neither."""
     steps: list[Line] = []
@@ -275,7 +258,7 @@ def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:
     """Recorded groups with steps ascending, and the number of lines that are none."""
     if not file.is_file():
         return (), 0
-    lines, num_bad = _read_json_lines(file)
+    lines, num_bad = read_log(file)
     groups: dict[tuple[int, str], RecordedGroup] = {}
     for line in lines:
         try:

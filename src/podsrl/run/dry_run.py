@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.machine import total_bytes
 from podsrl.run.checks import check_dtype
 from podsrl.run.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
 from podsrl.run.no_effect import without_effect
-from podsrl.run.plan.memory import total_bytes
 from podsrl.run.shapes import ModelShape, read_shape
 
 

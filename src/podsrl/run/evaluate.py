@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from podsrl.lib.seeds import seed_globals
 from podsrl.run.accuracy import Accuracy, accuracy_metrics, accuracy_of
-from podsrl.run.ask import OnAnswer
+from podsrl.run.collect import OnAnswer, new_group
 from podsrl.run.evaluator import eval_sampling, request_id
-from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 
@@ -48,10 +48,11 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     tasks = trainer.tasks.eval
-    ids = [request_id(place, task.id) for place, task in enumerate(tasks)]
+    num_samples = trainer.config.eval.num_samples
+    wanted = [(new_group(request_id(place, task.id), task), num_samples) for place, task in enumerate(tasks)]
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
-    groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling, on_answer=on_answer)
+    groups = trainer.collector.answer(wanted, sampling, on_answer=on_answer)
     num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,

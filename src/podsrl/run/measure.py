@@ -15,11 +15,11 @@ import numpy as np
 
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
+from podsrl.lib.logs import read_lines, write_atomically
 from podsrl.run.bootstrap import bootstrap_speedups
 from podsrl.run.clock import STAGES
 from podsrl.run.compare import Member
 from podsrl.run.curves import common_grid, mean_curve
-from podsrl.run.folder import read_lines, write_atomically
 from podsrl.run.state import read_object
 
 Json = dict[str, Any]

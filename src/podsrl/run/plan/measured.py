@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from podsrl.config.schema import RunConfig
+from podsrl.run.clock import STAGES
 from podsrl.run.plan.rewards import Seen
+
+PREDICTED = tuple(stage for stage in STAGES if stage not in ("sync", "record"))
+"""Stages whose seconds are predicted one by one; the other two are part of the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Line, Run, read_run
-from podsrl.run.plan.measured import GenerationProbe, Measurements, UpdateProbe
+from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe
 from podsrl.run.plan.rewards import Seen
 
 RECENT = 0.25
@@ -73,7 +73,7 @@ def _recent(run: Run) -> list[Line]:
 
 
 def _generation(config: RunConfig, line: Line) -> GenerationProbe:
-    stages = sum(line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update"))
+    stages = sum(line[f"seconds/{stage}"] for stage in PREDICTED)
     return GenerationProbe(
         num_rollouts=config.rollouts.num_rollouts,
         decode_steps=1,

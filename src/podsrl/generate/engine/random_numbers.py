@@ -1,0 +1,84 @@
+"""Random numbers that depend on (seed, request, rollout index, position) and on nothing else.
+
+So a rollout's tokens do not depend on its batch, its slot or the order of work, and a resumed run needs no generator
+state: the numbers are a hash of where they are used (a counter-based generator, Salmon et al. 2011, here with the
+SplitMix64 finaliser of Steele et al. 2014).
+
+    request_key(seed, request)  ->  row_keys(keys, indices)  ->  uniforms_at(row_keys, positions)
+     once a request                  once a rollout               every step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from podsrl.lib.seeds import hash_bits
+
+Keys = npt.NDArray[np.uint64]
+Integers = Sequence[int] | npt.NDArray[np.int64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_UNUSED_BITS = np.uint64(11)
+"""A float64 holds 53 of the 64 bits."""
+
+
+def request_key(seed: int, request_id: str) -> np.uint64:
+    """The 64 bits that stand for a request in this stream.
+
+    Args:
+        seed: of the whole stream.
+        request_id: any text.
+
+    Example:
+        >>> len({int(request_key(seed, name)) for seed, name in [(0, "a"), (0, "a"), (1, "a"), (0, "b")]})
+        3
+    """
+    return np.uint64(hash_bits(f"{seed}/{request_id}".encode()))
+
+
+def row_keys(keys: Sequence[np.uint64] | Keys, indices: Integers) -> Keys:
+    """The 64 bits that stand for each rollout.
+
+    Args:
+        keys: B keys of requests, from `request_key`.
+        indices: B rollout indices, 0 or more.
+
+    Returns:
+        [B] uint64.
+
+    Example:
+        >>> key = request_key(0, "a")
+        >>> len(set(row_keys([key, key, key], [0, 1, 1]).tolist()))
+        2
+    """
+    return _mix(np.asarray(keys, dtype=np.uint64) + _mix(np.asarray(indices, dtype=np.uint64) + _GOLDEN))
+
+
+def uniforms_at(keys: Keys, positions: Integers) -> npt.NDArray[np.float64]:
+    """One uniform number for each rollout's own position.
+
+    Args:
+        keys: [B] uint64, from `row_keys`.
+        positions: [B] new tokens that each rollout has already, 0 or more.
+
+    Returns:
+        [B] float64 in [0, 1), multiples of 2**-53.
+
+    Example:
+        >>> keys = row_keys([request_key(0, "a"), request_key(0, "b")], [3, 3])
+        >>> bool(uniforms_at(keys, [5, 9])[1] == uniforms_at(keys[1:], [9])[0])
+        True
+    """
+    counters = (np.asarray(positions, dtype=np.uint64) + np.uint64(1)) * _GOLDEN
+    return (_mix(keys + counters) >> _UNUSED_BITS).astype(np.float64) * 2.0**-53
+
+
+def _mix(x: Keys) -> Keys:
+    x = (x ^ (x >> _SHIFTS[0])) * _MULTIPLIERS[0]
+    x = (x ^ (x >> _SHIFTS[1])) * _MULTIPLIERS[1]
+    return x ^ (x >> _SHIFTS[2])
