@@ -43,7 +43,7 @@ class Place:
 PLACES = {
     "select": Place(modules=("select/**/*.py",), tests=("select/**/test_*.py",)),
     "update": Place(
-        modules=tuple(f"update/**/*{idea}*.py" for idea in ("advantage", "loss", "batch", "cut", "terms")),
+        modules=tuple(f"update/**/*{idea}*.py" for idea in ("advantage", "algorithm", "loss", "batch")),
         tests=("update/**/test_*.py",),
     ),
     "metrics": Place(modules=("**/metrics.py",), tests=("**/test_metrics*.py",)),
