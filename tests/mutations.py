@@ -294,7 +294,7 @@ class Copy:
     def outcome(self, mutation: Mutation, tests: Sequence[Path], limit_seconds: float) -> str:
         """Say "survived", "killed" or "timeout"."""
         path = self.folder / "podsrl" / mutation.path.relative_to(PACKAGE)
-        source = mutation.path.read_bytes()
+        source = path.read_bytes()
         path.write_bytes(mutation.apply(source))
         try:
             code = self.test(tests, limit_seconds)
