@@ -13,7 +13,7 @@ import pytest
 from podsrl.errors import UsageError
 from podsrl.run.completions import Stored, check_out, completions_writer, read_completions, stored_group
 from podsrl.score.base import Rows
-from podsrl.score.batch_form import BatchForm
+from podsrl.score.forms import BatchForm
 from podsrl.types import Completion, Group, Rollout, Task
 
 NAMES = {

@@ -14,6 +14,7 @@ from podsrl.errors import UsageError
 from podsrl.generate.engine.forward.prefill import read_layout
 from podsrl.policy.lora import find_targets
 from podsrl.run.dry_run import plan_run
+from podsrl.run.estimate import adapted_linears
 from podsrl.run.shapes import ModelShape, read_shape
 
 

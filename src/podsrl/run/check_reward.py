@@ -20,9 +20,9 @@ from podsrl.run.agreement import Agreement, agreement_of
 from podsrl.run.completions import Stored
 from podsrl.run.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
-from podsrl.score.find import find_reward
 from podsrl.score.forms import RowForm, judge_of
 from podsrl.score.panel import Panel
+from podsrl.score.rewards import find_reward
 
 _PART = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""

@@ -63,7 +63,7 @@ _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za
 
 
 def doubt(text: str) -> bool:
-    """Say whether a plain text negates or doubts what it says.
+    """Whether a plain text negates or doubts what it says.
 
     Example:
         >>> doubt("not 18"), doubt("at least 18"), doubt("18?"), doubt("18 more than Bob")
@@ -73,7 +73,7 @@ def doubt(text: str) -> bool:
 
 
 def states_once(before: str) -> bool:
-    """Say whether the words up to a stated value state no other one: "and" and the like may not join two statements.
+    """Whether the words up to a stated value state no other one: "and" and the like may not join two statements.
 
     Example:
         >>> states_once("The answer is "), states_once("It is 17, and it is ")
@@ -84,7 +84,7 @@ def states_once(before: str) -> bool:
 
 
 def names_several(text: str) -> bool:
-    """Say whether a plain text has an alternative, or a sign of several values.
+    """Whether a plain text has an alternative, or a sign of several values.
 
     Example:
         >>> names_several("16 or 18"), names_several(r"x > 18"), names_several("18 dollars")
@@ -94,7 +94,7 @@ def names_several(text: str) -> bool:
 
 
 def changes(text: str) -> bool:
-    """Say whether a word right beside a number makes another value of it, or a bound.
+    """Whether a word right beside a number makes another value of it, or a bound.
 
     Example:
         >>> changes("half of 18"), changes("less than 18"), changes("18 squared"), changes("18 more than Bob")
@@ -104,7 +104,7 @@ def changes(text: str) -> bool:
 
 
 def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
-    """Say whether the words right beside a box negate it.
+    """Whether the words right beside a box negate it.
 
     In answer tags they may not bound it or name an alternative either. In a long text "at least" before a box is often
     part of the question.
@@ -131,7 +131,7 @@ def last_statement(text: str) -> str:
 
 
 def states_only_last(gap: str) -> bool:
-    """Say whether the words between two numbers lead to the second as the one that is stated.
+    """Whether the words between two numbers lead to the second as the one that is stated.
 
     Example:
         >>> states_only_last(" has "), states_only_last(" or "), states_only_last(" and it is ")
@@ -146,7 +146,7 @@ def num_words(text: str) -> int:
 
 
 def only_words(before: str, after: str) -> bool:
-    """Say whether plain words alone stand around a number: no other signs, no letter that could be a variable.
+    """Whether plain words alone stand around a number: no other signs, no letter that could be a variable.
 
     Example:
         >>> only_words("", " dollars a day"), only_words("", "x"), only_words("9 *", "")

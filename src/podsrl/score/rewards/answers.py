@@ -1,9 +1,10 @@
-r"""The rule for answers: what the answer of a completion is, and when it is right. docs/answers.md says it in words.
+r"""The rule for answers: when the answer of a completion is right. docs/answers.md says it in words.
 
-`find_answer` takes one piece of the text by a fixed order, `read_value` reads it as one number, and `math_correct`
-compares. A policy under training is an attacker, so what can be read in two ways, or not at all, is wrong.
+`find_answer` (extract.py) takes one piece of the text by a fixed order, `read_value` (reading.py) reads it as one
+number, and `math_correct` compares. A policy under training looks for gaps in the rule, so what can be read in two
+ways, or not at all, is wrong.
 
-Algebra (`podsrl.score.math`) loads sympy and is asked only for what is no plain number; only worker processes do so.
+Algebra (algebra.py) loads sympy and is used only for what is no plain number; only worker processes call it.
 """
 
 from __future__ import annotations
@@ -11,51 +12,31 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 
-from podsrl.score.boxes import boxes
-from podsrl.score.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, has_invisible, plain, read_number
-from podsrl.score.lines import last_sentence
-from podsrl.score.relations import as_union, choice_of, without_rounding
-from podsrl.score.tags import Piece, answer_pieces, without_thoughts
-from podsrl.score.words import (
-    bare_calculation,
+from podsrl.score.rewards.canonical import (
+    MAX_CHARACTERS,
+    Number,
+    canonical,
+    empty_reference,
+    has_invisible,
+    plain,
+)
+from podsrl.score.rewards.extract import find_answer
+from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
+from podsrl.score.rewards.words import (
     changes,
     doubt,
-    is_doubtful_box,
     last_statement,
     names_several,
     num_words,
-    only_words,
     states_once,
-    states_only_last,
     without_units,
 )
 from podsrl.types import Task
 
-MAX_WORDS_BEFORE, MAX_WORDS_AFTER = 25, 10
-"""Of plain words around a value."""
-MAX_ANSWERS = 5
-"""Answers in tags of their own that are looked into; no honest text has so many."""
 MIN_DECIMALS = 6
-"""Of a rounded answer, where no decimal writes the reference exactly."""
-_END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]")
-"""A chat's own marks, written as text: what follows is no part of the answer."""
-_BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
-_EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
-_TERM = r"[A-Za-z](?:_\w|\^2)?"
-_NAME = re.compile(
-    rf"{_TERM}(?:\s?[-+]\s?{_TERM})+|[A-Z]{{2}}\^2|\\frac\{{[A-Za-z]{{1,2}}\}}\{{[A-Za-z]{{1,2}}\}}|(?:m\s?)?\\angle\s?[A-Z]{{1,3}}"
-    r"|\\overline\{[A-Z]{2}\}|(?:\\angle\s?)?\|?[A-Za-z]{1,3}(?:_\w|_\{\w+\})?\|?(?:\([^()=]{0,20}\))?|\\[a-z]+|[^0-9=\\^+*/<>]*"
-)
-_SCIENTIFIC = re.compile(
-    r"(?<![\w.^])(-?[1-9](?:\.[0-9]{1,30})?)(?:\s*(?:\\times|\\cdot|\*)\s*10\^\{?(-?[0-9]{1,2})\}?|[eE]([-+]?[0-9]{1,2}))(?![0-9])"
-)
-_REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?([0-9]{1,20})\}?")
-_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCALES)})(?![A-Za-z])", re.IGNORECASE)
-_NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
+"""Decimals that a rounded answer needs, where no decimal writes the reference exactly."""
 _ASKS_PERCENT = re.compile(r"(?<![0-9])(?<![0-9][\s\\])(?<![0-9]\s\\)(?:percent|%)", re.IGNORECASE)
 _DOZEN = re.compile(r"[0-9]\s*dozen", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
@@ -70,15 +51,16 @@ _PLAIN_COMMANDS = frozenset(
 _FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What a piece of text says, where it is one number."""
-
-    number: Number
-    claims: tuple[str, ...] = ()
-    """Calculations that the text calls equal to the number, `9 * 2` in `9 * 2 = 18`; none is checked yet."""
+_END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
+_BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
+_BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
+_CHOICE = re.compile(
+    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
+)
+_MARKED_CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\([A-Z]\)|[A-Z][).:])", re.IGNORECASE)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]")
 
 
 def math_correct(task: Task, completion: str) -> float:
@@ -100,6 +82,23 @@ def math_correct(task: Task, completion: str) -> float:
     return 1.0 if piece is not None and _is_right(piece, reference, _question(task)) else 0.0
 
 
+def is_correct(completion: str, answer: str) -> bool:
+    r"""Whether a text's answer is right by the default rule, `math_correct`; the question asks for no percentage.
+
+    Args:
+        completion: the text.
+        answer: the reference answer.
+
+    Raises:
+        ValueError: the reference answer is empty.
+
+    Example:
+        >>> is_correct(r"So it is \boxed{\frac{1}{2}}.", "0.5"), is_correct("It is 17 or 18.", "18")
+        (True, False)
+    """
+    return math_correct(Task(id="", prompt="", answer=answer), completion) == 1.0
+
+
 def voted_answer(completion: str) -> str | None:
     r"""Give the answer of a text for a vote.
 
@@ -119,110 +118,6 @@ def voted_answer(completion: str) -> str | None:
     return canonical(piece) or None
 
 
-def find_answer(completion: str) -> str | None:
-    r"""Give the one piece of a text that counts as its answer.
-
-    In this order: what stands in the answer tags, however broken, outside of a thought rather than in it, closed rather
-    than not (different ones are a list); the last box outside of a thought; the last sentence outside of a thought. Of
-    tags that hold a box, the box.
-
-    Returns:
-        The piece; None where the text is blank outside of its thoughts.
-
-    Example:
-        >>> find_answer(r"<think>\boxed{17}</think> <answer>18</answer> 16"), find_answer(r"So \boxed{8}, my friend.")
-        ('18', '8')
-    """
-    completion = _END_OF_TURN.split(completion, maxsplit=1)[0]
-    pieces = list(answer_pieces(completion))
-    if not pieces:
-        text = without_thoughts(completion)
-        return _boxed(text, is_tagged=False) or last_sentence(text)
-    best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
-    found = [_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best]
-    return " , ".join(dict.fromkeys(found) if len(found) <= MAX_ANSWERS else found[:2])
-
-
-def _in_tags(piece: Piece) -> str | None:
-    text = piece.text
-    return _boxed(text, is_tagged=True) or (text if piece.has_start else last_sentence(text))
-
-
-def _boxed(text: str, *, is_tagged: bool) -> str | None:
-    """What the last box holds, with a doubt that stands beside it; boxes side by side are one list."""
-    found = [box for box in boxes(text) if box.content]
-    found = [box for box in found if box.is_closed] or found
-    if not found:
-        return None
-    first, content = found[-1], found[-1].content
-    for box in reversed(found[:-1]):
-        gap = text[box.end : first.start][:40]
-        if gap.strip() and not (is_tagged and _BETWEEN_BOXES.fullmatch(gap)):
-            break
-        content = content if box.content == first.content else f"{box.content} , {content}"
-        first = box
-    before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
-    return f"not {content}" if is_doubtful_box(before, after, is_tagged=is_tagged) else content
-
-
-def read_value(piece: str) -> Value | None:
-    r"""Read a piece of text that says one number.
-
-    Args:
-        piece: at most `MAX_CHARACTERS` long.
-
-    Returns:
-        The number, with units and a few plain words left out. Of a sentence with several numbers the last, if a verb
-        or `=` leads to it. None for what names several values, negates, bounds or doubts one, or is not computed.
-
-    Example:
-        >>> read_value("196 has 9 positive divisors").number.value, read_value("16 or 18"), read_value("9 * 2")
-        (Fraction(9, 1), None, None)
-    """
-    text = _NEGATIVE.sub(
-        "-", _SCALED.sub(_scaled, _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_scientific, plain(piece))))
-    )
-    if not text or has_invisible(piece) or doubt(text) or names_several(text):
-        return None
-    *left, right = (part.strip() for part in _EQUALS.split(text))
-    number = _only_number(right)
-    if number is None or num_words(" ".join(left)) > MAX_WORDS_BEFORE:
-        return None
-    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part))) for part in left)
-    return Value(number, tuple(claim for claim in claims if not _NAME.fullmatch(claim)))
-
-
-def _only_number(text: str) -> Number | None:
-    """The one number among plain words; the last one of a sentence."""
-    found = list(NUMBERS.finditer(text))
-    if not found or (len(found) > 1 and not states_only_last(text[found[-2].end() : found[-1].start()])):
-        return None
-    start, end = found[-1].span()
-    before, after = text[:start], text[end:]
-    statement = last_statement(before)
-    if before[-1:].isalpha() or num_words(before) > MAX_WORDS_BEFORE or num_words(after) > MAX_WORDS_AFTER:
-        return None
-    if found[-1][0].startswith(("- ", "+ ")) and statement.strip(" ("):  # "Answer - 18" is no negative number
-        return None
-    if changes(f"{statement} {found[-1][0]}{after}") or not only_words(statement, after):
-        return None
-    return read_number(found[-1][0].strip())
-
-
-def _scientific(match: re.Match[str]) -> str:
-    return format(Decimal(match[1]).scaleb(int(match[2] or match[3])), "f")
-
-
-def _repeating(match: re.Match[str]) -> str:
-    whole, fixed, period = match[1] or "0", match[2], match[3]
-    nines = 10 ** (len(fixed) + len(period)) - 10 ** len(fixed)
-    return f"{int(whole) * nines + int(fixed + period) - int(fixed or '0')}/{nines}"
-
-
-def _scaled(match: re.Match[str]) -> str:
-    return format(Decimal(match[1].replace(",", "")).scaleb(_SCALES[match[2].lower()]), "f")
-
-
 @dataclass(frozen=True, slots=True)
 class _Reference:
     answer: str
@@ -230,20 +125,18 @@ class _Reference:
     """As `plain` writes it."""
     number: Number | None
     is_words: bool
-    """Compared as a string, because algebra takes letters for factors ("seat" = "east")."""
+    """Whether it is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
     expression: str
     """Without its units, for algebra."""
     is_set: bool
-    """A list, tuple, interval, matrix or relation, of which the answer may have the signs."""
+    """Whether it is a list, tuple, interval, matrix or relation; only then an answer may have such signs."""
 
 
 @functools.lru_cache(maxsize=8192)
 def _reference(answer: str) -> _Reference:
     text = plain(answer) if len(answer) <= MAX_CHARACTERS else answer.strip()
     if not text:
-        raise ValueError(
-            f"the reference answer {answer!r} cannot be parsed: it is empty; wanted a number, LaTeX or text"
-        )
+        raise empty_reference(answer)
     if len(answer) > MAX_CHARACTERS:
         return _Reference(answer, text, None, True, text, False)
     value = read_value(answer)
@@ -258,8 +151,9 @@ def _reference(answer: str) -> _Reference:
 
 
 def _question(task: Task) -> str:
-    prompt = task.prompt if isinstance(task.prompt, str) else " ".join(str(part.get("content")) for part in task.prompt)
-    return prompt
+    if isinstance(task.prompt, str):
+        return task.prompt
+    return " ".join(str(message.get("content")) for message in task.prompt)
 
 
 def _is_right(piece: str, reference: _Reference, question: str) -> bool:
@@ -287,14 +181,14 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
 def _without_rounding(text: str, reference: _Reference) -> str:
     if "\\approx" not in text or reference.is_words:
         return text
-    from podsrl.score.math import number_of
+    from podsrl.score.rewards.algebra import number_of
 
     exact = number_of(reference.expression)
     return text if exact is None or exact[1] else without_rounding(text, exact[0])
 
 
 def _stated(text: str) -> str:
-    """What follows "the answer is" or the like: all of the text where the words before it are none."""
+    """What follows "the answer is" or the like; all of the text where no such words lead to it."""
     statement = last_statement(text)
     before = text[: len(text) - len(statement)]
     is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
@@ -339,23 +233,23 @@ def _is_decimal(exact: Fraction) -> bool:
 def _are_true(claims: tuple[str, ...], value: str) -> bool:
     if not claims:
         return True
-    from podsrl.score.math import equals_by_algebra
+    from podsrl.score.rewards.algebra import equals_by_algebra
 
     return all(equals_by_algebra(claim, value) for claim in claims)
 
 
 def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bool:
     """By algebra, for what is no plain number."""
-    from podsrl.score.math import equals_by_algebra, number_of
+    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
 
     text = statement
     if reference.is_set:
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", as_union(text) if "\\cup" in reference.text else text)
     elif changes(text) or names_several(text):
         return False
-    *left, right = (part.strip() for part in _EQUALS.split(_bare(text, reference)))
+    *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference)))
     if left and "=" not in reference.text and (not reference.is_set or "pmatrix" in reference.text):
-        left = [part for part in left if not _NAME.fullmatch(part)]
+        left = [part for part in left if not NAME.fullmatch(part)]
         text = " = ".join((*left, right))
     if not _knows(text, reference) or ("'" in text and "'" not in reference.text):
         return False
@@ -389,3 +283,65 @@ def _knows(text: str, reference: _Reference) -> bool:
         return False
     words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference)))
     return all(set(word) <= set(reference.text) for word in words)
+
+
+def as_union(text: str) -> str:
+    r"""Write inequalities that "or" joins as a union of intervals.
+
+    Example:
+        >>> as_union(r"x < 2 or x \ge 3"), as_union("1, 2")
+        ('(-\\infty,2)\\cup[3,\\infty)', '1, 2')
+    """
+    parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
+    return r"\cup".join(part for part in parts if part) if len(parts) > 1 and all(parts) else text
+
+
+def _interval(text: str) -> str | None:
+    if found := _BELOW.fullmatch(text):
+        return rf"(-\infty,{found[2]}{_bracket(found[1], ')]')}"
+    if found := _ABOVE.fullmatch(text):
+        return rf"{_bracket(found[1], '([')}{found[2]},\infty)"
+    if found := _BETWEEN.fullmatch(text):
+        return f"{_bracket(found[2], '([')}{found[1]},{found[4]}{_bracket(found[3], ')]')}"
+    return None
+
+
+def _bracket(sign: str, open_and_closed: str) -> str:
+    return open_and_closed[sign.startswith("\\")]
+
+
+def without_rounding(text: str, exact: Fraction) -> str:
+    r"""Leave out a decimal behind an approximation sign, where it is the reference's value, rounded or cut.
+
+    Args:
+        text: `5\sqrt{2} \approx 7.07`.
+        exact: the reference's value, or close enough to round.
+
+    Example:
+        >>> exact = Fraction("7.0710678118654752")
+        >>> without_rounding(r"5\sqrt{2} \approx 7.07 cm", exact), without_rounding(r"5\sqrt{2} \approx 8", exact)
+        ('5\\sqrt{2}', '5\\sqrt{2} \\approx 8')
+    """
+    found = _ROUNDED.fullmatch(text)
+    if found is None:
+        return text
+    scale = 10 ** len(found[3] or "")
+    return found[1] if Fraction(found[2]) * scale in (round(exact * scale), int(exact * scale)) else text
+
+
+def choice_of(text: str) -> str | None:
+    """Give the letter of a choice, its own text left out.
+
+    Returns:
+        The capital letter; None where the text is no choice, or names two.
+
+    Example:
+        >>> choice_of("(C) 12"), choice_of("Option b"), choice_of("A) 5 B) 6"), choice_of("A or C"), choice_of("Cat")
+        ('C', 'B', None, None, None)
+    """
+    found = _CHOICE.fullmatch(text)
+    if found is None or (found[3] and _OTHER_CHOICE.search(found[3])):
+        return None
+    if found[3] and not _MARKED_CHOICE.match(text):
+        return None
+    return (found[1] or found[2]).upper()

@@ -1,6 +1,6 @@
-r"""Writes answers in one way, so that most equal answers are equal strings, without any algebra.
+r"""One way to write an answer, so that most equal answers are equal strings, without any algebra.
 
-Goes in: `\dfrac12`, `\$1,234.50`, `\text{(C)}`. Comes out: `1/2`, `2469/2`, `C`.
+`\dfrac12` becomes `1/2`, `\$1,234.50` becomes `2469/2`, and `\text{(C)}` becomes `C`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_CHARACTERS = 1000
-"""Of an answer that is looked into; a longer one is compared as it stands. No final answer is as long."""
+"""A longer answer is compared as it stands. No final answer is as long."""
 NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3}){1,6}(?!,?[0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 """A number without sign: 7, 1,234, 0.5, .5. The bound on its groups keeps the search linear."""
 _SIGN = r"(?:(?<![\w)\]}])[-+] ?)?"
@@ -84,7 +84,7 @@ class Number:
 
 
 def has_invisible(text: str) -> bool:
-    r"""Say whether a text holds characters that nobody sees: zero-width ones, marks of direction, control characters.
+    r"""Whether a text holds invisible characters: zero-width ones, marks of direction, control characters.
 
     A carriage return without a new line is one, because a terminal writes over what stands before it.
 
@@ -168,3 +168,8 @@ def canonical(answer: str) -> str:
     text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     text = _CHOICE.sub(r"\1", text) if _CHOICE.fullmatch(text) else text
     return text.lower() if len(text) > 1 and text.isalpha() else text
+
+
+def empty_reference(answer: str) -> ValueError:
+    """The error for a reference answer with which no answer can be compared."""
+    return ValueError(f"the reference answer {answer!r} cannot be parsed: it is empty; wanted a number, LaTeX or text")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 
-from podsrl.score.boxes import last_box
-from podsrl.score.canonical import NUMBERS
-from podsrl.score.tags import TAGS
+from podsrl.lib.boxed import last_box
+from podsrl.score.rewards.canonical import NUMBERS
+from podsrl.score.rewards.tags import TAGS
 from podsrl.types import Task
 
 _ANSWER_OPEN, _ANSWER_CLOSE = TAGS[2:]
@@ -46,7 +46,7 @@ def any_correct(task: Task, completion: str) -> float:
         >>> any_correct(task, "<answer>18</answer>, or 17"), any_correct(task, "<answer>17</answer>, or 18")
         (1.0, 1.0)
     """
-    from podsrl.score.math import is_equal
+    from podsrl.score.rewards.algebra import is_equal
 
     whole = completion.strip()
     numbers = _LAST_DIGITS.findall(completion)
@@ -72,7 +72,7 @@ def boxed_correct(task: Task, completion: str) -> float:
         >>> boxed_correct(task, r"\boxed{0.5}"), boxed_correct(task, r"\boxed{\frac14} or 1/2")
         (1.0, 0.0)
     """
-    from podsrl.score.math import is_equal
+    from podsrl.score.rewards.algebra import is_equal
 
     piece = last_box(completion)
     if piece is None and _ANSWER_CLOSE in completion.partition(_ANSWER_OPEN)[2]:

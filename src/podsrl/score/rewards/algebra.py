@@ -1,8 +1,8 @@
 r"""Algebra on two written answers, by math-verify without its signals.
 
 math-verify's own time limit is an alarm signal, which works in a main thread only and elsewhere silently says "wrong".
-Here it is off, so the verdict is the same in every thread; the limit is kept by the worker processes
-(`podsrl.score.workers`). What algebra could take long over (`is_bomb`) never reaches it.
+Here it is off, so the verdict is the same in every thread; the worker processes (`podsrl.score.workers`) enforce a
+limit instead. Expressions that could take long (`is_bomb`) never reach algebra.
 
 Model output reaches sympy only through math-verify's LaTeX grammar, never through `eval` or `parse_expr`.
 """
@@ -19,12 +19,20 @@ from typing import Any
 import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 
-from podsrl.score.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, plain, read_number
+from podsrl.score.rewards.canonical import (
+    MAX_CHARACTERS,
+    NUMBERS,
+    Number,
+    canonical,
+    empty_reference,
+    plain,
+    read_number,
+)
 
 _DECIMALS = 6
 """math-verify's own rounding, where one of two numbers is written with a point."""
 _MAX_ALGEBRA = 300
-"""Characters of an expression that algebra looks at."""
+"""Characters of the longest expression that algebra may get."""
 _MAX_DEPTH, _MAX_TERMS, _MAX_DIGITS, _MAX_FUNCTIONS = 8, 40, 30, 8
 _MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL = 3000, 1000, 3000
 _TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{")
@@ -37,11 +45,11 @@ _FUNCTION = re.compile(
     r"\\(?:sqrt|[a-z]*sin|[a-z]*cos|[a-z]*tan|cot|sec|csc|log|ln|exp|binom|[a-z]*mod|max|min|gcd|lcm)"
 )
 
-logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once a process that its time limit is off
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once per process that its time limit is off
 
 
 def is_bomb(expression: str) -> bool:
-    r"""Say whether algebra might take long over an expression: towers of powers, large factorials, many terms, depth.
+    r"""Whether algebra might take long for an expression: towers of powers, large factorials, many terms, depth.
 
     Args:
         expression: any text.
@@ -91,7 +99,7 @@ def _is_tower(expression: str) -> bool:
 
 
 def is_equal(candidate: str, answer: str) -> bool:
-    """Say whether algebra calls one piece of text equal to the reference answer, in any of its readings.
+    """Whether algebra calls a piece of text equal to the reference answer, in any of its readings.
 
     Args:
         candidate: the piece, e.g. what stood in a box. Over 1,000 characters it must be the reference letter by letter.
@@ -121,7 +129,7 @@ def is_equal(candidate: str, answer: str) -> bool:
 
 
 def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = False) -> bool:
-    r"""Say whether math-verify calls two expressions equal; a bomb, and a row of numbers, equal nothing.
+    r"""Whether math-verify calls two expressions equal; a bomb, or a row of numbers, equals nothing.
 
     Args:
         candidate: what is judged.
@@ -167,14 +175,12 @@ def canonical_reference(answer: str) -> str:
     """
     text = canonical(answer)
     if not text:
-        raise ValueError(
-            f"the reference answer {answer!r} cannot be parsed: it is empty; wanted a number, LaTeX or text"
-        )
+        raise empty_reference(answer)
     return text
 
 
 def is_words(answer: str) -> bool:
-    """Say whether a reference is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
+    """Whether a reference is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
     text = canonical(answer)
     return len(answer) > MAX_CHARACTERS or (text.isalpha() and (len(text) > 3 or bool(_TEXT_WRAPPER.search(answer))))
 
