@@ -318,11 +318,11 @@ class TrainDisplay:
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
-        invalid = record["rollouts/invalid"]
+        invalid, total = record["rollouts/invalid"], record["rollouts/all"]
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
             self.say(
-                f"warning: {invalid} of {record['rollouts/all']} rollouts of step {record['step']} are invalid and not trained "
+                f"warning: {invalid} of {total} rollouts of step {record['step']} are invalid and not trained "
                 f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
@@ -330,7 +330,7 @@ class TrainDisplay:
         if stopped and not self._num_stopped:
             reasons = "; ".join(record["reward_timeout_reasons"])
             self.say(
-                f"warning: {stopped} of {record['rollouts/all']} answers of step {record['step']} could not be judged within "
+                f"warning: {stopped} of {total} answers of step {record['step']} could not be judged within "
                 f"the limits and count as wrong ({reasons}); later ones are counted in metrics.jsonl "
                 "(rollouts/reward_timeouts)"
             )
