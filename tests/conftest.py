@@ -133,7 +133,7 @@ def tiny_model(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """One token a character."""
-    from podsrl.run.pretrain import character_tokenizer
+    from podsrl.tools.pretrain import character_tokenizer
 
     return character_tokenizer()
 

@@ -1,4 +1,4 @@
-"""The shape of the source: which part may import which, and how long a function or a file may be."""
+"""The shape of the source: which part may import which, and in which order they stand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "podsrl"
 FILES = sorted(SOURCE.rglob("*.py"))
 STAGES = {"tasks", "control", "generate", "score", "replay", "select", "update", "sync"}
-KNOW_EVERY_STAGE = {"run", "bench", "cli", "scale", "integrations"}
 LIGHT = {"config", "cli", "types", "errors"}
 SHARED = {"types", "errors", "lib", "config"}
 """What a stage may import besides itself; of config its sections, whose defaults stand there alone."""
 HEAVY = {"torch", "transformers", "numpy"}
-MAX_FUNCTION_LINES = 60
-MAX_FILE_LINES = 400
+FLOORS = (
+    {"errors"},
+    {"lib", "types"},
+    {"config", "records", *STAGES, "policy"},
+    {"scale"},
+    {"run"},
+    {"compare", "evaluate"},
+    {"tools", "plan", "report"},
+    {"cli"},
+)
+"""The parts of the package from the ground up: a part imports from lower floors, and from its own without a circle."""
 
 
 def name_of(path: Path) -> str:
@@ -75,24 +83,49 @@ def test_what_stages_share_imports_errors_and_itself(path: Path) -> None:
     assert own_parts(path) <= {"errors", "lib"}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if part_of(p) not in STAGES | KNOW_EVERY_STAGE], ids=name_of)
-def test_only_run_bench_and_the_command_line_know_the_stages(path: Path) -> None:
-    assert not own_parts(path) & STAGES
-
-
 @pytest.mark.parametrize("path", [path for path in FILES if part_of(path) in LIGHT], ids=name_of)
 def test_config_and_command_line_import_nothing_heavy_when_loaded(path: Path) -> None:
     at_import = without_function_bodies(ast.parse(path.read_text()))
     assert not {name.split(".")[0] for name in imported(at_import)} & HEAVY
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_and_functions_stay_short(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
-            assert node.end_lineno - node.lineno + 1 <= MAX_FUNCTION_LINES, f"{name_of(path)}: {node.name}"
+def imports_between_parts() -> dict[str, set[str]]:
+    """Each part of the package, and the other parts that it imports."""
+    edges: dict[str, set[str]] = {}
+    for path in FILES:
+        edges.setdefault(part_of(path), set()).update(own_parts(path) - {part_of(path)})
+    return edges
+
+
+def circle_in(edges: dict[str, set[str]]) -> list[str]:
+    """One circle of imports, or nothing."""
+
+    def follow(way: list[str]) -> list[str]:
+        for part in sorted(edges.get(way[-1], ())):
+            if part in way:
+                return [*way[way.index(part) :], part]
+            if circle := follow([*way, part]):
+                return circle
+        return []
+
+    return next((circle for part in sorted(edges) if (circle := follow([part]))), [])
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    edges = {part: others for part, others in imports_between_parts().items() if part != "__init__"}
+    assert circle_in(edges) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_a_part_imports_from_lower_floors_only() -> None:
+    floor = {part: height for height, parts in enumerate(FLOORS) for part in parts}
+    edges = {part: others for part, others in imports_between_parts().items() if part not in {"__init__", "__main__"}}
+    upward = [(part, other) for part, others in edges.items() for other in others if floor[other] > floor[part]]
+    assert upward == []
 
 
 def test_the_checks_see_what_they_look_for() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.run.completions import read_completions
+from podsrl.tools.completions import read_completions
 
 Pods = Callable[..., tuple[int, str, str]]
 OWN = r"""

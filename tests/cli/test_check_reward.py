@@ -13,9 +13,9 @@ import pytest
 
 from podsrl.cli.main import main
 from podsrl.errors import UsageError
-from podsrl.run.agreement import NUM_SHOWN
-from podsrl.run.check_reward import check_rewards
-from podsrl.run.completions import read_completions
+from podsrl.tools.agreement import NUM_SHOWN
+from podsrl.tools.check_reward import check_rewards
+from podsrl.tools.completions import read_completions
 
 HALF = r"\frac{1}{2}"
 ROWS: list[dict[str, Any]] = [

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from podsrl.config.load import load_config, section_of
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, one_line
-from podsrl.run.dry_run import plan_run
+from podsrl.plan.preview import preview_run
 
 Pods = Callable[..., tuple[int, str, str]]
 Tree = dict[str, Any]
@@ -210,7 +210,7 @@ def plan(words: list[str], folder: Path) -> bool:
     shown = f"{[word[:200] for word in words]}: {(folder / 'case.toml').read_bytes()[:500]!r}"
     is_refused = False
     try:
-        plan_run(load_config(words[0], words[1:])).to_json()
+        preview_run(load_config(words[0], words[1:])).to_json()
     except UsageError as error:
         check_refusal(one_line(str(error)), f"{shown}: {error}"[:2000])
         is_refused = True

@@ -18,13 +18,13 @@ import pytest
 from podsrl.cli.main import main
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run import eval_target
-from podsrl.run.accuracy import accuracy_metrics, accuracy_of
-from podsrl.run.eval_target import find_target
+from podsrl.evaluate import target as eval_target
+from podsrl.evaluate.evaluator import Evaluator
+from podsrl.evaluate.target import find_target
 from podsrl.run.evaluate import evaluate
-from podsrl.run.evaluator import Evaluator
 from podsrl.run.session import start
 from podsrl.run.trainer import Trainer
+from podsrl.score.accuracy import accuracy_metrics, accuracy_of
 from podsrl.types import Group
 
 SIZES = ("rollouts.max_new_tokens=16", "task.num_eval=6", "eval.num_samples=3")

@@ -19,7 +19,7 @@ from podsrl.lib.machine import (
     set_waiting_policy,
     total_bytes,
 )
-from podsrl.run.dry_run import plan_run
+from podsrl.plan.preview import preview_run
 
 CPU = torch.device("cpu")
 
@@ -91,7 +91,7 @@ def test_the_smaller_of_machine_and_container_counts(monkeypatch: pytest.MonkeyP
 def test_a_dry_run_says_what_the_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `pods plan` does: it asks the same function."""
     monkeypatch.setattr(machine, "cgroup_limits", lambda root: [1 << 28])
-    plan = plan_run(load_config("pods", ["model.device=cpu", "rollouts.num_rollouts=16000"]))
+    plan = preview_run(load_config("pods", ["model.device=cpu", "rollouts.num_rollouts=16000"]))
     assert plan.machine_bytes == 1 << 28 < plan.peak_bytes
     assert any("this machine's CPU has 0.2 GiB" in line for line in plan.warnings)
 

@@ -13,8 +13,8 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.plan.preview import preview_run
 from podsrl.policy import choose_device, device_notes, load_model
-from podsrl.run.dry_run import plan_run
 from podsrl.run.prepare import prepare
 
 
@@ -74,7 +74,7 @@ def test_a_run_and_its_dry_run_begin_with_the_choice() -> None:
     parts = prepare(config)
     parts.close()
     assert parts.warnings[0] == device_notes(config.model)[0]
-    plan = plan_run(config)
+    plan = preview_run(config)
     assert plan.machine == "this machine's CPU" and plan.warnings[0] == parts.warnings[0]
 
 
@@ -91,7 +91,7 @@ def refused(config: Any) -> None:
     with pytest.raises(UsageError, match=r"model.dtype = 'float16' cannot be trained.*'bfloat16' or 'float32'"):
         prepare(config)
     with pytest.raises(UsageError, match=r"model.dtype = 'float16'"):
-        plan_run(config)
+        preview_run(config)
 
 
 def test_training_in_float16_is_refused_before_the_weights_are_read() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.report.completions import write_completions_report
-from podsrl.run.completions import Stored, completions_writer
+from podsrl.tools.completions import Stored, completions_writer
 from podsrl.types import Task
 
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>"

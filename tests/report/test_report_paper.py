@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from podsrl.compare.speedups import speedup
 from podsrl.errors import UsageError
 from podsrl.report.html import write_report
 from podsrl.report.paper import overlay_figure, paper_setting, reproduced_setting, rows_beside_paper
 from podsrl.report.plots import save_png
 from podsrl.report.read import read_comparison
-from podsrl.run.speedup import speedup
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a", 2.0), ("b", 2.0), ("c", 3.0)])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from podsrl.compare.speedups import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.report.accuracy import band_half_width
 from podsrl.report.plots import accuracy_figure, comparison_figure, headline, save_png, stage_figure, token_figure
 from podsrl.report.read import read_comparison
-from podsrl.run.speedup import SpeedupInterval
 
 Make = Callable[..., Any]
 GRID = [0, 10, 20, 30]

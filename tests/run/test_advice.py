@@ -11,7 +11,7 @@ from podsrl.config.load import load_config, recipe_names
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run import advice
 from podsrl.run.advice import eval_note, rate_advice, split_note
-from podsrl.run.shapes import read_shape
+from podsrl.run.model_shape import read_shape
 from podsrl.tasks import load_tasks
 
 MODEL = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8, "vocab_size": 9000}

@@ -91,7 +91,7 @@ def test_a_set_made_on_demand_counts_as_the_list_of_its_tasks() -> None:
 
 
 def test_of_a_large_set_made_on_demand_an_even_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.run.fit.MAX_CHECKED_PROMPTS", 100)
+    monkeypatch.setattr("podsrl.run.prompt_lengths.MAX_CHECKED_PROMPTS", 100)
     asked: list[int] = []
     data = data_of(OnDemand(range(1000), asked))
     assert asked == list(range(0, 1000, 10)) and data["train"]["questions"] == 1000

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from podsrl.bench.families import family_names, small_config, small_model
+from benchmarks.families.judge import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.engine.forward.prefill import read_layout
+from podsrl.plan.estimate import adapted_linears
+from podsrl.plan.preview import preview_run
 from podsrl.policy.lora import find_targets
-from podsrl.run.dry_run import plan_run
-from podsrl.run.estimate import adapted_linears
-from podsrl.run.shapes import ModelShape, read_shape
+from podsrl.run.model_shape import ModelShape, read_shape
 
 
 def shape_of(family: str, folder: Path) -> ModelShape:
@@ -30,7 +30,7 @@ def test_a_family_with_its_own_names_can_be_planned(family: str, tmp_path: Path)
     assert (shape.head_dim, shape.num_kv_heads) == (8, 4)
     assert shape.num_weights == small_model(family).num_parameters()
     config = {"model": {"path": str(tmp_path)}, "lora": {"rank": 2}, "rollouts": {"max_new_tokens": 8}}
-    assert plan_run(RunConfig.model_validate(config)).num_adapted_modules == len(shape.linears) > 0
+    assert preview_run(RunConfig.model_validate(config)).num_adapted_modules == len(shape.linears) > 0
 
 
 def test_the_linear_layers_of_gpt2_are_its_transposed_ones(tmp_path: Path) -> None:

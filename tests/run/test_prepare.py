@@ -8,10 +8,10 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.fit import fit_prompts
 from podsrl.run.prepare import Parts, prepare
-from podsrl.run.pretrain import character_tokenizer
+from podsrl.run.prompt_lengths import fit_prompts
 from podsrl.tasks import load_tasks
+from podsrl.tools.pretrain import character_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -103,7 +103,7 @@ def test_a_limit_under_which_nothing_fits_is_refused(chat_tokenizer: Any, gsm8k:
 def test_a_large_set_made_on_demand_is_sampled_and_a_long_prompt_refused(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podsrl.run.fit.MAX_CHECKED_PROMPTS", 100)
+    monkeypatch.setattr("podsrl.run.prompt_lengths.MAX_CHECKED_PROMPTS", 100)
     tasks = load_tasks("arithmetic", digits=2, num_eval=4)
     fitted = fit_prompts(tasks, tokenizer, len("What is 10 + 10?\n"))
     assert (fitted.tasks.train is tasks.train, fitted.longest_prompt) == (True, 17)

@@ -15,8 +15,8 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from podsrl.run.attack.forms import Form
-    from podsrl.run.attack.result import AttackResult, Finding, RewardAttack
+    from podsrl.tools.attack.forms import Form
+    from podsrl.tools.attack.result import AttackResult, Finding, RewardAttack
     from podsrl.types import Task
 
 NUM_QUESTIONS = 14
@@ -37,10 +37,10 @@ def attack(
     json: bool,
 ) -> None:
     """Attack, print, and end with 1 where something pays, escapes, or could not be judged."""
-    from podsrl.run.attack.attack import attack_rewards
-    from podsrl.run.attack.questions import spread
-    from podsrl.run.check_reward import find_functions
-    from podsrl.run.completions import check_out, completions_writer
+    from podsrl.tools.attack.attack import attack_rewards
+    from podsrl.tools.attack.questions import spread
+    from podsrl.tools.check_reward import find_functions
+    from podsrl.tools.completions import check_out, completions_writer
 
     check_out(out)
     find_functions(rewards, None)  # a wrong name is told before anything is loaded
@@ -62,9 +62,9 @@ def attack(
 
 def _questions(file: Path | None, config: str | None, task: str | None) -> tuple[Sequence[Task], Form | None]:
     """Questions, and the form of a file's right completions."""
-    from podsrl.run.attack.forms import form_of
-    from podsrl.run.attack.questions import QUESTIONS, held_out_questions, stored_questions, task_section
-    from podsrl.run.completions import read_completions
+    from podsrl.tools.attack.forms import form_of
+    from podsrl.tools.attack.questions import QUESTIONS, held_out_questions, stored_questions, task_section
+    from podsrl.tools.completions import read_completions
 
     if file is not None and task is not None:
         raise UsageError(f"{file} and --task {task} both name questions: keep one")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from podsrl.config.schema import TaskConfig
-    from podsrl.run.check_reward import RewardCheck
+    from podsrl.tools.check_reward import RewardCheck
 
 
 NumWorkers = Annotated[
@@ -103,8 +103,8 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
     if file is None:
         raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
-    from podsrl.run.check_reward import check_rewards, find_functions
-    from podsrl.run.completions import read_completions
+    from podsrl.tools.check_reward import check_rewards, find_functions
+    from podsrl.tools.completions import read_completions
 
     stored = read_completions(file)
     find_functions(rewards, correct)  # a wrong name is told before a bar appears
@@ -149,7 +149,7 @@ def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> 
 def _rewards(texts: list[str] | None, section: TaskConfig) -> tuple[dict[str, float], str]:
     if texts is not None:
         return _parse(texts)
-    from podsrl.run.check_reward import rewards_of
+    from podsrl.tools.check_reward import rewards_of
 
     rewards, correct = rewards_of(section)
     return dict(rewards), correct

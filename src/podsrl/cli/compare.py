@@ -129,11 +129,11 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
         What `compare.json` holds.
 
     Raises:
-        UsageError, RunFailed: as `podsrl.run.compare`. Ctrl-C ends the command after a hint.
+        UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command after a hint.
     """
     from podsrl.cli.progress import waiting
-    from podsrl.run import compare as comparison
-    from podsrl.run.measure import measure
+    from podsrl.compare import runs as comparison
+    from podsrl.compare.measure import measure
     from podsrl.run.prepare import prepare
 
     members = comparison.plan(config, folder)
@@ -189,7 +189,7 @@ def _print_result(result: Json) -> None:
 
 def speedup_text(speedup: Json) -> str:
     """ "1.83× (1.60–2.05)"; "(0–∞)" for one seed."""
-    from podsrl.run.interval import SpeedupInterval
+    from podsrl.compare.interval import SpeedupInterval
 
     found = SpeedupInterval.from_json(speedup)
     if found.point is None or found.share_unreached == 0:

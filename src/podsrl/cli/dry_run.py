@@ -13,8 +13,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.run.dry_run import Plan
-    from podsrl.run.inputs import Inputs, Trial
+    from podsrl.plan.inputs import Inputs, Trial
+    from podsrl.plan.preview import Preview
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 SHOWN_CHARACTERS = 240
@@ -54,23 +54,23 @@ def show_plan(
     from podsrl.cli.memory import advise_on, parse_memory, print_advice
 
     bound = None if memory is None else parse_memory(memory)
-    from podsrl.run.dry_run import plan_run
+    from podsrl.plan.inputs import check_inputs
+    from podsrl.plan.preview import preview_run
     from podsrl.run.folder import RunFolder
-    from podsrl.run.inputs import check_inputs
 
     if out is not None:
         RunFolder(out).check_is_free()
     with errors.status("reading the questions and trying the rewards"):
         inputs = check_inputs(config, processes)
     if not as_json:
-        _print_lines(input_lines(inputs))  # before the plan, which there is none of while the model is out of reach
-    plan = plan_run(config, processes, inputs.num_eval)
+        _print_lines(input_lines(inputs))  # before the preview, which there is none of while the model is out of reach
+    preview = preview_run(config, processes, inputs.num_eval)
     advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
     if as_json:
         memory_json = {"memory": advice} if advice else {}
-        output.print_json(data={**plan.to_json(), **memory_json, "inputs": inputs.to_json()})
+        output.print_json(data={**preview.to_json(), **memory_json, "inputs": inputs.to_json()})
     else:
-        print_plan(plan, inputs)
+        print_preview(preview, inputs)
     if advice and not as_json:
         command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
         print_advice(advice, [*command, *words])
@@ -78,12 +78,12 @@ def show_plan(
         raise typer.Exit(1)
 
 
-def print_plan(plan: Plan, inputs: Inputs | None = None) -> None:
+def print_preview(preview: Preview, inputs: Inputs | None = None) -> None:
     """The plan as lines and two tables; then on stderr warnings, and what was not checked."""
-    _print_lines(_lines(plan))
-    _print_memory(plan)
-    _print_options(plan)
-    warnings = (*plan.warnings, *(inputs.warnings if inputs else ()))
+    _print_lines(_lines(preview))
+    _print_memory(preview)
+    _print_options(preview)
+    warnings = (*preview.warnings, *(inputs.warnings if inputs else ()))
     lines = [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
     if inputs is not None:
         lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
@@ -131,38 +131,38 @@ def _trial_text(trial: Trial) -> str:
     return f"{_shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
-def _lines(plan: Plan) -> list[str]:
-    by = f", by {plan.num_processes} processes" if plan.num_processes > 1 else ""
+def _lines(preview: Preview) -> list[str]:
+    by = f", by {preview.num_processes} processes" if preview.num_processes > 1 else ""
     return [
-        f"model    {plan.model}",
-        f"trained  {plan.trained}",
-        f"a step   {counted(plan.prompts, 'question')}{by}: at most {plan.prompt_tokens:,} prompt tokens, "
-        f"{plan.generated_tokens:,} generated, of which {plan.kept_tokens:,} kept",
-        f"update   at most {counted(plan.num_micro_batches, 'micro-batch')} of {plan.work.micro_batch_tokens:,} tokens"
-        + (" in each process" if plan.num_processes > 1 else ""),
+        f"model    {preview.model}",
+        f"trained  {preview.trained}",
+        f"per step {counted(preview.prompts, 'question')}{by}: at most {preview.prompt_tokens:,} prompt tokens, "
+        f"{preview.generated_tokens:,} generated, of which {preview.kept_tokens:,} kept",
+        f"update   at most {counted(preview.num_micro_batches, 'micro-batch')} "
+        f"of {preview.work.micro_batch_tokens:,} tokens" + (" in each process" if preview.num_processes > 1 else ""),
     ]
 
 
-def _print_memory(plan: Plan) -> None:
+def _print_memory(preview: Preview) -> None:
     from rich.table import Table
 
-    table = Table(title="memory, an estimate" + (" for each process" if plan.num_processes > 1 else ""))
+    table = Table(title="memory, an estimate" + (" for each process" if preview.num_processes > 1 else ""))
     table.add_column("part")
     table.add_column("when")
     table.add_column("size", justify="right")
-    for part in sorted(plan.parts, key=lambda part: list(PHASES).index(part.phase)):
+    for part in sorted(preview.parts, key=lambda part: list(PHASES).index(part.phase)):
         table.add_row(part.name, PHASES[part.phase], size_text(part.num_bytes))
     table.add_section()
-    table.add_row("peak", "what is held, and the larger of the two", size_text(plan.peak_bytes))
-    table.add_row(plan.machine, "has", size_text(plan.machine_bytes))
+    table.add_row("peak", "what is held, and the larger of the two", size_text(preview.peak_bytes))
+    table.add_row(preview.machine, "has", size_text(preview.machine_bytes))
     output.print(table)
 
 
-def _print_options(plan: Plan) -> None:
+def _print_options(preview: Preview) -> None:
     """Like `pods config`: an option with its value in a line, what it does in paragraphs of the terminal's width."""
-    if plan.options:
+    if preview.options:
         output.print("options that are not at their default:", highlight=False)
-    for option in plan.options:
+    for option in preview.options:
         value = f"{option.key} = {_text(option.value)}   (default {_text(option.default)})"
         output.print(f"  {value}", style="cyan", markup=False, highlight=False, soft_wrap=True)
         meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning

@@ -14,7 +14,7 @@ from podsrl.cli.progress import bar, waiting
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.run.accuracy import Accuracy
+    from podsrl.score.accuracy import Accuracy
     from podsrl.types import Group
 
 READ = (
@@ -61,7 +61,7 @@ def evaluate(
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100 --samples 5 --temperature 0.9
       pods eval pods --task.digits=3 -o answers.jsonl    its base model, harder task
     """
-    from podsrl.run.completions import check_out
+    from podsrl.tools.completions import check_out
 
     name, overrides = split_words(target, context.args)
     if name is None:
@@ -73,13 +73,13 @@ def evaluate(
     given = {"eval.num_samples": samples, "eval.temperature": temperature}
     overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
 
-    from podsrl.run.eval_target import find_target
+    from podsrl.evaluate.target import find_target
 
     found = find_target(name, overrides, task)
     for line in found.notes:
         errors.print(line, markup=False, soft_wrap=True)
 
-    from podsrl.run.evaluator import Evaluator
+    from podsrl.evaluate.evaluator import Evaluator
 
     with ExitStack() as stack:
         with waiting("loading"):
@@ -97,7 +97,7 @@ def evaluate(
 
 def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     """Every question's answers, or those judged before Ctrl-C; and whether they are all."""
-    from podsrl.run.completions import completions_writer, stored_group
+    from podsrl.tools.completions import completions_writer, stored_group
 
     groups: list[Group] = []
     total, num_right = len(evaluator.questions), 0
@@ -116,7 +116,7 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
 
 
 def _show(groups: list[Group], num_stopped: int, num_samples: int, total: int, json: bool) -> None:
-    from podsrl.run.accuracy import accuracy_metrics, accuracy_of
+    from podsrl.score.accuracy import accuracy_metrics, accuracy_of
 
     if not groups:
         errors.print("no question was answered")

@@ -13,7 +13,7 @@ from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
     from podsrl.config.schema import RunConfig
-    from podsrl.run.memory_advice import MemoryAdvice
+    from podsrl.plan.memory_advice import MemoryAdvice
 
 Json = dict[str, Any]
 MIB = 1 << 20
@@ -46,9 +46,9 @@ def parse_memory(text: str) -> int:
 
 
 def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:
-    """`podsrl.run.memory_advice.advise`, with the shape of the config's own model."""
-    from podsrl.run.memory_advice import advise
-    from podsrl.run.shapes import read_shape
+    """`podsrl.plan.memory_advice.advise`, with the shape of the config's own model."""
+    from podsrl.plan.memory_advice import advise
+    from podsrl.run.model_shape import read_shape
 
     return advise(config, read_shape(config.model), bound_bytes, num_processes, num_eval)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from podsrl.config.schema import RunConfig
-    from podsrl.run.plan.probe import Tick
+    from podsrl.plan.probe import Tick
 
 Json = dict[str, Any]
 NUM_CHECK_STEPS = (5, 20)
@@ -83,9 +83,9 @@ def plan(
 
 
 def _from_folder(folder: Path, overrides: list[str], bound: int | None) -> Json:
-    from podsrl.run.plan.recorded import read_measurements
-    from podsrl.run.plan.result import to_json
-    from podsrl.run.plan.search import make_plan
+    from podsrl.plan.recorded import read_measurements
+    from podsrl.plan.result import to_json
+    from podsrl.plan.search import make_plan
 
     measured = read_measurements(folder, overrides)
     return to_json(make_plan(measured, bound), (), "as the run's own") | _advice(measured.config, bound)
@@ -104,11 +104,11 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
     config = load_config(name, overrides)
 
     from podsrl.lib.machine import hardware_line
-    from podsrl.run.plan.check import check
-    from podsrl.run.plan.machine import MachineWatch
-    from podsrl.run.plan.probe import measure, still_trainer
-    from podsrl.run.plan.result import to_json
-    from podsrl.run.plan.search import make_plan
+    from podsrl.plan.check import check
+    from podsrl.plan.machine import MachineWatch
+    from podsrl.plan.probe import measure, still_trainer
+    from podsrl.plan.result import to_json
+    from podsrl.plan.search import make_plan
 
     with _progress() as tick, still_trainer(config) as trainer:
         watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK

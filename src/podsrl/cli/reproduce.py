@@ -37,7 +37,7 @@ def reproduce(
       pods reproduce d --processes 8                 on eight GPUs
       pods reproduce a --model.path=my-model --stop.seconds=3600
     """
-    from podsrl.run.reproduce import comparison_of
+    from podsrl.compare.paper import comparison_of
 
     name, overrides = split_words(setting, context.args)
     if name is None:
@@ -54,7 +54,7 @@ def reproduce(
 
 def _say_length(config: CompareConfig, processes: int) -> None:
     from podsrl.cli.progress import time_text
-    from podsrl.run.reproduce import arm_configs
+    from podsrl.compare.paper import arm_configs
 
     seconds = next(iter(arm_configs(config).values())).stop.seconds
     each = f"{counted(config.num_seeds, 'seed')} × {len(config.arms)} arms × {time_text(seconds)}"
@@ -64,23 +64,23 @@ def _say_length(config: CompareConfig, processes: int) -> None:
 
 
 def _show_plans(config: CompareConfig, processes: int, as_json: bool) -> None:
-    from podsrl.cli.dry_run import print_plan
-    from podsrl.run.dry_run import plan_run
-    from podsrl.run.reproduce import arm_configs
+    from podsrl.cli.dry_run import print_preview
+    from podsrl.compare.paper import arm_configs
+    from podsrl.plan.preview import preview_run
 
-    plans = {arm: plan_run(arm_config, processes) for arm, arm_config in arm_configs(config).items()}
+    plans = {arm: preview_run(arm_config, processes) for arm, arm_config in arm_configs(config).items()}
     if as_json:
         output.print_json(data={arm: plan.to_json() for arm, plan in plans.items()})
         return
     for arm, plan in plans.items():
         output.rule(f"{arm}")
-        print_plan(plan)
+        print_preview(plan)
 
 
 def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json: bool) -> None:
     from podsrl.cli.compare import run_comparison
-    from podsrl.run import compare as comparison
-    from podsrl.run.reproduce import mark
+    from podsrl.compare import runs as comparison
+    from podsrl.compare.paper import mark
 
     comparison.plan(config, folder)  # before anything is written
     comparison.open_folder(config, folder)

@@ -139,7 +139,7 @@ def pretrain(
     options = build(PretrainConfig, apply_overrides(tree, overrides), config or "of pretrain")
     if folder.exists():
         raise UsageError(f"{folder}: exists already; choose a new folder")
-    from podsrl.run.pretrain import pretrain as run
+    from podsrl.tools.pretrain import pretrain as run
 
     with bar("pretraining") as update:
         update(0, None, "starting")

@@ -11,7 +11,7 @@ from podsrl.config.schema import Section
 
 
 class PretrainConfig(Section):
-    """How a small base model is made from nothing: a mixture of ways to solve additions (`run/pretrain.py`)."""
+    """How a small base model is made from nothing: a mixture of ways to solve additions (`tools/pretrain.py`)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of the initial weights and of every training text."""

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
+from podsrl.compare.curves import Curve, curves_on_grid
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.speedups import time_to_accuracy
+from podsrl.compare.student import student_t
 from podsrl.errors import UsageError
 from podsrl.report import theme
-from podsrl.run.curves import Curve, curves_on_grid
-from podsrl.run.interval import SpeedupInterval
-from podsrl.run.speedup import time_to_accuracy
-from podsrl.run.student import student_t
 
 Array = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.text import prompt_text
 from podsrl.report import facts
 from podsrl.report.page import render_page, write_page
-from podsrl.run.completions import Stored, read_completions
+from podsrl.tools.completions import Stored, read_completions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def write_completions_report(path: Path, out: Path, *, max_questions: int = 300)
     """Write one HTML file about stored completions.
 
     Args:
-        path: the completions (`podsrl.run.completions`).
+        path: the completions (`podsrl.tools.completions`).
         out: the file to write; missing folders above it are made, an older file is replaced at once.
         max_questions: in the page, at least 1, evenly spread; the page says what is left out.
 

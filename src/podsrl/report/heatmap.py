@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from podsrl.compare.interval import end_text
 from podsrl.errors import UsageError
 from podsrl.report import theme
-from podsrl.run.interval import end_text
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]

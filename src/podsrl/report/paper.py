@@ -18,12 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from podsrl.compare.curves import curves_on_grid
+from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError, nearest
 from podsrl.report import theme
 from podsrl.report.accuracy import band_half_width, speedup_note
 from podsrl.report.read import Comparison, read_comparison
-from podsrl.run.curves import curves_on_grid
-from podsrl.run.interval import SpeedupInterval
 
 Array = npt.NDArray[np.float64]
 PODS_ARM = "pods"

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from podsrl.compare.curves import Curve
+from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.report import theme
 from podsrl.report.accuracy import AccuracyData, draw_accuracy
@@ -20,8 +22,6 @@ from podsrl.report.bars import draw_stages, draw_tokens, mean_stages, stage_figu
 from podsrl.report.heatmap import speedup_heatmap, value_heatmap
 from podsrl.report.read import Comparison
 from podsrl.report.run_plots import run_figures
-from podsrl.run.curves import Curve
-from podsrl.run.interval import SpeedupInterval
 
 __all__ = [
     "accuracy_figure",

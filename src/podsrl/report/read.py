@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podsrl.compare.bootstrap import bootstrap_speedups
+from podsrl.compare.curves import common_grid
+from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_log
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
 from podsrl.run import clock
-from podsrl.run.bootstrap import bootstrap_speedups
-from podsrl.run.curves import common_grid
-from podsrl.run.interval import SpeedupInterval
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]

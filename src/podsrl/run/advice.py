@@ -6,7 +6,7 @@ In: a `RunConfig`, and what is known of its data and its model. Out: sentences. 
 from __future__ import annotations
 
 from podsrl.config.schema import RunConfig, TaskConfig
-from podsrl.run.shapes import read_shape
+from podsrl.run.model_shape import read_shape
 from podsrl.score import EXTRACTORS
 from podsrl.tasks import TaskSet
 

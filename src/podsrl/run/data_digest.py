@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from podsrl.run.fit import looked_at
+from podsrl.run.prompt_lengths import looked_at
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 

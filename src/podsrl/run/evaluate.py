@@ -1,4 +1,4 @@
-"""Held-out accuracy by sampling, within a run. `run/evaluator.py` does the same for a model alone."""
+"""Held-out accuracy by sampling, within a run. `evaluate/evaluator.py` evaluates a model without a trainer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from podsrl.config.schema import RunConfig
+from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
-from podsrl.run.accuracy import Accuracy, accuracy_metrics, accuracy_of
 from podsrl.run.collect import OnAnswer, new_group
-from podsrl.run.evaluator import eval_sampling, request_id
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
+from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     tasks = trainer.tasks.eval
     num_samples = trainer.config.eval.num_samples
-    wanted = [(new_group(request_id(place, task.id), task), num_samples) for place, task in enumerate(tasks)]
+    wanted = [(new_group(eval_request_id(place, task.id), task), num_samples) for place, task in enumerate(tasks)]
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
     groups = trainer.collector.answer(wanted, sampling, on_answer=on_answer)
@@ -59,4 +60,20 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
         result=accuracy_of(groups, num_stopped=num_stopped),
         train_elapsed_seconds=trainer.progress.train_seconds,
         seconds=time.perf_counter() - start,
+    )
+
+
+def eval_request_id(place: int, task_id: str) -> str:
+    """Of the question at `place` in the held-out set; it decides the random numbers of its answers."""
+    return f"eval/{place}/{task_id}"
+
+
+def eval_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
+    """How answers are drawn in an evaluation."""
+    return Sampling(
+        temperature=config.eval.temperature,
+        top_p=config.eval.top_p,
+        max_new_tokens=config.rollouts.max_new_tokens,
+        stop_token_ids=stop_token_ids,
+        stop_strings=config.rollouts.stop_strings,
     )

@@ -20,8 +20,8 @@ from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_dtype
 from podsrl.run.data import load_task_set
-from podsrl.run.fit import Fitted, fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
+from podsrl.run.prompt_lengths import Fitted, fit_prompts
 from podsrl.score import Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet

@@ -1,0 +1,112 @@
+"""What a comparison shows: mean curves, speed-ups with intervals, seconds by stage; from the logs of its runs.
+
+In: finished run folders. Out: `compare.json` (docs/metrics.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podsrl.compare.bootstrap import bootstrap_speedups
+from podsrl.compare.curves import common_grid, mean_curve
+from podsrl.compare.runs import Member
+from podsrl.config.schema import CompareConfig
+from podsrl.errors import UsageError, short
+from podsrl.lib.logs import read_lines, write_atomically
+from podsrl.run.clock import STAGES
+from podsrl.run.state import read_object
+
+Json = dict[str, Any]
+
+
+def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
+    """Compute the result of a comparison and write it to `folder`/compare.json."""
+    logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
+    curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
+    grids = {arm: common_grid(runs) for arm, runs in curves.items()}
+    speedups = bootstrap_speedups(curves, config.baseline, config.fraction)
+    result: Json = {
+        "baseline": config.baseline,
+        "fraction": config.fraction,
+        "metric": config.metric,
+        "seconds": members[0].config.stop.seconds,
+        "jobs": config.jobs,
+        "hardware": "; ".join(sorted({_hardware(member) for member in members})),
+        "arms": {arm: _describe(_of(arm, members), folder) for arm in config.arms},
+        "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
+        "mean_accuracy": {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()},
+        "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
+        "speedup": {arm: found.to_json() for arm, found in speedups.items()},
+        "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
+        "steps": {arm: [sum("seconds/total" in line for line in log) for log in logs[arm]] for arm in config.arms},
+    }
+    write_atomically(folder / "compare.json", json.dumps(result, indent=1))
+    return result
+
+
+def _of(arm: str, members: Sequence[Member]) -> list[Member]:
+    """An arm's runs by ascending seed, so that run i of two arms has the same one."""
+    return sorted((member for member in members if member.arm == arm), key=lambda member: member.seed)
+
+
+def _metrics(member: Member, metric: str) -> list[Json]:
+    """A run's lines, whose numbers are numbers.
+
+    Raises:
+        UsageError: naming the file, the line, and what it wants.
+    """
+    file = member.path / "metrics.jsonl"
+    lines = read_lines(file)
+    for number, line in enumerate(lines, start=1):
+        wanted = ["seconds/train_elapsed"] if "note" not in line else []
+        wanted += ["eval/accuracy", f"eval/{metric}"] if "eval/accuracy" in line else []
+        wanted += [f"seconds/{stage}" for stage in (*STAGES, "total")] if "seconds/total" in line else []
+        for key in wanted:
+            value = line.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise UsageError(f"{file}, line {number}: {key} = {short(value)}, wanted a number; restore the file")
+    if not any("seconds/total" in line for line in lines):
+        raise UsageError(f"{file}: holds no step of a run that is finished; restore the file")
+    return lines
+
+
+def _start_accuracy(runs: Sequence[tuple[list[float], list[float]]]) -> float | None:
+    """Mean accuracy before training; None where the log of a run has lost that evaluation."""
+    if any(not times or times[0] > 0 for times, _ in runs):
+        return None
+    return float(np.mean([accuracies[0] for _, accuracies in runs]))
+
+
+def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
+    evaluations = [line for line in log if "eval/accuracy" in line]
+    return [line["seconds/train_elapsed"] for line in evaluations], [line[f"eval/{metric}"] for line in evaluations]
+
+
+def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:
+    """Mean seconds a step by stage; "other" is what lies between the stages."""
+    steps = [line for log in logs for line in log if "seconds/total" in line]
+    means = {stage: float(np.mean([step[f"seconds/{stage}"] for step in steps])) for stage in STAGES}
+    total = float(np.mean([step["seconds/total"] for step in steps]))
+    return {**means, "other": total - sum(means.values())}
+
+
+def _hardware(member: Member) -> str:
+    return str(read_object(member.path / "finished.json").get("hardware", "unknown hardware"))
+
+
+def _describe(members: Sequence[Member], folder: Path) -> Json:
+    config = members[0].config
+    return {
+        "seeds": [member.seed for member in members],
+        "runs": [str(member.path.relative_to(folder)) for member in members],
+        "num_rollouts": config.rollouts.num_rollouts,
+        "num_kept": config.select.num_kept,
+        "rule": config.select.rule,
+        "lr": config.optim.lr,
+    }

@@ -1,0 +1,107 @@
+"""How much sooner one way of training reaches an accuracy than another, as the PODS paper measures it.
+
+In: evaluation curves, training seconds (evaluation excluded) against accuracy. Out: times and ratios. `curves.py` makes
+mean curves, `bootstrap.py` intervals.
+Source: arXiv 2504.13818 (speed-up at 99 % of the baseline's best mean accuracy). Needs numpy only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from podsrl.compare.bootstrap import bootstrap_speedup
+from podsrl.compare.curves import (
+    Array,
+    Curve,
+    check_fraction,
+    checked_curve,
+    common_grid,
+    curves_on_grid,
+    mean_curve,
+    trained_part,
+)
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.errors import UsageError
+
+__all__ = [
+    "Curve",
+    "SpeedupInterval",
+    "bootstrap_speedup",
+    "common_grid",
+    "curves_on_grid",
+    "mean_curve",
+    "speedup",
+    "time_to_accuracy",
+]
+
+
+def time_to_accuracy(times: npt.ArrayLike, accuracies: npt.ArrayLike, target: float) -> float | None:
+    """Return the time of the first evaluation at or above `target`; nothing is interpolated.
+
+    Args:
+        times: [E] strictly increasing, at least 0, any unit.
+        accuracies: [E] at least 0.
+        target: the accuracy to reach, in the unit of `accuracies`.
+
+    Returns:
+        A member of `times`, or None where no evaluation reaches the target.
+
+    Raises:
+        UsageError: empty, unequally long, not finite, negative or not increasing.
+
+    Example:
+        >>> time_to_accuracy([10, 20, 30], [0.2, 0.6, 0.5], 0.5)
+        20.0
+    """
+    checked_times, checked_accuracies = checked_curve(times, accuracies, "")
+    if not np.isfinite(target):
+        raise UsageError(f"target is {target}; give a finite accuracy, for example 0.8")
+    return _first_at_or_above(checked_times, checked_accuracies, target)
+
+
+def speedup(
+    base_times: npt.ArrayLike,
+    base_accuracies: npt.ArrayLike,
+    times: npt.ArrayLike,
+    accuracies: npt.ArrayLike,
+    fraction: float = 0.99,
+) -> float | None:
+    """Divide the baseline's time to `fraction` of its own best accuracy by the other arm's time to the same accuracy.
+
+    Both are mean curves over seeds, each on its own checkpoints. An evaluation at time 0 is the untrained model:
+    it is no checkpoint and counts neither for the best accuracy nor as reaching it.
+
+    Args:
+        base_times: [E] the baseline's checkpoints, strictly increasing, at least 0.
+        base_accuracies: [E] its mean accuracies, at least 0.
+        times: [F] the other arm's checkpoints, in the same unit.
+        accuracies: [F] its mean accuracies.
+        fraction: of the baseline's best mean accuracy, above 0 and at most 1.
+
+    Returns:
+        The ratio; above 1 the other arm is sooner. None where the other arm never reaches the target, or the baseline
+        is never above 0 and so sets none.
+
+    Raises:
+        UsageError: a malformed curve, no evaluation after time 0, or a fraction out of range.
+
+    Source: arXiv 2504.13818.
+
+    Example:
+        >>> speedup([1, 2, 3], [0.5, 0.7, 0.8], [1, 2, 3], [0.6, 0.8, 0.9])
+        1.5
+    """
+    check_fraction(fraction)
+    base = trained_part(*checked_curve(base_times, base_accuracies, "base_"))
+    other = trained_part(*checked_curve(times, accuracies, ""))
+    target = fraction * base[1].max()
+    base_time, other_time = _first_at_or_above(*base, target), _first_at_or_above(*other, target)
+    if target == 0 or base_time is None or other_time is None:
+        return None
+    return base_time / other_time
+
+
+def _first_at_or_above(times: Array, accuracies: Array, target: float) -> float | None:
+    reached = np.flatnonzero(accuracies >= target)
+    return float(times[reached[0]]) if reached.size else None

@@ -1,0 +1,1 @@
+"""Evaluates a model without a trainer: a run, a config, or a folder with weights."""

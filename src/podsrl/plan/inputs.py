@@ -1,0 +1,247 @@
+"""What a run would read, found without its weights: questions, prompts, rewards, tokenizer.
+
+Goes in: a `RunConfig`. Comes out: `Inputs`. Everything is checked by the functions that a run itself goes through
+before it loads weights, so that what a run refuses is refused here in the same words. What this machine cannot have (no
+network, no GPU) is listed instead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UnavailableError
+from podsrl.generate import Request, Sampling
+from podsrl.generate.engine.limits import plan_memory
+from podsrl.plan.estimate import kv_bytes_per_token
+from podsrl.policy import model_folder, outline, prompt_ids
+from podsrl.policy.adapter_folder import base_of
+from podsrl.policy.files import shapes_in
+from podsrl.policy.source import unreadable
+from podsrl.run.advice import eval_note, split_note
+from podsrl.run.checks import check_processes, check_window
+from podsrl.run.model_shape import read_shape
+from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
+from podsrl.types import Completion, Rollout, Task
+
+_RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
+"""Reward that decides what is right -> how a right answer may look to it."""
+_RIGHT_OTHERWISE = "Answer: {}."
+_DOES_NOT_KNOW = "I do not know."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotChecked:
+    """Something that this machine could not be asked for."""
+
+    what: str
+    why: str
+    """The line with which a run would end here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What the rewards say to a made-up answer to the first training question."""
+
+    text: str
+    parts: Mapping[str, float | None]
+    """Reward function -> value; None where it failed."""
+    reward: float | None
+    """The weighted sum; None where it is invalid."""
+    is_correct: bool
+    invalid_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompts:
+    """The prompts as the model would see them."""
+
+    is_chat: bool
+    """Of the first training question; one set may have both kinds."""
+    longest: int
+    """Tokens."""
+    num_dropped_train: int
+    """Training questions left out because their prompts are too long."""
+    num_dropped_eval: int
+    first: str
+    """The first training question's, decoded from its tokens."""
+    first_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What is known before the weights; None for what could not be had here."""
+
+    num_train: int | None
+    """Questions to train on, without those whose prompts are too long where there was a tokenizer to see it."""
+    num_eval: int | None
+    """Held-out questions, likewise."""
+    rewards: Mapping[str, float] | None
+    """Function -> weight."""
+    correct: str | None
+    format: str | None
+    """None also where every form is wanted."""
+    trials: tuple[Trial, ...]
+    prompts: Prompts | None
+    tokenizer: str | None
+    """Kind, size and end token."""
+    split: str | None
+    """How the questions are split, in a line."""
+    schedule: str
+    """When the run is evaluated and ends, in a line."""
+    not_checked: tuple[NotChecked, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    """What this took."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        return asdict(self)
+
+
+def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
+    """Check all that can be checked without weights.
+
+    Args:
+        config: of a run.
+        num_processes: that would share it, at least 1.
+
+    Raises:
+        UsageError: what a run would raise before it loads weights, unless only this machine is the reason; a prompt and
+            a completion beyond the model's window; key-value memory that holds no rollout.
+        RewardError: a reward function breaks its contract.
+
+    Example:
+        >>> found = check_inputs(RunConfig())
+        >>> found.num_train, found.num_eval, found.prompts.first
+        (7080, 256, 'What is 10 + 10?\\n')
+    """
+    started, missing = time.monotonic(), dict[str, list[str]]()
+
+    @contextmanager
+    def excuse(what: str) -> Iterator[None]:
+        try:
+            yield
+        except UnavailableError as error:
+            missing.setdefault(str(error), []).append(what)
+
+    check_processes(config, num_processes)
+    with closing(find_parts(config, excuse=excuse)) as found:
+        _check_weight_files(config)
+        if found.fitted is not None:
+            with excuse("the model's window"):
+                _check_room(config, found.fitted.longest_prompt)
+        judged = found.judged
+        tasks = found.fitted.tasks if found.fitted else judged.tasks if judged else None
+        trials = _try_rewards(judged) if judged else ()
+        return Inputs(
+            num_train=len(tasks.train) if tasks else None,
+            num_eval=len(tasks.eval) if tasks else None,
+            rewards=dict(judged.rewards) if judged else None,
+            correct=judged.correct if judged else None,
+            format=judged.format if judged else None,
+            trials=trials,
+            prompts=_prompts(found),
+            tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
+            split=split_note(config.task, tasks) if tasks else None,
+            schedule=eval_note(config),
+            not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
+            warnings=(*warnings_of(config, found), *trial_advice(trials)),
+            seconds=time.monotonic() - started,
+        )
+
+
+def _check_weight_files(config: RunConfig) -> None:
+    """Of a model on this machine: that its files are all there and whole, by their headers."""
+    folder = Path(model_folder((base_of(config.model) or config.model).path))
+    if not folder.is_dir():
+        return  # on the hub
+    try:
+        index = folder / "model.safetensors.index.json"
+        names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else None
+        shapes_in(sorted(folder / name for name in names) if names else sorted(folder.glob("*.safetensors")))
+    except (OSError, SafetensorError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise unreadable(config.model, "weights ", error) from None
+
+
+def _check_room(config: RunConfig, longest_prompt: int) -> None:
+    """What a run checks once its model is there, from the model's description alone."""
+    rollouts = config.rollouts
+    check_window(outline(config.model), longest_prompt, rollouts.max_new_tokens)
+    if rollouts.kv_cache_bytes:
+        sampling = Sampling(max_new_tokens=rollouts.max_new_tokens)
+        longest = Request("longest", (0,) * longest_prompt, rollouts.num_rollouts, sampling)
+        per_token = kv_bytes_per_token(config, read_shape(config.model))
+        plan_memory([longest], per_token, None, rollouts.kv_cache_bytes)
+
+
+def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
+    task = judged.tasks.train[0]
+    texts = [_RIGHT.get(judged.correct, _RIGHT_OTHERWISE).format(task.answer), _DOES_NOT_KNOW]
+    made_up = [_completion(task, index) for index in range(len(texts))]
+    [rollouts] = judged.scorer.score([task], [made_up], [texts])
+    return tuple(map(_trial, rollouts))
+
+
+def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
+    """Rewards that do not tell the reference answer from none: perhaps they want another form, perhaps they are wrong.
+
+    Args:
+        trials: the reference answer's first.
+    """
+    rewards = {trial.reward for trial in trials}
+    if len(rewards) != 1 or rewards == {None}:  # that they fail is said elsewhere
+        return []
+    return [
+        f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
+        "another form, nothing will be learned; `pods check-reward --attack` tries many forms"
+    ]
+
+
+def _completion(task: Task, index: int) -> Completion:
+    return Completion(
+        request_id=f"trial/{task.id}", index=index, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0
+    )
+
+
+def _trial(rollout: Rollout) -> Trial:
+    return Trial(
+        text=rollout.text,
+        parts={name: _finite(value) for name, value in rollout.parts.items()},
+        reward=_finite(rollout.reward),
+        is_correct=rollout.is_correct,
+        invalid_reason=rollout.invalid_reason,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _prompts(found: Found) -> Prompts | None:
+    fitted = found.fitted
+    if fitted is None:
+        return None
+    first = fitted.tasks.train[0]
+    ids = prompt_ids(found.tokenizer, first)
+    return Prompts(
+        is_chat=not isinstance(first.prompt, str),
+        longest=fitted.longest_prompt,
+        num_dropped_train=fitted.num_dropped_train,
+        num_dropped_eval=fitted.num_dropped_eval,
+        first=found.tokenizer.decode(ids, clean_up_tokenization_spaces=False),
+        first_tokens=len(ids),
+    )
+
+
+def _describe(tokenizer: Any) -> str:
+    return f"{type(tokenizer).__name__}, {len(tokenizer):,} tokens, {tokenizer.eos_token!r} ends an answer"

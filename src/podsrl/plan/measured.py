@@ -1,0 +1,79 @@
+"""What was measured of a model on a machine: records that the cost model is fitted to, whoever made them.
+
+`probe.py` makes them with short real steps, `recorded.py` reads them from a run's logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.errors import UsageError
+from podsrl.plan.rewards import Seen
+from podsrl.run.clock import STAGES
+
+PREDICTED = tuple(stage for stage in STAGES if stage not in ("sync", "record"))
+"""Stages whose seconds are predicted one by one; the other two are part of the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationProbe:
+    """One step's generation, and what depends on n alone."""
+
+    num_rollouts: int
+    """n."""
+    decode_steps: int
+    """Draws of one token for all live rollouts; 1 where not known."""
+    forwarded: int
+    """Tokens read one at a time: rollouts with the same tokens so far are one row."""
+    generated: int
+    """Tokens of all completions."""
+    generate_seconds: float
+    score_seconds: float
+    rest_seconds: float
+    """Sync, records, and what lies between the stages."""
+    kv_bytes: int
+    """Key-value memory held at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateProbe:
+    """One update, all epochs, with the selection before it."""
+
+    num_rollouts: int
+    num_kept: int
+    micro_batch_tokens: int
+    trained_rows: float
+    trained_tokens: int
+    update_seconds: float
+    select_seconds: float
+    peak_bytes: int | None
+    """Memory in use at most: the device's on CUDA, the whole process's on Linux; None where not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """All that a plan is made from."""
+
+    config: RunConfig
+    """The choice that a suggestion is compared with."""
+    generation: tuple[GenerationProbe, ...]
+    updates: tuple[UpdateProbe, ...]
+    groups: tuple[Seen, ...]
+    """Valid rollouts of each seen question."""
+    noise_ratio: float | None
+    """κ (`value.py`); None where not measured."""
+    memory_bytes: int | None
+    """What there is; None where not known."""
+    unknown: tuple[str, ...] = field(default=())
+    """What could not be told, in words."""
+
+
+def check_budget(config: RunConfig) -> None:
+    """UsageError: a budget that asks for other rollouts than `num_prompts` times `num_rollouts`."""
+    for slot, default in BudgetConfig().model_dump().items():
+        if (name := getattr(config.budget, slot)) != default:
+            raise UsageError(
+                f"budget.{slot} = {name!r}: pods plan predicts steps of rollouts.num_prompts times "
+                f"rollouts.num_rollouts rollouts alone; plan with budget.{slot} = {default!r}"
+            )

@@ -1,0 +1,207 @@
+"""What a run would do and need, said before its weights are loaded: `pods train CONFIG --dry-run`.
+
+Goes in: a `RunConfig` and a number of processes. Comes out: a `Preview`. Read are the model's config and the headers of
+its files, never weights or data (`plan/inputs.py` reads those): a question's tokens are those of the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
+from podsrl.errors import UsageError
+from podsrl.lib.machine import total_bytes
+from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
+from podsrl.plan.no_effect import without_effect
+from podsrl.run.checks import check_dtype
+from podsrl.run.model_shape import ModelShape, read_shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option that is not at its default."""
+
+    key: str
+    value: Any
+    default: Any
+    """None too where the section itself is absent by default."""
+    meaning: str
+    no_effect: str | None
+    """Why it changes nothing here; None where it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What one process of a run does, and what it needs."""
+
+    model: str
+    trained: str
+    """What is trained, in a line."""
+    num_processes: int
+    num_weights: int
+    num_trained_weights: int
+    num_adapted_modules: int
+    prompts: int
+    """Questions of a step, over all processes; the token counts too, each at most."""
+    prompt_tokens: int
+    generated_tokens: int
+    kept_tokens: int
+    work: Work
+    num_micro_batches: int
+    """Forward and backward passes of an optimizer step, at most."""
+    parts: tuple[Part, ...]
+    peak_bytes: int
+    machine: str
+    machine_bytes: int
+    options: tuple[Option, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        return asdict(self)
+
+
+def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None = None) -> Preview:
+    """Say what a run would do.
+
+    Args:
+        config: of the run.
+        num_processes: that share it, at least 1.
+        num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
+
+    Raises:
+        UsageError: no such model, an adapter target that matches nothing, prompt and completion beyond its window.
+
+    Example:
+        >>> preview_run(RunConfig()).trained
+        'all 136,192 weights'
+    """
+    if num_processes < 1:
+        raise UsageError(f"--processes {num_processes}: wanted at least 1")
+    shape = read_shape(config.model)
+    check_dtype(config)
+    _check_window(config, shape)
+    machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
+    sized = _sized(config, shape, num_processes, num_eval, has_gpu)
+    rollouts, todo, parts = config.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
+    adapted = adapted_linears(config, shape)
+    return Preview(
+        model=f"{config.model.path} ({shape.family})",
+        trained=_trained(config, shape),
+        num_processes=num_processes,
+        num_weights=shape.num_weights,
+        num_trained_weights=num_adapter_weights(config, shape) if config.lora else shape.num_weights,
+        num_adapted_modules=len(adapted),
+        prompts=rollouts.num_prompts,
+        prompt_tokens=rollouts.num_prompts * rollouts.max_prompt_tokens,
+        generated_tokens=rollouts.num_prompts * rollouts.num_rollouts * rollouts.max_new_tokens,
+        kept_tokens=rollouts.num_prompts * config.select.num_kept * rollouts.max_new_tokens,
+        work=todo,
+        num_micro_batches=-(-todo.update_tokens // todo.micro_batch_tokens),
+        parts=tuple(parts),
+        peak_bytes=peak(parts),
+        machine=machine,
+        machine_bytes=machine_bytes,
+        options=tuple(_options(config, without_effect(sized, todo, num_processes))),
+        warnings=tuple(_warnings(sized, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
+    )
+
+
+def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: int | None, has_gpu: bool) -> RunConfig:
+    """The config with the numbers that a run finds out: its held-out questions, and CUDA's bound where it matters."""
+    if num_eval is not None:
+        config = _changed_in(config, "task", num_eval=num_eval)
+    if not has_gpu or config.rollouts.kv_cache_bytes:
+        return config
+    from podsrl.policy.source import find_device
+    from podsrl.run.kv_bound import default_bound
+
+    parts = estimate(config, shape, num_processes)
+    held = sum(part.num_bytes for part in parts if part.phase == "always")
+    wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
+    bound = default_bound(find_device(config.model.device), held)
+    return _changed_in(config, "rollouts", kv_cache_bytes=bound) if 0 < bound < wanted else config
+
+
+def _changed_in(config: RunConfig, section: str, **values: Any) -> RunConfig:
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+
+
+def _trained(config: RunConfig, shape: ModelShape) -> str:
+    if config.lora is None:
+        return f"all {shape.num_weights:,} weights"
+    count, added = len(adapted_linears(config, shape)), num_adapter_weights(config, shape)
+    base = "4-bit base" if config.model.load_in_4bit else "frozen base"
+    return (
+        f"LoRA r = {config.lora.rank}, alpha = {config.lora.alpha:g} on {count} modules of the {base}: "
+        f"{added:,} of {added + shape.num_weights:,} weights"
+    )
+
+
+def _check_window(config: RunConfig, shape: ModelShape) -> None:
+    """The longest completion at least fits; how long the questions really are is known once the data is read."""
+    wanted = config.rollouts.max_new_tokens
+    if shape.window is not None and wanted >= shape.window:
+        raise UsageError(
+            f"rollouts.max_new_tokens = {wanted} leaves no room for a prompt in the model's window of {shape.window}: "
+            "lower it"
+        )
+
+
+def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
+    """Name and bytes of what the run would compute on, and whether that is a GPU."""
+    import torch
+
+    from podsrl.policy.device import choose_device
+    from podsrl.policy.source import find_device
+
+    place = choose_device(model) if num_processes == 1 else find_device(model.device)
+    has_gpu = place.type == "cuda"
+    name = torch.cuda.get_device_name(place) if has_gpu else "this machine's CPU"
+    return name, total_bytes(place), has_gpu
+
+
+def _options(config: RunConfig, no_effect: Mapping[str, str]) -> Iterator[Option]:
+    for key, value, default, meaning in _changed(config, RunConfig()):
+        yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))
+
+
+def _changed(new: BaseModel, old: BaseModel | None, prefix: str = "") -> Iterator[tuple[str, Any, Any, str]]:
+    """Every leaf that differs; of a section that is absent by default, every leaf."""
+    for name, field in type(new).model_fields.items():
+        value, default = getattr(new, name), getattr(old, name) if old is not None else None
+        if isinstance(value, BaseModel):
+            yield from _changed(value, default, f"{prefix}{name}.")
+        elif value != default or isinstance(new, LoraConfig):
+            yield f"{prefix}{name}", value, default, " ".join((field.description or "").split())
+
+
+def _warnings(
+    config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int, has_gpu: bool
+) -> Iterator[str]:
+    from podsrl.policy.device import device_notes
+
+    if num_processes == 1:
+        yield from device_notes(config.model)
+    on_machine = needed if has_gpu else needed * num_processes
+    if on_machine > machine_bytes:
+        yield (
+            f"about {on_machine / 2**30:.1f} GiB are needed at the peak, and {machine} has "
+            f"{machine_bytes / 2**30:.1f} GiB; see which part is the largest"
+        )
+    if not has_gpu and config.model.load_in_4bit:
+        yield "model.load_in_4bit is made for a GPU, and none is here; --model.load_in_4bit=false runs anywhere"
+    if not has_gpu and config.optim.name == "adamw_8bit":
+        yield "optim.name = adamw_8bit is made for a GPU, and none is here; --optim.name=adamw runs anywhere"
+    if not has_gpu and config.scale.strategy == "zero2" and num_processes > 1:
+        yield "scale.strategy = zero2 is made for GPUs, and none is here; ddp and fsdp2 run anywhere"
+    limited = config.rollouts.num_slots or config.rollouts.kv_cache_bytes
+    if not limited and todo.num_eval_rows > 4 * todo.num_rows:
+        yield (
+            f"an evaluation generates {todo.num_eval_rows:,} answers at once; rollouts.num_slots or "
+            "rollouts.kv_cache_bytes bounds that"
+        )

@@ -1,0 +1,282 @@
+"""Measure a model on this machine: a few real training steps at several n, and updates at several m and micro-batches.
+
+The learning rate is all but zero meanwhile, so that every step sees the same policy: rewards, lengths and gradient
+norms belong together, and the weights stay what they were. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
+from podsrl.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
+from podsrl.plan.rewards import Seen
+from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
+from podsrl.run.loop import training_step
+from podsrl.run.step_result import StepResult
+from podsrl.run.trainer import Trainer
+from podsrl.run.wiring import new_updater
+from podsrl.types import Group, Selection
+
+STILL = 1e-30
+"""Learning rate of a probe: float32 weights do not change by it."""
+SHARE_OF_STEPS = 0.55
+"""Of the budget that goes to whole steps; the rest goes to updates."""
+MAX_ROUNDS = 12
+KEPT_STEPS = 4
+"""Steps at the largest n whose rollouts are updated on again and again."""
+Tick = Callable[[float, str], None]
+"""Told the share done, 0 .. 1, and what is being measured."""
+
+
+def probing_config(config: RunConfig) -> RunConfig:
+    """The same run, standing still, writing nothing; `keep_all` becomes `max_variance`, which is the same at m = n."""
+    rule = "max_variance" if config.select.rule == "keep_all" else config.select.rule
+    return config.model_copy(
+        update={
+            "optim": config.optim.model_copy(update={"lr": STILL, "weight_decay": 0.0}),
+            "select": config.select.model_copy(update={"rule": rule}),
+        }
+    )
+
+
+def resized(config: RunConfig, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int | None = None) -> RunConfig:
+    """The config with another n, m and micro-batch."""
+    changes: dict[str, Any] = {
+        "rollouts": config.rollouts.model_copy(update={"num_rollouts": num_rollouts}),
+        "select": config.select.model_copy(update={"num_kept": num_kept}),
+    }
+    if micro_batch_tokens is not None:
+        changes["optim"] = config.optim.model_copy(update={"micro_batch_tokens": micro_batch_tokens})
+    return config.model_copy(update=changes)
+
+
+def probe_sizes(config: RunConfig) -> list[int]:
+    """The n of the probes: a quarter, the config's own, and twice it."""
+    n, chunks = config.rollouts.num_rollouts, config.select.num_chunks
+    return sorted({max(4 * chunks, n // 4 // chunks * chunks), n, 2 * n})
+
+
+def probe_kept(config: RunConfig, num_rollouts: int) -> list[int]:
+    """The m of the probes: 2 a chunk, a quarter of the config's own, its own, and four times it."""
+    own, chunks = config.select.num_kept, config.select.num_chunks
+    sizes = {2 * chunks, max(2 * chunks, own // 4 // chunks * chunks), own, 4 * own}
+    return sorted({min(size, num_rollouts) for size in sizes})
+
+
+def probe_micro_batches(config: RunConfig, num_tokens: int) -> list[int]:
+    """Micro-batches of a quarter to four times the config's own; what no batch fills is one and the same."""
+    own = config.optim.micro_batch_tokens
+    longest = config.rollouts.max_new_tokens
+    sizes = {size for size in (own // 4, own // 2, 2 * own, 4 * own) if longest <= size < 2 * num_tokens}
+    return sorted(sizes | {own})
+
+
+def measure(trainer: Trainer, config: RunConfig, *, budget_seconds: float, tick: Tick) -> Measurements:
+    """Run the probes.
+
+    Args:
+        trainer: one that learns nothing (`still_trainer`).
+        config: of the run that is planned.
+        budget_seconds: about how long to measure; loading comes on top, and one round is always done.
+        tick: progress.
+    """
+    prober = _Prober(trainer, config, budget_seconds, tick)
+    prober.measure_steps()
+    prober.measure_updates()
+    return prober.result()
+
+
+@contextmanager
+def still_trainer(config: RunConfig) -> Iterator[Trainer]:
+    """A trainer that learns nothing; its reward workers end with it.
+
+    Raises:
+        UsageError: a budget whose cost is not known, several processes, or whatever a run with this config would meet.
+    """
+    check_budget(config)
+    trainer = Trainer(probing_config(config))
+    if not trainer.processes.is_alone:
+        raise UsageError("pods plan measures one process; start it without torchrun or pods launch")
+    try:
+        yield trainer
+    finally:
+        trainer.close()
+
+
+def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:
+    """Let the trainer's next step use another n, m and micro-batch; the optimizer starts anew with the latter."""
+    is_other = micro_batch_tokens != trainer.config.optim.micro_batch_tokens
+    trainer.config = resized(
+        trainer.config, num_rollouts=num_rollouts, num_kept=num_kept, micro_batch_tokens=micro_batch_tokens
+    )
+    if is_other:
+        del trainer.learner.updater  # before the new one, whose moments take as much memory
+        trainer.learner.updater = new_updater(trainer.config, trainer.policy, trainer.parts, trainer.processes)
+
+
+def seen_groups(groups: Sequence[Group]) -> list[Seen]:
+    """The valid rollouts of each group."""
+    valid_P_G = [[rollout for rollout in group.rollouts if rollout.is_valid] for group in groups]
+    return [
+        Seen(
+            rewards=np.array([r.reward for r in rollouts], dtype=np.float64),
+            lengths=np.array([len(r.completion.token_ids) for r in rollouts], dtype=np.float64),
+            is_correct=np.array([r.is_correct for r in rollouts], dtype=np.bool_),
+        )
+        for rollouts in valid_P_G
+    ]
+
+
+class _Prober:
+    def __init__(self, trainer: Trainer, config: RunConfig, budget_seconds: float, tick: Tick) -> None:
+        self._trainer, self._config, self._tick = trainer, config, tick
+        self._start, self._budget = time.perf_counter(), budget_seconds
+        self._generation: list[GenerationProbe] = []
+        self._updates: list[UpdateProbe] = []
+        self._gradients: list[tuple[int, GradientProbe]] = []
+        self._seen: list[Seen] = []
+        self._largest: list[tuple[Group, ...]] = []
+        self._unknown: list[str] = []
+
+    def measure_steps(self) -> None:
+        """Whole steps at several n, in turns, so that a slow moment of the machine does not fall on one n alone."""
+        sizes, own = probe_sizes(self._config), self._config.optim.micro_batch_tokens
+        kept = self._config.select.num_kept
+        self._resize(sizes[0], min(kept, sizes[0]), own)
+        training_step(self._trainer)  # not counted: memory is taken and kernels are chosen
+        for done in range(MAX_ROUNDS):
+            for size in sizes:
+                self._tick(min(self._spent(), SHARE_OF_STEPS), f"a step of {size} rollouts a question")
+                self._resize(size, min(kept, size), own)
+                self._take_step(training_step(self._trainer), size)
+            if self._spent() > SHARE_OF_STEPS * (done + 1) / (done + 2):  # the next round would not fit
+                break
+
+    def measure_updates(self) -> None:
+        """Updates on the largest steps' rollouts, again in turns."""
+        num_rollouts = probe_sizes(self._config)[-1]
+        tokens = sum(len(r.completion.token_ids) for group in self._largest[-1] for r in group.rollouts)
+        pairs = probe_micro_batches(self._config, tokens), probe_kept(self._config, num_rollouts)
+        start = self._spent()
+        for done in range(MAX_ROUNDS):
+            for micro in pairs[0]:
+                self._update_with(micro, pairs[1], num_rollouts, self._largest[done % len(self._largest)])
+            if self._spent() + (self._spent() - start) / (done + 1) > 1:
+                break
+
+    def result(self) -> Measurements:
+        ratio = noise_ratio([probe for _, probe in self._gradients], [m for m, _ in self._gradients])
+        if ratio is None:
+            self._unknown.append("the noise of a rollout's gradient: no gradients at three different m")
+        return Measurements(
+            config=self._config,
+            generation=tuple(self._generation),
+            updates=tuple(self._updates),
+            groups=tuple(self._seen),
+            noise_ratio=ratio,
+            memory_bytes=total_bytes(self._trainer.policy.device),
+            unknown=tuple(self._unknown),
+        )
+
+    def _update_with(self, micro: int, kept: Sequence[int], num_rollouts: int, groups: Sequence[Group]) -> None:
+        """Updates at every m with one micro-batch size; one that does not fit in memory ends this size."""
+        self._resize(num_rollouts, kept[0], micro)
+        try:
+            self._update_once(groups)  # not counted: the optimizer's memory is taken
+            for m in kept:
+                self._tick(min(self._spent(), 1.0), f"an update of {m} rollouts a question, {micro} tokens at once")
+                self._resize(num_rollouts, m, micro)
+                probe, gradient = self._update_once(groups)
+                self._updates.append(probe)
+                self._gradients.append((m, gradient))
+        except torch.OutOfMemoryError:
+            if micro <= self._config.optim.micro_batch_tokens:
+                raise
+            torch.cuda.empty_cache()
+            self._updates = [p for p in self._updates if p.micro_batch_tokens != micro]
+            self._unknown.append(f"micro-batches of {micro} tokens and more: they did not fit in memory")
+
+    def _update_once(self, groups: Sequence[Group]) -> tuple[UpdateProbe, GradientProbe]:
+        trainer, device = self._trainer, self._trainer.policy.device
+        start = time.perf_counter()
+        selections = trainer.choose(groups)
+        advantages = trainer.advantages(groups, selections)
+        batch = trainer.make_batch(groups, selections, advantages)
+        selected = time.perf_counter()
+        start_peak(device)
+        update = trainer.update(batch)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        probe = UpdateProbe(
+            num_rollouts=trainer.config.rollouts.num_rollouts,
+            num_kept=trainer.config.select.num_kept,
+            micro_batch_tokens=trainer.config.optim.micro_batch_tokens,
+            trained_rows=update.stats.num_trained_rows,
+            trained_tokens=update.stats.num_trained_tokens,
+            update_seconds=time.perf_counter() - selected,
+            select_seconds=selected - start,
+            peak_bytes=peak_bytes(device),
+        )
+        return probe, _gradient(groups, selections, advantages, update.grad_norm, trainer.config.select.num_chunks)
+
+    def _take_step(self, step: StepResult, size: int) -> None:
+        stages = {stage: step.seconds[stage] for stage in PREDICTED}
+        self._generation.append(
+            GenerationProbe(
+                num_rollouts=size,
+                decode_steps=max(1, step.load.num_decode_steps),
+                forwarded=step.load.num_forwarded,
+                generated=sum(len(r.completion.token_ids) for group in step.groups for r in group.rollouts),
+                generate_seconds=stages["generate"],
+                score_seconds=stages["score"],
+                rest_seconds=max(0.0, step.total_seconds - sum(stages.values())),
+                kv_bytes=step.load.peak_generate_bytes,
+            )
+        )
+        self._updates.append(
+            UpdateProbe(
+                num_rollouts=size,
+                num_kept=self._trainer.config.select.num_kept,
+                micro_batch_tokens=self._trainer.config.optim.micro_batch_tokens,
+                trained_rows=sum(int((a != 0).sum()) for a in step.advantages),
+                trained_tokens=step.update.stats.num_trained_tokens,
+                update_seconds=stages["update"],
+                select_seconds=stages["select"],
+                peak_bytes=None,
+            )
+        )
+        self._seen += seen_groups(step.groups)
+        if size == probe_sizes(self._config)[-1]:
+            self._largest = [*self._largest, step.groups][-KEPT_STEPS:]
+
+    def _resize(self, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:
+        resize(self._trainer, num_rollouts=num_rollouts, num_kept=num_kept, micro_batch_tokens=micro_batch_tokens)
+
+    def _spent(self) -> float:
+        """Share of the budget, 0 at the start."""
+        return (time.perf_counter() - self._start) / self._budget
+
+
+def _gradient(
+    groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], norm: float, chunks: int
+) -> GradientProbe:
+    """Of the chunks of all groups, one after the other."""
+    rewards, kept, weights = list[list[float]](), list[list[float]](), list[Tensor]()
+    for group, selection, advantage in zip(groups, selections, advantages, strict=True):
+        place = {i: k for k, i in enumerate(selection.kept)}
+        for chunk in selection.chunks or (range(len(group.rollouts)),):
+            chosen = [i for i in chunk if i in place]
+            rewards.append([group.rollouts[i].reward for i in chunk if group.rollouts[i].is_valid])
+            kept.append([group.rollouts[i].reward for i in chosen])
+            weights.append(advantage[[place[i] for i in chosen]])
+    return gradient_probe(rewards, kept, weights, norm, num_chunks=chunks)

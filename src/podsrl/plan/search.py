@@ -1,0 +1,319 @@
+"""Every (n, m, micro-batch) worth a look, what it costs and teaches, and which teaches most a second.
+
+In: `Measurements`. Out: a `Plan` of plain numbers, for a table, JSON or a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import PodsError, UsageError
+from podsrl.plan.cost import CostModel, StepSeconds
+from podsrl.plan.measured import Measurements
+from podsrl.plan.resample import MIDDLE, resampled_costs, residuals
+from podsrl.plan.rewards import RewardModel
+from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
+from podsrl.select import SelectionRule, resolve_rule
+from podsrl.select.base import reads_groups
+from podsrl.update.advantage import NORMALIZERS, RewardAdvantage, resolve_advantage
+from podsrl.update.advantage import reads_groups as advantage_reads_groups
+from podsrl.update.algorithms import resolve_algorithm
+
+NUM_DRAWS = 768
+"""Groups drawn to average over."""
+REACH = 2
+"""n is predicted up to this many times the largest measured one."""
+SPARE = 0.1
+"""Share of the memory that a suggestion leaves free."""
+WORTH_CHANGING = 1.03
+"""The config's own choice stands unless another is better by more than this: less is within the prediction's error."""
+WORTH_RECUTTING = 1.05
+"""Likewise for the micro-batch of a row: it stays the config's own unless the step is shorter by more than this."""
+TRUSTED = 16
+"""A line through the measured peaks is believed up to this many times the largest measured micro-batch."""
+LATER = (0.25, 0.5, 0.8, 0.95)
+"""Pass rates at which the best choice is looked up as well."""
+ODDS_RANGE = 30.0
+NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
+
+
+class NothingTeaches(PodsError):
+    """No kept group had unequal rewards, so no choice of n and m can be told from another."""
+
+
+class DoesNotFit(PodsError):
+    """No choice of n, m and micro-batch stays under the bound of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One choice, predicted."""
+
+    num_rollouts: int
+    num_kept: int
+    micro_batch_tokens: int
+    seconds: StepSeconds
+    share: float
+    """share(n, m): how much of a step's gradient is signal, 0 .. 1 (`value.py`)."""
+    taught: Teaching
+    kv_bytes: float
+    update_bytes: float | None
+    resampled: tuple[float, ...] = ()
+    """Seconds of a step by each resampled cost model (`resample.py`); empty where repeats tell nothing."""
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.num_rollouts, self.num_kept, self.micro_batch_tokens
+
+    def progress(self, exponent: float = BETWEEN) -> float:
+        """What a second gains: share^exponent / seconds."""
+        return float(self.share**exponent) / self.seconds.total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was found."""
+
+    own: Candidate
+    """The config's choice."""
+    best: Candidate
+    """The suggestion; `own` where nothing is better by more than the prediction's error."""
+    candidates: tuple[Candidate, ...]
+    """One for each n and m, with its best micro-batch, n and m ascending."""
+    later: tuple[tuple[float, Candidate], ...]
+    """(pass rate, best choice) where training may lead, costs as measured now."""
+    pass_rate: float
+    concentration: float
+    noise_ratio: float
+    is_noise_measured: bool
+    largest_micro_batch: int | None
+    """Tokens that would still leave a tenth of the memory free; None where that is far beyond what was measured."""
+    is_rule_replaced: bool
+    """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
+    spread: float | None
+    """How far single measurements lie from the fit (`resample.Residuals.spread`); None where nothing was repeated."""
+    unknown: tuple[str, ...]
+
+    def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
+        """Progress a second over that of the config's own choice; infinite where that teaches nothing."""
+        own = self.own.progress(exponent)
+        return candidate.progress(exponent) / own if own > 0 else float("inf")
+
+    def relative_range(self, candidate: Candidate) -> tuple[float, float]:
+        """Lower and upper end of `relative`: over the exponents, and by the middle 90 % of the resampled seconds."""
+        ends = [self.relative(candidate, exponent) for exponent in (FIXED_RATE, BETWEEN, BEST_RATE)]
+        faster = candidate.seconds.total / self.own.seconds.total
+        factors = [faster * a / b for a, b in zip(self.own.resampled, candidate.resampled, strict=True)]
+        low, high = np.quantile(factors, MIDDLE) if factors else (1.0, 1.0)
+        return min(ends) * float(low), max(ends) * float(high)
+
+
+def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
+    """Predict every candidate and choose.
+
+    Args:
+        measured: of a model on a machine.
+        bound_bytes: stands for the machine's memory; the config's own choice is then only suggested where it fits.
+
+    Raises:
+        NothingTeaches: all seen rewards of all questions were equal.
+        DoesNotFit: no candidate stays under the bound.
+    """
+    rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
+    noise = DEFAULT_NOISE if measured.noise_ratio is None else measured.noise_ratio
+    search, spread = _Search(measured, costs, noise, bound_bytes), residuals(measured, costs)
+    found = search.at(rewards, tilt=0.0, resampled=resampled_costs(measured, costs, spread))
+    own = next(c for c in found if c.key == _own_key(measured.config))
+    allowed = _allowed(search, found)
+    if not allowed:
+        raise DoesNotFit(_why_not(found, bound_bytes))
+    candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
+    best = _best(candidates)
+    if best.progress() == 0:
+        raise NothingTeaches(
+            f"every reward that was seen is {rewards.base.rollouts.rewards[0]:g}, so no "
+            "group teaches: raise rollouts.num_rollouts or rollouts.temperature, or take easier (or harder) questions"
+        )
+    return Plan(
+        own=own,
+        best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
+        candidates=tuple(candidates),
+        later=_later(search, rewards, own.micro_batch_tokens),
+        pass_rate=rewards.pass_rate,
+        concentration=rewards.concentration,
+        noise_ratio=noise,
+        is_noise_measured=measured.noise_ratio is not None,
+        largest_micro_batch=_largest_micro_batch(costs, search.limit),
+        is_rule_replaced=measured.config.select.rule == "keep_all",
+        spread=None if spread is None else spread.spread,
+        unknown=(*measured.unknown, *(() if spread is not None else (NO_REPEATS,))),
+    )
+
+
+def _why_not(found: Sequence[Candidate], bound_bytes: int | None) -> str:
+    least = min(max(c.kv_bytes, c.update_bytes or 0.0) for c in found)
+    return (
+        f"--memory of {(bound_bytes or 0) / 2**30:.2f} GiB: with a tenth of it left free, no measured n, m and "
+        f"micro-batch fits (the config's own wants {least / 2**30:.2f} GiB); `pods train CONFIG --dry-run --memory` "
+        "names what makes it fit"
+    )
+
+
+class _Search:
+    def __init__(self, measured: Measurements, costs: CostModel, noise: float, bound_bytes: int | None) -> None:
+        self._config, self._costs, self._noise = measured.config, costs, noise
+        self._largest = REACH * max(p.num_rollouts for p in measured.generation)
+        self._is_bound = bound_bytes is not None
+        memory = measured.memory_bytes if bound_bytes is None else bound_bytes
+        self.limit = None if memory is None else (1 - SPARE) * memory
+        self._rule = planning_rule(measured.config)
+        self._advantage = planning_advantage(measured.config)
+
+    def at(self, rewards: RewardModel, tilt: float, resampled: Sequence[CostModel] = ()) -> list[Candidate]:
+        """All candidates that fit, at the rewards' own pass rate or shifted from it."""
+        sizes = rollout_sizes(self._config, self._largest)
+        groups = rewards.draw(sizes[-1], NUM_DRAWS, tilt=tilt)
+        length = float(groups.lengths.mean())
+        found: list[Candidate] = []
+        for n in sizes:
+            for m in kept_sizes(self._config, n):
+                taught = teaching(
+                    groups,
+                    n,
+                    m,
+                    rule=self._rule,
+                    advantage=self._advantage,
+                    num_chunks=self._config.select.num_chunks,
+                )
+                found += [
+                    self._candidate(n, m, micro, taught, length, resampled) for micro in self._costs.micro_batches
+                ]
+        return [c for c in found if self._fits(c)]
+
+    def _candidate(
+        self, n: int, m: int, micro: int, taught: Teaching, length: float, resampled: Sequence[CostModel]
+    ) -> Candidate:
+        return Candidate(
+            num_rollouts=n,
+            num_kept=m,
+            micro_batch_tokens=micro,
+            seconds=self._costs.seconds(n, micro, taught, length),
+            share=max(taught.share(self._noise), 0.0),
+            taught=taught,
+            kv_bytes=self._costs.kv_bytes(n),
+            update_bytes=self._costs.update_bytes(micro),
+            resampled=tuple(costs.seconds(n, micro, taught, length).total for costs in resampled),
+        )
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """The config's own choice always stays: it ran, and the others are compared with it."""
+        return candidate.key == _own_key(self._config) or self._is_within(candidate)
+
+    def is_allowed(self, candidate: Candidate) -> bool:
+        """Whether it may be suggested: the config's own choice, which ran, unless a bound was asked for."""
+        return self._is_within(candidate) if self._is_bound else self._fits(candidate)
+
+    def _is_within(self, candidate: Candidate) -> bool:
+        return self.limit is None or max(candidate.kv_bytes, candidate.update_bytes or 0.0) <= self.limit
+
+
+def planning_rule(config: RunConfig) -> SelectionRule:
+    """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n.
+
+    Raises:
+        UsageError: a rule that reads groups: the plan has rewards alone.
+    """
+    name = "max_variance" if config.select.rule == "keep_all" else config.select.rule
+    rule = resolve_rule(name, config.select.options)
+    if reads_groups(rule):
+        raise UsageError(f"select.rule = {name!r} reads groups, and pods plan has only rewards; plan with another")
+    return cast(SelectionRule, rule)
+
+
+def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
+    """The config's advantage, as `teaching` takes it.
+
+    Raises:
+        UsageError: a function of the user's own that reads groups: the plan has rewards alone.
+    """
+    name = resolve_algorithm(config.loss.name, advantage=config.loss.advantage).advantage
+    if name in NORMALIZERS:
+        return name
+    advantage = resolve_advantage(name)
+    if advantage_reads_groups(advantage):
+        raise UsageError(f"loss.advantage = {name!r} reads groups, and pods plan has only rewards; plan with another")
+    return cast(RewardAdvantage, advantage)
+
+
+def rollout_sizes(config: RunConfig, largest: int) -> list[int]:
+    """n: four a chunk, doubled up to `largest`, and the config's own."""
+    return _doubled(4 * config.select.num_chunks, largest, config.rollouts.num_rollouts)
+
+
+def kept_sizes(config: RunConfig, num_rollouts: int) -> list[int]:
+    """m: two a chunk, doubled up to n, and n itself; the config's own where it is not more than n."""
+    own = config.select.num_kept if config.select.num_kept <= num_rollouts else num_rollouts
+    return sorted({*_doubled(2 * config.select.num_chunks, num_rollouts, own), num_rollouts})
+
+
+def _doubled(first: int, last: int, own: int) -> list[int]:
+    sizes = {own}
+    while first <= last:
+        sizes.add(first)
+        first *= 2
+    return sorted(sizes)
+
+
+def _own_key(config: RunConfig) -> tuple[int, int, int]:
+    return config.rollouts.num_rollouts, config.select.num_kept, config.optim.micro_batch_tokens
+
+
+def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
+    largest = None if limit is None else costs.largest_micro_batch(limit)
+    return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
+
+
+def _allowed(search: _Search, candidates: Sequence[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in candidates if search.is_allowed(candidate)]
+
+
+def _best(candidates: Sequence[Candidate]) -> Candidate:
+    return max(candidates, key=lambda c: c.progress())
+
+
+def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidate]:
+    """For each n and m the fastest micro-batch, or the config's own where no other is faster by enough to tell."""
+    by_pair: dict[tuple[int, int], list[Candidate]] = {}
+    for candidate in candidates:
+        by_pair.setdefault((candidate.num_rollouts, candidate.num_kept), []).append(candidate)
+
+    def seconds(candidate: Candidate) -> float:
+        handicap = 1.0 if candidate.micro_batch_tokens == own else WORTH_RECUTTING
+        return candidate.seconds.total * handicap
+
+    return [min(group, key=seconds) for _, group in sorted(by_pair.items())]
+
+
+def _later(search: _Search, rewards: RewardModel, own: int) -> tuple[tuple[float, Candidate], ...]:
+    now = rewards.pass_rate
+    if not 0 < now < 1:
+        return ()
+    tilts = [(rate, tilt_to(rewards, rate)) for rate in LATER if rate > now + 0.02]
+    return tuple(
+        (rate, _best(_one_micro_batch(_allowed(search, search.at(rewards, tilt)), own))) for rate, tilt in tilts
+    )
+
+
+def tilt_to(rewards: RewardModel, pass_rate: float) -> float:
+    """The shift of every question's log-odds that brings the mean pass rate there, by bisection."""
+    low, high = -ODDS_RANGE, ODDS_RANGE
+    for _ in range(12):
+        middle = (low + high) / 2
+        reached = float(np.mean(rewards.draw(8, 256, tilt=middle).is_correct))
+        low, high = (middle, high) if reached < pass_rate else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,274 @@
+"""Reward functions tried on stored completions, before a run depends on them.
+
+Goes in: completions and the rewards' names. Comes out: for each reward its values, times, failures, whether it says the
+same twice, and how it agrees with given labels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from podsrl.config.schema import TaskConfig
+from podsrl.errors import RewardError
+from podsrl.run.data import load_task_set
+from podsrl.score.base import Reward, Rows, Values
+from podsrl.score.forms import RowForm, judge_of
+from podsrl.score.panel import Panel
+from podsrl.score.rewards import find_reward
+from podsrl.tools.agreement import Agreement, agreement_of
+from podsrl.tools.completions import Stored
+
+_PART = 64
+"""Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milliseconds:
+    """Time for one completion."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardCheck:
+    """What was found out about one reward function."""
+
+    name: str
+    form: str
+    """"row": called once per completion. "batch": called once per step."""
+    weight: float
+    num_rows: int
+    mean: float | None
+    """Over the valid rows."""
+    num_distinct: int
+    num_invalid: Mapping[str, int]
+    """How often each kind of failure occurred: raised, none, not_finite, not_a_number, timeout, died."""
+    first_reason: str | None
+    """The first failure, in words."""
+    num_stopped: int
+    """Rows of a known reward that ran out of time or memory: value 0, a wrong answer, and not invalid."""
+    stopped_reason: str | None
+    """Why the first of them was stopped."""
+    num_changed: int
+    """Rows with another value, or failure, the second time."""
+    milliseconds: Milliseconds | None
+    """None where the function was not called or broke its contract."""
+    agreement: Agreement | None
+    no_limit: str | None
+    """That no time limit held, and why; None where one did."""
+    reads_token_ids: bool
+    """It asks for `completion_ids`; stored completions have none, so it was given empty lists."""
+    broken: str | None
+    """How it breaks its contract for a whole batch: a run would end with this error."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Why a run with this reward would fail; empty where it would not."""
+        if self.broken is not None:
+            return [self.broken]
+        if self.num_invalid.get("not_a_number"):
+            return [f"{self.first_reason}; wanted a number for each completion"]
+        if self.num_rows and sum(self.num_invalid.values()) == self.num_rows:
+            return [f"reward '{self.name}': no completion got a value, so nothing could be trained on"]
+        return []
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should look at, though a run would go on."""
+        found = [] if self.no_limit is None else [self.no_limit]
+        if self.num_distinct == 1 and self.num_rows > 1:
+            found.append(f"reward '{self.name}' gave every completion the same value: it teaches nothing here")
+        if num_invalid := sum(self.num_invalid.values()):
+            found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_reason}")
+        if self.num_stopped:
+            found.append(
+                f"{self.num_stopped} of {self.num_rows} completions were stopped at the limit and counted as wrong; "
+                f"first: {self.stopped_reason}"
+            )
+        if self.num_changed:
+            found.append(f"reward '{self.name}' said something else the second time for {self.num_changed} completions")
+        if self.reads_token_ids:
+            found.append(f"reward '{self.name}' reads completion_ids, which stored completions lack: got empty lists")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, the problems and the warnings."""
+        return {**asdict(self), "problems": self.problems, "warnings": self.warnings}
+
+
+def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
+    """Give rewards and judge of a config's task section; what it leaves open is read from its task set."""
+    if task.rewards is not None and task.correct is not None:
+        return task.rewards, task.correct
+    tasks = load_task_set(task)
+    return task.rewards or tasks.rewards, task.correct or tasks.correct
+
+
+def find_functions(rewards: Mapping[str, float], correct: str | None) -> dict[str, Reward]:
+    """Find the functions by name.
+
+    Raises:
+        UsageError: a name is unknown, an import fails, or a function has neither form.
+    """
+    options = dict.fromkeys(rewards, "--reward")
+    if correct is not None:
+        options.setdefault(correct, "--correct")
+    functions = {name: find_reward(name, option=option) for name, option in options.items()}
+    for name, function in functions.items():
+        judge_of(name, function)
+    return functions
+
+
+def check_rewards(
+    rewards: Mapping[str, float],
+    correct: str | None,
+    stored: Sequence[Stored],
+    *,
+    num_workers: int = 0,
+    timeout_seconds: float = 10.0,
+    batch_timeout_seconds: float = 300.0,
+    show: Progress = lambda done, total, text: None,
+) -> list[RewardCheck]:
+    """Judge every completion twice by every reward.
+
+    Args:
+        rewards: name -> weight, as in `task.rewards`.
+        correct: the one that is compared with the labels; None: none is.
+        stored: completions.
+        num_workers: processes for functions of the row form; 0: one per core.
+        timeout_seconds: limit for one function on one completion.
+        batch_timeout_seconds: limit for a function of TRL's form on all completions.
+        show: called with (done, total, text).
+
+    Raises:
+        UsageError: a name is unknown, or a function has neither form.
+    """
+    functions = find_functions(rewards, correct)
+    rows = Rows(tasks=[row.task for row in stored], texts=[row.text for row in stored], token_ids=[()] * len(stored))
+    checks = []
+    for place, (name, function) in enumerate(functions.items()):
+
+        def tell(done: int, place: int = place, name: str = name) -> None:
+            show(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
+
+        def panel(name: str = name) -> Panel:
+            return Panel(
+                {name: "--reward"},
+                num_workers=num_workers,
+                timeout_seconds=timeout_seconds,
+                batch_timeout_seconds=batch_timeout_seconds,
+                has_quick_here=False,
+            )
+
+        trial = _try(name, panel, rows, tell)
+        checks.append(
+            RewardCheck(
+                name=name,
+                weight=rewards.get(name, 0.0),
+                agreement=agreement_of(stored, trial.values) if name == correct and trial.broken is None else None,
+                reads_token_ids="completion_ids" in signature(function).parameters,
+                **_summary(trial),
+            )
+        )
+    return checks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    form: str
+    values: Values = field(default_factory=lambda: Values(values=[], faults={}))
+    seconds: Sequence[float] = ()
+    num_changed: int = 0
+    no_limit: str | None = None
+    broken: str | None = None
+
+
+def _try(name: str, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[int], None]) -> _Trial:
+    """Judge twice, so that a function with a memory is found out.
+
+    The second time the row form gets the rows in reverse order in fresh processes. TRL's form gets the same call again
+    in the same process, as a run makes one call after the other.
+    """
+
+    def judge(panel: Panel, rows: Rows, num_done: int = 0) -> tuple[Values, list[float]]:
+        random.seed(0)  # as a run does before each step
+        np.random.seed(0)
+        return panel.judge_in_parts(name, rows, part, lambda done: tell(num_done + done))
+
+    with new_panel() as panel:
+        form = "row" if isinstance(panel.forms[name], RowForm) else "batch"
+        part = _PART if form == "row" else len(rows)
+        try:
+            first, seconds = judge(panel, rows)
+            if form == "row":
+                with new_panel() as fresh:
+                    second = _in_reverse(judge(fresh, _rows_in_reverse(rows), len(rows))[0])
+            else:
+                second, _ = judge(panel, rows, len(rows))
+        except RewardError as error:
+            return _Trial(form=form, broken=str(error))
+        return _Trial(
+            form=form,
+            values=first,
+            seconds=seconds,
+            num_changed=_num_changed(first, second),
+            no_limit=next(iter(panel.warnings), None),
+        )
+
+
+def _rows_in_reverse(rows: Rows) -> Rows:
+    return Rows(tasks=rows.tasks[::-1], texts=rows.texts[::-1], token_ids=rows.token_ids[::-1])
+
+
+def _in_reverse(values: Values) -> Values:
+    last = len(values.values) - 1
+    return Values(values=values.values[::-1], faults={last - row: fault for row, fault in values.faults.items()})
+
+
+def _num_changed(first: Values, second: Values) -> int:
+    pairs = enumerate(zip(first.values, second.values, strict=True))
+    return sum(
+        _kind(first, row) != _kind(second, row) or (row not in first.faults and one != other)
+        for row, (one, other) in pairs
+    )
+
+
+def _kind(values: Values, row: int) -> str | None:
+    return values.faults[row].kind if row in values.faults else None
+
+
+def _summary(trial: _Trial) -> dict[str, Any]:
+    """What `RewardCheck` says about values, failures and times."""
+    values, faults, stopped = trial.values.values, trial.values.faults, trial.values.stopped
+    valid = [value for row, value in enumerate(values) if row not in faults]
+    kinds = [fault.kind for fault in faults.values()]
+    return {
+        "form": trial.form,
+        "num_rows": len(values),
+        "mean": float(np.mean(valid)) if valid else None,
+        "num_distinct": len(set(valid)),
+        "num_invalid": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+        "first_reason": faults[min(faults)].reason if faults else None,
+        "num_stopped": len(stopped),
+        "stopped_reason": stopped[min(stopped)].reason if stopped else None,
+        "num_changed": trial.num_changed,
+        "milliseconds": _percentiles(trial.seconds) if len(trial.seconds) else None,
+        "no_limit": trial.no_limit,
+        "broken": trial.broken,
+    }
+
+
+def _percentiles(seconds: Sequence[float]) -> Milliseconds:
+    p50, p90, p99, top = (float(value) * 1e3 for value in np.percentile(seconds, [50, 90, 99, 100]))
+    return Milliseconds(p50=p50, p90=p90, p99=p99, max=top)

@@ -1,0 +1,159 @@
+"""A comparison: what is planned, what is refused, and a whole small one through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from podsrl.compare.measure import measure
+from podsrl.compare.runs import Member, open_folder, plan
+from podsrl.config.load import apply_overrides, build, read_tree
+from podsrl.config.schema import CompareConfig
+from podsrl.errors import UsageError
+from podsrl.lib.logs import read_lines
+
+
+def demo_config(*overrides: str) -> CompareConfig:
+    return build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
+
+
+def test_runs_go_seed_by_seed_in_turning_order_and_an_arm_changes_only_what_it_says(tmp_path: Path) -> None:
+    members = plan(demo_config("num_seeds=2", "first_seed=5"), tmp_path)
+    assert [member.path.name for member in members] == [
+        *("grpo-seed5", "grpo_ga-seed5", "pods-seed5"),
+        *("grpo_ga-seed6", "pods-seed6", "grpo-seed6"),  # turned by one
+    ]
+    sizes = {m.arm: (m.config.rollouts.num_rollouts, m.config.select.num_kept) for m in members}
+    assert sizes == {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
+    assert {m.config.task.digits for m in members} == {2} and {m.config.seed for m in members} == {5, 6}
+
+
+def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
+    tree = read_tree("demo")
+    config = build(CompareConfig, {**tree, "arms": {**tree["arms"], "a@0.5": {}, "a@0.6": {}}}, "demo")
+    members = plan(config, tmp_path)
+    assert len({member.log for member in members}) == len(members) == 10
+    with pytest.raises(UsageError, match="arms"):
+        build(CompareConfig, {**tree, "arms": {**tree["arms"], "../a": {}}}, "demo")
+
+
+def test_unequal_training_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="differ"):
+        plan(demo_config("arms.pods.stop.seconds=99"), tmp_path)
+    with pytest.raises(UsageError, match=r"task\.digits \(2 -> 3\)"):
+        plan(demo_config("arms.pods.task.digits=3"), tmp_path)
+    with pytest.raises(UsageError, match="first_seed"):
+        plan(demo_config("base.seed=3"), tmp_path)
+    with pytest.raises(UsageError, match=r"eval\.every_seconds"):
+        plan(demo_config("base.eval.every_seconds=0"), tmp_path)
+
+
+def test_a_folder_keeps_one_comparison(tmp_path: Path) -> None:
+    open_folder(demo_config(), tmp_path)
+    open_folder(demo_config("num_seeds=9", "jobs=1"), tmp_path)
+    with pytest.raises(UsageError, match=r"base\.task\.digits \(2 -> 3\)"):
+        open_folder(demo_config("base.task.digits=3"), tmp_path)
+
+
+def hand_written(config: CompareConfig, folder: Path) -> list[Member]:
+    """Finished runs: GA is at its best (80 %) at 30 s, PODS reaches 0.99 of that at 15 s, GRPO never."""
+    members = plan(config, folder)
+    accuracies = {"grpo": [0.0, 0.3, 0.5, 0.6], "grpo_ga": [0.0, 0.5, 0.8, 0.8], "pods": [0.0, 0.8, 0.8, 0.9]}
+    times = {"grpo": [0, 10, 20, 40], "grpo_ga": [0, 10, 30, 40], "pods": [0, 15, 30, 40]}
+    stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}
+    for member in members:
+        member.path.mkdir(parents=True)
+        lines = [{"step": 1, "seconds/total": 0.7, "seconds/train_elapsed": 0.7, **stages}]
+        for second, accuracy in zip(times[member.arm], accuracies[member.arm], strict=True):
+            lines.append({"step": second, "eval/accuracy": accuracy, "seconds/train_elapsed": float(second)})
+        (member.path / "finished.json").write_text('{"hardware": "an abacus"}')
+        (member.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn": ')
+    return members
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"seconds/total": 0.7', '"seconds/total": "x"', "line 1: seconds/total = 'x', wanted a number"),
+        ('"seconds/score": 0.1, ', "", "line 1: seconds/score = None"),
+        ('"eval/accuracy": 0.8', '"eval/accuracy": NaN', "line 3: eval/accuracy = nan"),
+        ('"seconds/train_elapsed": 15.0', '"seconds/train_elapsed": true', "line 3: seconds/train_elapsed = True"),
+        ('"seconds/total"', '"x"', "holds no step"),
+    ],
+)
+def test_a_log_whose_numbers_are_none_is_named_with_its_line(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    config = demo_config("num_seeds=1", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    log = next(member for member in members if member.arm == "pods").path / "metrics.jsonl"
+    log.write_text(log.read_text().replace(old, new, 1))
+    with pytest.raises(UsageError, match=re.escape(str(log)) + ".*" + re.escape(reason)):
+        measure(config, members, tmp_path)
+
+
+def test_a_run_that_has_lost_its_first_evaluation_has_no_accuracy_at_the_start(tmp_path: Path) -> None:
+    config = demo_config("num_seeds=1", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    assert measure(config, members, tmp_path)["start_accuracy"] == {"grpo": 0.0, "grpo_ga": 0.0, "pods": 0.0}
+    log = next(member for member in members if member.arm == "pods").path / "metrics.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([lines[0], *lines[2:]]))
+    assert measure(config, members, tmp_path)["start_accuracy"] == {"grpo": 0.0, "grpo_ga": 0.0, "pods": None}
+
+
+def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
+    """Two seeds written by hand."""
+    config = demo_config("num_seeds=2", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    result = measure(config, members, tmp_path)
+    assert result["speedup"]["pods"]["point"] == 2.0
+    assert result["speedup"]["grpo"]["point"] is None and result["speedup"]["grpo"]["share_unreached"] == 1.0
+    assert result["speedup"]["grpo_ga"]["point"] == 1.0
+    assert result["hardware"] == "an abacus" and result["grid_seconds"] == {
+        "grpo": [10.0, 20.0, 40.0],
+        "grpo_ga": [10.0, 30.0, 40.0],
+        "pods": [15.0, 30.0, 40.0],
+    }
+    assert result["mean_accuracy"]["pods"] == pytest.approx([0.8, 0.8, 0.9])
+    assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
+    assert json.loads((tmp_path / "compare.json").read_text()) == result
+
+
+@pytest.mark.slow
+def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "podsrl.cli", "demo", "--quick", "--json", "--out", str(tmp_path / "demo")]
+    first = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert first.returncode == 0, first.stderr
+    result = json.loads(first.stdout)
+    assert set(result["speedup"]) == {"grpo", "grpo_ga", "pods"}
+    assert all(steps >= 1 for arm in result["steps"].values() for steps in arm)
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert "<svg" in page and "pods" in page
+    again = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert json.loads(again.stdout) == result
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Path) -> None:
+    """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them."""
+    options = ["--base.stop.seconds=5", "--base.eval.every_seconds=2", "--base.task.num_eval=32", "--num_seeds=1"]
+    out = tmp_path / "demo"
+    command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = out / "runs" / "grpo-seed0" / "metrics.jsonl"
+    while first.poll() is None and not (log.exists() and len(log.read_text().splitlines()) > 3):
+        time.sleep(0.05)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 143
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
+    for folder in (out / "runs").glob("*-seed0"):
+        steps = [line["step"] for line in read_lines(folder / "metrics.jsonl") if "seconds/total" in line]
+        assert steps == list(range(1, len(steps) + 1)) and steps, folder

@@ -1,0 +1,169 @@
+"""What `pods train --dry-run` says about a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.plan.estimate import work
+from podsrl.plan.no_effect import without_effect
+from podsrl.plan.preview import preview_run
+
+Pods = Callable[..., tuple[int, str, str]]
+
+
+def plan_of(*overrides: str, num_processes: int = 1) -> Any:
+    return preview_run(load_config("pods", overrides), num_processes)
+
+
+def no_effect(**sections: Any) -> dict[str, str]:
+    config = RunConfig.model_validate(sections)
+    return without_effect(config, work(config, 1), 1)
+
+
+def test_a_step_is_counted_in_tokens() -> None:
+    plan = plan_of("rollouts.num_prompts=2", "rollouts.max_prompt_tokens=100", "rollouts.max_new_tokens=50")
+    assert (plan.prompts, plan.prompt_tokens, plan.generated_tokens, plan.kept_tokens) == (2, 200, 6400, 1600)
+    assert (plan.work.row_tokens, plan.work.num_rows) == (150, 128)
+    assert plan.work.update_tokens == 2 * 16 * 150 and plan.work.micro_batch_tokens == 3072
+    assert plan.num_micro_batches == 2  # 4,800 tokens
+
+
+def test_processes_have_their_share_of_the_prompts() -> None:
+    plan = plan_of("rollouts.num_prompts=3", num_processes=2)
+    assert plan.work.num_rows == 2 * 64 and plan.work.update_tokens == 24 * 560
+    assert plan.prompts == 3
+    with pytest.raises(UsageError, match="--processes 0"):
+        plan_of(num_processes=0)
+
+
+def test_what_is_trained_is_said_in_a_line() -> None:
+    assert plan_of().trained == "all 136,192 weights"
+    # 3 layers of q 64×64, k and v 32×64, o 64×64, gate and up 160×64, down 64×160.
+    adapters = 3 * 2 * (128 + 96 + 96 + 128 + 224 + 224 + 224)
+    plan = plan_of("lora.rank=2", "lora.alpha=4")
+    assert plan.trained == (
+        f"LoRA r = 2, alpha = 4 on 21 modules of the frozen base: {adapters:,} of {136_192 + adapters:,} weights"
+    )
+    assert plan.num_trained_weights == adapters and plan.num_adapted_modules == 21
+
+
+def test_every_option_off_its_default_comes_with_its_meaning() -> None:
+    plan = plan_of("optim.lr=1e-4", "lora.rank=8")
+    options = {option.key: option for option in plan.options}
+    assert (options["optim.lr"].value, options["optim.lr"].default) == (1e-4, 3e-4)
+    assert options["optim.lr"].meaning == "Learning rate."
+    assert options["lora.rank"].default is None and "Rank r" in options["lora.rank"].meaning
+    assert "lora.targets" in options and "select.rule" not in options
+    assert all(option.meaning for option in plan.options)
+
+
+@pytest.mark.parametrize("name", ["paper/a-grpo", "paper/a-pods", "paper/c-pods", "paper/d-grpo_ga", "paper/e-pods"])
+def test_every_recipe_can_be_planned(name: str, tiny_model_folder: Path) -> None:
+    config = load_config(name, [f"model.path={tiny_model_folder}", "rollouts.max_new_tokens=64"])
+    plan = preview_run(config, 8)
+    assert plan.peak_bytes > 0 and {part.name for part in plan.parts} >= {"weights", "key-values", "logits"}
+    assert {option.key for option in plan.options} >= {"model.dtype", "task.system_prompt", "rollouts.temperature"}
+
+
+def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
+    assert "no group is written" in no_effect(record={"groups_every_steps": 0, "num_groups": 3})["record.num_groups"]
+    assert "every rule keeps all" in no_effect(rollouts={"num_rollouts": 16})["select.rule"]
+    assert "select.rule" not in no_effect(rollouts={"num_rollouts": 17})
+    assert "one optimizer step a batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
+    assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
+    for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
+        assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
+    assert "a step has 8 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 9})["record.num_groups"]
+    assert "record.num_groups" not in no_effect(record={"num_groups": 8})
+    assert "record.num_groups" not in no_effect(record={"num_groups": 9}, budget={"enough": "my:own"})
+    assert "neither" in no_effect(rollouts={"scheduler": "micro"})["rollouts.scheduler"]
+    assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "micro", "num_slots": 8})
+    assert "optim.micro_batch_tokens" not in no_effect(optim={"micro_batch_tokens": 100})  # short rows still share
+    assert "the run ends before" in no_effect(eval={"every_steps": 100})["eval.every_steps"]
+    assert "the run ends before" in no_effect(eval={"every_seconds": 9}, stop={"seconds": 9})["eval.every_seconds"]
+    assert "float32" in no_effect(model={"dtype": "bfloat16"})["model.matmul"]
+    assert "on a CPU" in no_effect(model={"device": "cuda:1"})["model.matmul"] and "model.matmul" not in no_effect()
+    assert "saved anyway" in no_effect(checkpoint={"every_steps": 200})["checkpoint.every_steps"]
+
+
+def test_an_option_without_effect_is_only_listed_where_it_is_set() -> None:
+    plan = plan_of("scale.timeout_seconds=60")
+    found = {option.key: option.no_effect for option in plan.options}
+    assert found["scale.timeout_seconds"] == "one process waits for nobody" and "scale.strategy" not in found
+
+
+def test_what_this_machine_cannot_do_is_a_warning() -> None:
+    quantised = plan_of("lora.rank=4", "model.load_in_4bit=true", "optim.name=adamw_8bit")
+    assert any("load_in_4bit is made for a GPU" in line for line in quantised.warnings)
+    assert any("--optim.name=adamw" in line for line in quantised.warnings)
+    too_large = plan_of("rollouts.num_prompts=1000", "rollouts.num_rollouts=16000", "rollouts.max_new_tokens=200")
+    assert any("are needed at the peak" in line for line in too_large.warnings)
+    assert any("this machine's CPU" in line for line in too_large.warnings)
+    assert plan_of("task.num_eval=8").warnings == ()
+    many = plan_of("rollouts.num_prompts=1", "eval.num_samples=5")
+    assert any("1,280 answers at once" in line for line in many.warnings)
+
+
+def test_a_device_that_a_run_would_refuse_is_refused() -> None:
+    for device in ("gpu", "cuda:99"):
+        with pytest.raises(UsageError, match=f"model.device = '{device}'"):
+            plan_of(f"model.device={device}")
+
+
+def test_a_completion_as_long_as_the_window_is_refused() -> None:
+    with pytest.raises(UsageError, match="window of 256"):
+        plan_of("rollouts.max_new_tokens=256")
+
+
+def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Path) -> None:
+    code, printed, errors = pods(
+        "train", "pods", "--dry-run", "--json", "--lora.rank=2", "--processes", "2", "--out", str(tmp_path / "x")
+    )
+    assert code == 0, errors
+    plan = json.loads(printed)
+    assert plan["num_processes"] == 2 and plan["num_adapted_modules"] == 21 and plan["parts"]
+    assert not (tmp_path / "x").exists()
+    code, printed, _ = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
+    assert code == 0 and "all 136,192 weights" in printed and "peak" in printed
+    assert "no effect here: one process shares with nobody" in " ".join(printed.split())
+
+
+def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:
+    for wrong in (["--json"], ["--processes", "2"]):
+        code, _, errors = pods("train", "pods", *wrong)
+        assert code == 2 and "--dry-run" in errors
+    code, _, errors = pods("train", "--resume", str(tmp_path), "--dry-run")
+    assert code == 2 and "wants a CONFIG" in errors
+
+
+def test_on_cuda_the_plan_counts_the_bound_that_a_run_sets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key_values(plan: Any) -> int:
+        return next(part.num_bytes for part in plan.parts if part.name == "key-values")
+
+    on_cpu = plan_of("rollouts.scheduler=micro")
+    free = 100 << 20
+    monkeypatch.setattr("podsrl.plan.preview._machine", lambda *_: ("a GPU", free, True))
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (free, free))
+    plan = plan_of("rollouts.scheduler=micro")
+    held = sum(part.num_bytes for part in plan.parts if part.phase == "always")
+    assert key_values(plan) == int(0.8 * (free - held)) < key_values(on_cpu)
+    assert [
+        [option.no_effect is None for option in each.options if option.key == "rollouts.scheduler"]
+        for each in (on_cpu, plan)
+    ] == [[False], [True]]
+    assert key_values(plan_of("rollouts.kv_cache_bytes=2MiB")) == 2 << 20
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (1 << 40, 1 << 40))
+    assert key_values(plan_of()) == key_values(on_cpu)  # all run at once
+
+
+def test_a_plan_counts_the_held_out_questions_that_there_are() -> None:
+    assert plan_of("task.digits=1").work.num_eval_rows == 256
+    assert preview_run(load_config("pods", ["task.digits=1"]), 1, num_eval=9).work.num_eval_rows == 9

@@ -1,0 +1,232 @@
+"""What a dry run finds without weights, and what it refuses: what a run refuses, in the same words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.errors import UnavailableError, UsageError
+from podsrl.plan.inputs import check_inputs
+from podsrl.policy import load_model
+from podsrl.run.prepare import prepare
+
+Pods = Callable[..., tuple[int, str, str]]
+CONFIG = """
+[task]
+name = "jsonl"
+path = "rows.jsonl"
+
+[rollouts]
+num_prompts = 2
+num_rollouts = 4
+max_new_tokens = 16
+max_prompt_tokens = 20
+
+[select]
+num_kept = 2
+"""
+
+
+def write_rows(path: Path, numbers: range, **columns: Any) -> None:
+    rows = [{"question": f"What is {n} + 1?\n", "answer": str(n + 1), **columns} for n in numbers]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's: a config, a data set of 20 questions, a model to spoil, and some rewards."""
+    (tmp_path / "mine.toml").write_text(CONFIG)
+    write_rows(tmp_path / "rows.jsonl", range(10, 30))
+    shutil.copytree(tiny_model_folder, tmp_path / "model")
+    (tmp_path / "trial_rewards.py").write_text(
+        "def right(task, text): return float(task.answer in text)\n"
+        "def texts(task, text): return 'very good'\n"
+        "def always_zero(task, text): return 0.0\n"
+        "def short_list(prompts, completions, **columns): return [1.0]\n"
+        "def not_on_empty(task, text): return 0.5 / (0 if 'know' in text else 1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def spoil(folder: Path, how: str) -> None:
+    rows, model = folder / "rows.jsonl", folder / "model"
+    if how == "no file":
+        rows.unlink()
+    elif how == "empty":
+        rows.write_text("\n")
+    elif how == "broken":
+        rows.write_text(rows.read_text() + "{oops\n")
+    elif how == "long":
+        rows.write_text(rows.read_text().replace("What", "What, my dear friend,"))
+    elif how == "no tokenizer":
+        (model / "tokenizer.json").unlink()
+    elif how == "no weights":
+        (model / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "option", "wanted"),
+    [
+        ("no file", "", "task.path = 'rows.jsonl': no such file"),
+        ("empty", "", "rows.jsonl: no rows"),
+        ("broken", "", "rows.jsonl:21: not JSON"),
+        ("long", "", "rollouts.max_prompt_tokens = 20"),
+        ("", "task.prompt_column=q", "no column 'q'"),
+        ("", "task.num_eval=20", "task.num_eval = 20"),
+        ("", "task.correct=trial_rewards:texts", "not a number"),
+        ("", "task.correct=trial_rewards:short_list", "a list of 1"),
+        ("", "task.correct=trial_rewards:lost", "trial_rewards:lost"),
+        ("", "select.rule=no_such_module_x:rule", "no_such_module_x"),
+        ("", "loss.name=grop", "Did you mean 'grpo'?"),
+        ("", "rollouts.scheduler=continous", "Did you mean 'continuous'?"),
+        ("", "task.chat=true", "no chat template"),
+        ("", "rollouts.max_new_tokens=250", "rollouts.max_new_tokens"),
+        ("", "rollouts.kv_cache_bytes=1000", "kv_cache_bytes = 1,000"),
+        ("no tokenizer", "model.path=model", "a model without a tokenizer"),
+        ("no weights", "model.path=model", "no *.safetensors weights"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(pods: Pods, folder: Path, how: str, option: str, wanted: str) -> None:
+    spoil(folder, how)
+    options = [f"--{option}"] if option else []
+    code, _, dry = pods("train", "mine.toml", "--dry-run", *options)
+    assert code == 2 and wanted in dry
+    code, _, wet = pods("train", "mine.toml", "--out", str(folder / "run"), *options)
+    assert code == 2 and wanted in wet and not (folder / "run").exists()
+    if "kv_cache_bytes" not in option:  # whose request has another name
+        assert dry.splitlines()[-1] == wet.splitlines()[-1]
+
+
+def test_a_set_without_training_questions_is_refused(folder: Path) -> None:
+    (folder / "sets").mkdir()
+    (folder / "sets" / "test.jsonl").write_text('{"question": "2?", "answer": "#### 2"}\n')
+    with pytest.raises(UsageError, match=r"task.name = 'gsm8k'.*no training questions"):
+        check_inputs(load_config(None, ["task.name=gsm8k", f"task.path={folder / 'sets'}", "task.chat=false"]))
+
+
+def test_a_dry_run_reads_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The headers of the files are all that is left, and yet everything is found; a run then cannot load them."""
+    file = folder / "model" / "model.safetensors"
+    content = file.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    file.write_bytes(content[:header] + bytes([255]) * (len(content) - header))  # as float32: not a number
+    config = load_config("mine.toml", ["model.path=model"])
+    assert all(parameter.isnan().all() for parameter in load_model(config.model).parameters())
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a dry run loaded weights")
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
+    assert check_inputs(config).num_train == 16
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ("cut off", "model.path = 'model': weights cannot be read"),
+        ("one of two", "model.path = 'model': .*'model-00002-of-00002.safetensors', which is not there"),
+    ],
+)
+def test_weight_files_that_are_not_whole_are_refused(folder: Path, how: str, wanted: str) -> None:
+    file = folder / "model" / "model.safetensors"
+    if how == "cut off":
+        file.write_bytes(file.read_bytes()[:-1000])
+    else:
+        index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+        (folder / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UsageError, match=wanted):
+        check_inputs(load_config("mine.toml", ["model.path=model"]))
+
+
+def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
+    write_rows(folder / "rows.jsonl", range(95, 105))  # five of 15 characters, five of 16: with the line's end
+    config = load_config("mine.toml", ["rollouts.max_prompt_tokens=16", "task.num_eval=4"])
+    found, parts = check_inputs(config), prepare(config)
+    parts.close()
+    assert found.prompts is not None and (found.prompts.longest, found.prompts.is_chat) == (16, False)
+    assert (found.prompts.num_dropped_train, found.prompts.num_dropped_eval) == (
+        parts.num_dropped_train,
+        parts.num_dropped_eval,
+    )
+    assert parts.num_dropped_train + parts.num_dropped_eval == 5
+    assert (found.num_train, found.num_eval) == (len(parts.tasks.train), len(parts.tasks.eval))
+    assert (found.split, found.schedule) == parts.notes
+    assert found.warnings == parts.warnings
+    first = parts.tasks.train[0]
+    assert (found.prompts.first, found.prompts.first_tokens) == (first.prompt, len(str(first.prompt)))
+    assert found.not_checked == ()
+
+
+def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
+    rewards = 'task.rewards={"trial_rewards:right" = 2.0, "trial_rewards:not_on_empty" = 1.0}'
+    found = check_inputs(load_config("mine.toml", [rewards, "task.correct=trial_rewards:right"]))
+    right, empty = found.trials
+    assert (right.reward, right.is_correct, right.invalid_reason) == (2.5, True, None)
+    assert right.parts == {"trial_rewards:right": 1.0, "trial_rewards:not_on_empty": 0.5}
+    assert (empty.reward, empty.is_correct) == (None, False) and empty.parts["trial_rewards:not_on_empty"] is None
+    assert "not_on_empty" in str(empty.invalid_reason)
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
+
+
+@pytest.mark.parametrize(("function", "is_said"), [("right", False), ("always_zero", True)])
+def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
+    name = f"trial_rewards:{function}"
+    found = check_inputs(load_config("mine.toml", [f'task.rewards={{"{name}" = 1.0}}', f"task.correct={name}"]))
+    assert any("the same, 0" in warning for warning in found.warnings) == is_said
+
+
+def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UnavailableError("optim.name = 'adamw_8bit' needs a GPU")
+
+    monkeypatch.setattr("podsrl.policy.load.check_adam_8bit", refuse)
+    config = load_config("mine.toml", ["optim.name=adamw_8bit"])
+    with pytest.raises(UnavailableError, match="needs a GPU"):
+        prepare(config)
+    found = check_inputs(config)
+    [missing] = found.not_checked
+    assert missing.why == "optim.name = 'adamw_8bit' needs a GPU" and (found.num_train, found.num_eval) == (16, 4)
+    with pytest.raises(UsageError, match="no column 'q'"):
+        check_inputs(load_config("mine.toml", ["optim.name=adamw_8bit", "task.prompt_column=q"]))
+
+
+@pytest.mark.slow
+def test_without_the_hub_what_is_here_is_checked(pods: Pods, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PODS_DATA", raising=False)
+    code, printed, errors = pods("train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16")
+    assert code == 0 and "not checked: the questions" in errors and "task.name = 'gsm8k'" in errors
+    assert "peak" in printed and "tokens   " in printed
+    code, printed, errors = pods("train", "mine.toml", "--dry-run", "--model.path=someone/their-model")
+    assert code == 2 and "model.path = 'someone/their-model'" in errors and "the hub cannot be reached" in errors
+    assert "16 to train on, 4 held out" in printed  # the data was checked all the same
+    code, _, errors = pods("train", "mine.toml", "--dry-run", "--model.path=someone/x", "--task.prompt_column=q")
+    assert code == 2 and "no column 'q'" in errors
+
+
+def test_the_command_shows_what_was_found(pods: Pods, folder: Path) -> None:
+    code, printed, _ = pods("train", "mine.toml", "--dry-run")
+    assert code == 0 and "20 questions: 16 to train on, 4 held out (task.num_eval)" in printed
+    assert "'What is 10 + 1?\\n' (16 tokens)" in printed and "'Answer: 11.': reward 1.1" in printed
+    code, printed, _ = pods("train", "mine.toml", "--dry-run", "--json", "--processes", "2")
+    inputs = json.loads(printed)["inputs"]
+    assert code == 0 and (inputs["num_train"], inputs["num_eval"], inputs["prompts"]["first_tokens"]) == (16, 4, 16)
+    assert inputs["rewards"] == {"correct": 1.0, "format": 0.1} and inputs["correct"] == "correct"
+    code, _, errors = pods("train", "mine.toml", "--dry-run", "--processes", "3")
+    assert code == 2 and "rollouts.num_prompts = 2 is fewer than the 3 processes" in errors
+
+
+def test_a_folder_with_a_run_in_it_is_refused(pods: Pods, folder: Path) -> None:
+    code, _, errors = pods("train", "mine.toml", "--out", "run", "--stop.steps=1")
+    assert code == 0, errors
+    code, _, errors = pods("train", "mine.toml", "--out", "run", "--dry-run")
+    assert code == 2 and "run" in errors

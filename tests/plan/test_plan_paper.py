@@ -1,0 +1,109 @@
+"""The objective against what was really observed: the paper's sweeps, and this project's own map."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from podsrl.plan.rewards import RewardModel
+from podsrl.plan.value import DEFAULT_NOISE, teaching
+from podsrl.select import max_variance
+
+PAPER_N = {16: 7.53, 32: 7.89, 64: 10.08, 128: 13.57, 256: 21.23}
+"""Setting (a) at m = 16: n -> seconds a step (arXiv 2504.13818)."""
+PAPER_M = {16: 10.08, 8: 9.13, 4: 8.94, 2: 7.91}
+"""Setting (a) at n = 64: m -> seconds a step."""
+SPREAD = 0.5
+"""Pass rates Beta(c p, c (1 - p)) with c = 0.5: at p = 0.7 a third of the questions are solved nearly always."""
+
+
+def progress(seconds: dict[int, float], pass_rate: float, concentration: float, noise: float) -> dict[int, float]:
+    """n -> value a second at m = 16."""
+    groups = RewardModel.from_pass_rate(pass_rate, concentration).draw(max(seconds), 1500)
+    return {n: teaching(groups, n, 16, rule=max_variance).value(noise) / s for n, s in seconds.items()}
+
+
+@pytest.mark.parametrize("pass_rate", [0.6, 0.7, 0.8])
+@pytest.mark.parametrize("noise", [0.25, DEFAULT_NOISE, 4.0])
+@pytest.mark.parametrize("concentration", [SPREAD, 1.0])
+def test_in_the_paper_s_sweep_progress_has_one_peak_in_n_at_32_or_64(
+    pass_rate: float, noise: float, concentration: float
+) -> None:
+    values = list(progress(PAPER_N, pass_rate, concentration, noise).values())
+    peak = int(np.argmax(values))
+    assert list(PAPER_N)[peak] in (32, 64)
+    assert values[: peak + 1] == sorted(values[: peak + 1])
+    assert values[peak:] == sorted(values[peak:], reverse=True)
+
+
+def test_progress_lies_between_the_paper_s_early_and_late_speed_ups() -> None:
+    """Hours to 79 % and to 81 % on the published curves, linear between checkpoints, running best."""
+    to_79 = np.array([0.50 / hours for hours in (0.50, 0.49, 0.50, 0.73, 1.02)])
+    to_81 = np.array([2.75 / hours for hours in (2.75, 2.23, 1.53, 2.50, 2.49)])
+    values = np.array(list(progress(PAPER_N, 0.7, SPREAD, DEFAULT_NOISE).values()))
+    low, high = np.minimum(to_79, to_81), np.maximum(to_79, to_81)
+    assert (values / values[0] > 0.9 * low).all() and (values / values[0] < 1.1 * high).all()
+
+
+def test_in_the_paper_s_sweep_progress_is_flat_in_m_down_to_a_sixteenth_and_falls_at_2() -> None:
+    for pass_rate in (0.6, 0.7, 0.8):
+        groups = RewardModel.from_pass_rate(pass_rate, SPREAD).draw(64, 1500)
+        values = {m: teaching(groups, 64, m, rule=max_variance).value(DEFAULT_NOISE) / s for m, s in PAPER_M.items()}
+        assert all(abs(values[m] / values[16] - 1) < 0.15 for m in (8, 4))
+        assert values[2] < min(values[4], values[8], values[16])
+
+
+MAP = {
+    # docs/when-pods-helps.md: start accuracy -> seconds a step for n = 16 (GRPO) … 128, speed-ups over GRPO to 90 %
+    0.014: ({16: 0.060, 32: 0.077, 64: 0.099, 128: 0.138}, (1.27, 1.28, 0.89)),
+    0.041: ({16: 0.076, 32: 0.112, 64: 0.115, 128: 0.167}, (0.81, 0.82, 0.68)),
+    0.185: ({16: 0.132, 32: 0.242, 64: 0.331, 128: 0.488}, (0.71, 0.60, 0.49)),
+    0.586: ({16: 0.145, 32: 0.205, 64: 0.324, 128: 0.594}, (0.93, 0.68, 0.47)),
+}
+MAP_NOISE = {0.014: 4.2, 0.045: 4.2, 0.185: 0.38, 0.586: 0.25}
+"""Pass rate of a base model -> κ, from its gradient norms at m = 2 … 64 (docs/planner.md)."""
+
+
+def noise_at(pass_rate: float) -> float:
+    """Between the measured ones, straight in log κ over log-odds."""
+    rates = np.array(list(MAP_NOISE))
+    odds, at = np.log(rates / (1 - rates)), np.log(pass_rate / (1 - pass_rate))
+    return float(np.exp(np.interp(at, odds, np.log(list(MAP_NOISE.values())))))
+
+
+def path_speedups(start: float, target: float, seconds: dict[int, float]) -> list[float]:
+    """Time from start to target accuracy, GRPO's over each: the log-odds move by value a step."""
+    odds = np.linspace(np.log(start / (1 - start)), np.log(target / (1 - target)), 9)
+    times = dict.fromkeys(seconds, 0.0)
+    for rate in 1 / (1 + np.exp(-odds)):
+        values = progress(seconds, float(rate), 30.0, noise_at(float(rate)))
+        for n in seconds:
+            times[n] += 1 / values[n]
+    return [times[16] / times[n] for n in seconds if n != 16]
+
+
+def test_our_own_map_is_ordered_rightly() -> None:
+    predicted = {start: path_speedups(start, 0.88, MAP[start][0]) for start in MAP}
+    assert all(values[2] == min(values) for values in predicted.values())  # n = 128 is never worth its seconds
+    assert predicted[0.014][1] == max(values[1] for values in predicted.values())  # rare right answers gain most
+    assert max(predicted[0.185]) < 0.8  # there GRPO is better by far
+    flat = [np.concatenate([list(t[start]) for start in MAP]) for t in (predicted, {s: MAP[s][1] for s in MAP})]
+    ranks = [values.argsort().argsort() for values in flat]
+    assert np.corrcoef(*ranks)[0, 1] > 0.85
+
+
+STEPS_TO_93 = {
+    # start accuracy -> steps to 93 % right training answers (means of 5 steps), mean of 4 seeds, n = 16 … 128 at m = 16
+    0.014: (82.75, 54.75, 50.25, 42.75),
+    0.041: (32.5, 27.0, 24.25, 25.0),
+    0.185: (17.25, 16.0, 16.75, 16.5),
+    0.586: (9.75, 9.0, 9.0, 9.0),
+}
+"""From the runs behind docs/when-pods-helps.md."""
+
+
+@pytest.mark.parametrize("start", STEPS_TO_93)
+def test_learning_a_step_agrees_with_real_runs(start: float) -> None:
+    observed = [STEPS_TO_93[start][0] / steps for steps in STEPS_TO_93[start][1:]]
+    one_second = dict.fromkeys(MAP[start][0], 1.0)
+    assert path_speedups(start, 0.93, one_second) == pytest.approx(observed, rel=0.2)

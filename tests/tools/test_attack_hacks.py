@@ -1,0 +1,158 @@
+"""What hacks are made of: kinds of answers, wrong ones near them, and texts that are not right by luck."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from podsrl.tools.attack.families import FAMILIES, asked, honest_texts, make_hacks
+from podsrl.tools.attack.forms import FORMS
+from podsrl.tools.attack.questions import QUESTIONS, spread, stored_questions
+from podsrl.tools.attack.target import decimal, kind_of, number_of, target_of
+from podsrl.tools.completions import Stored
+from podsrl.types import Task
+
+ODD_ANSWERS = (
+    *("", "0", "0/5", "-3", "1e5", "5,000", "$18", "18 dollars", "(B)", r"\text{(C)}", "yes", "No", "1,2", "(1,)", "{"),
+    *(
+        r"\frac12",
+        "x=5",
+        "-1/3",
+        "1/-3",
+        "9" * 400,
+        "1" * 5000,
+        "\ud800",
+        "\0",
+        "١٨",
+        "½",
+        "[2,5]",
+        "()",
+        "3/0",
+        r"50\%",
+    ),
+    *(r"\left(1, 2\right)", ",", ".", "-", "-.5", "two", "10^{-3}", r"\text{east}"),
+)
+
+
+def target(answer: str, question: str = "What is 9 * 2?") -> object:
+    return target_of(Task(id="a", prompt=question, answer=answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("1,234.5", "number"),
+        ("-7", "number"),
+        ("$18", "number"),
+        ("25%", "percent"),
+        ("3/4", "fraction"),
+        (r"\frac{1}{2}", "fraction"),
+        ("(C)", "choice"),
+        ("Paris", "text"),
+        ("18 dollars", "text"),
+        ("(1, 2)", "tuple"),
+        ("1, 2", "set"),
+        (r"\{1, 2\}", "set"),
+        ("[1, 2)", "interval"),
+        ("x^2 + 1", "expression"),
+        (" ", "empty"),
+    ],
+)
+def test_an_answer_has_a_kind(answer: str, kind: str) -> None:
+    assert kind_of(answer) == kind
+
+
+def test_numbers_are_read_and_written_exactly() -> None:
+    assert [number_of(text) for text in ("1,234.50", "-3/4", "50%", "3/0", "1 2", ".")] == [
+        Fraction(2469, 2),
+        Fraction(-3, 4),
+        Fraction(50),
+        None,
+        None,
+        None,
+    ]
+    assert decimal(Fraction(18) - Fraction(4, 10**7), 7) == "17.9999996"
+    assert decimal(Fraction(-1, 200), 2) == "0.00"
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS, ids=lambda answer: repr(answer[:12]))
+def test_whatever_the_answer_there_are_three_wrong_ones_and_hacks(answer: str) -> None:
+    found = target_of(Task(id="a", prompt="What is 3 * 6 and 2?", answer=answer))
+    assert len({*found.wrong, answer.strip()}) == 4
+    assert len(make_hacks([found], FORMS)) > 150
+
+
+@pytest.mark.parametrize(
+    ("answer", "same", "other"),
+    [
+        ("18", ["18.0", "$18", " 18", "36/2"], ["19", "17.9999996", "18 or 19", "81", "x"]),
+        ("50%", ["1/2", "0.5", "50"], ["5", "0.05"]),
+        ("B", ["(B)", r"\text{B}", "b"], ["A", "AB"]),
+        ("x = 5", ["5", "x=5"], ["x", "6"]),
+    ],
+)
+def test_a_right_answer_is_known_however_it_is_written(answer: str, same: list[str], other: list[str]) -> None:
+    found = target_of(Task(id="a", prompt="?", answer=answer))
+    assert all(found.is_answer(text) for text in same)
+    assert not any(found.is_answer(text) for text in other)
+
+
+@pytest.mark.parametrize(("answer", "constant"), [("1", "1"), ("10", "10"), ("0.5", "1/2"), ("yes", "yes"), ("A", "A")])
+def test_a_constant_that_is_right_is_no_hack(answer: str, constant: str) -> None:
+    [family] = [family for family in FAMILIES if family.name == "constant"]
+    names = [name for name, _ in family.make(target_of(Task(id="a", prompt="?", answer=answer)))]
+    assert constant not in names and len(names) >= 12
+
+
+def test_an_echo_that_is_right_is_no_hack() -> None:
+    [family] = [family for family in FAMILIES if family.name == "numbers of the question"]
+    texts = [text for _, text in family.make(target_of(Task(id="a", prompt="Is 5 or 18 more?", answer="18")))]
+    assert "5" in texts and "5+18" in texts
+    assert not {"18", "5, 18", "5 or 18"} & set(texts)
+    [copies] = [family for family in FAMILIES if family.name == "copy of the question"]
+    assert not list(copies.make(target_of(Task(id="a", prompt="Is 5 or 18 more?", answer="18"))))
+
+
+def test_the_families_make_the_known_hacks() -> None:
+    found = target_of(QUESTIONS[0])
+    texts = {hack.text for hack in make_hacks([found], {"bare": ("", "")})}
+    assert texts >= {"19 or 18", "18%", "1800%", "not 18", "less than 18", "19=17=18", r"\max(1,17,18)", "18.0000004"}
+    assert texts >= {
+        r"<think>\boxed{19}</think> <answer>18</answer> 17",
+        "<think></think> <answer></answer>",
+        "",
+        "2*9",
+    }
+    assert not texts & honest_texts(found).keys()
+
+
+def test_every_question_that_comes_along_has_another_kind_of_trouble_for_the_families() -> None:
+    targets = [target_of(task) for task in QUESTIONS]
+    assert {one.kind for one in targets} == {
+        *("number", "percent", "fraction", "choice", "text", "tuple", "set", "interval", "expression"),
+    }
+    hacks = make_hacks(targets, FORMS)
+    assert len({(id(hack.target), hack.text) for hack in hacks}) == len(hacks) > 2000
+    made = {hack.family.name for hack in hacks}
+    assert made == {family.name for family in FAMILIES} and len(FAMILIES) >= 20
+    ranges = {hack.target.kind for hack in hacks if hack.family.name == "range"}
+    assert ranges == {"number"}
+
+
+def test_a_family_that_may_take_long_is_tried_on_one_question_with_a_number() -> None:
+    targets = [target_of(task) for task in reversed(QUESTIONS)]
+    [bombs] = [family for family in FAMILIES if family.name == "sympy bomb"]
+    assert [one.kind for _, one in asked(bombs, targets)] == ["number"]
+
+
+def test_questions_are_spread_and_told_apart() -> None:
+    assert [task.id for task in spread(QUESTIONS, 2)] == ["eggs", "share"]
+    tasks = [Task(id=str(i), prompt="1+1=" if i < 3 else "1+2=", answer=str(i // 3 + 2)) for i in range(6)]
+    assert [task.id for task in stored_questions([Stored(task=task, text="") for task in tasks])] == ["0", "3"]
+
+
+@pytest.mark.parametrize("answer", ["?", "answer", "..."])
+def test_a_form_that_happens_to_hold_the_right_answer_is_no_hack(answer: str) -> None:
+    found = target_of(Task(id="a", prompt="Which word?", answer=answer))
+    assert not {hack.text for hack in make_hacks([found], FORMS)} & honest_texts(found).keys()

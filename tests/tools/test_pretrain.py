@@ -1,0 +1,73 @@
+"""The base model: reproducible from a seed, loadable by plain transformers, and the one that is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from podsrl.config.pretrain import PretrainConfig
+from podsrl.errors import UsageError
+from podsrl.policy import model_folder
+from podsrl.tools.pretrain import character_tokenizer, pretrain
+
+TINY = PretrainConfig(skill_steps=3, mixture_steps=2, batch_size=8, hidden_size=16, num_layers=1, intermediate_size=16)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(tmp_path: Path) -> None:
+    seeds = {"a": 0, "b": 0, "c": 1}
+    for name, seed in seeds.items():
+        pretrain(TINY.model_copy(update={"seed": seed}), tmp_path / name)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in seeds)
+    assert a == b != c
+
+
+def test_training_lowers_the_loss_and_reports_every_step(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, float]] = []
+    config = TINY.model_copy(update={"skill_steps": 60, "hidden_size": 32, "lr": 3e-2})
+    pretrain(config, tmp_path / "model", lambda *step: seen.append(step))
+    assert [step for step, _, _ in seen] == list(range(1, 63)) and {total for _, total, _ in seen} == {62}
+    assert seen[-1][2] < seen[0][2] / 1.5
+
+
+def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
+    folder = pretrain(TINY, tmp_path / "model")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    text = "What is 47 + 85?\n7+5=12 4+8+1=13 Answer: 132."
+    ids = tokenizer(text).input_ids
+    assert len(ids) == len(text) and tokenizer.decode(ids) == text
+    assert ids == character_tokenizer()(text).input_ids
+    assert model(torch.tensor([ids])).logits.shape == (1, len(text), len(tokenizer))
+
+
+def test_the_shipped_model_is_small_and_mostly_careless() -> None:
+    folder = Path(model_folder("builtin:arithmetic"))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert model.num_parameters() < 200_000
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_share_of_careful_texts_is_what_was_asked(share: float) -> None:
+    import numpy as np
+
+    from podsrl.tools.pretrain import _text
+
+    rng = np.random.default_rng(0)
+    solutions = [_text(2, rng, share)[1] for _ in range(50)]
+    assert all(("=" in solution) == (share == 1.0) for solution in solutions)
+
+
+def test_a_start_model_keeps_its_sizes_and_its_tokenizer(tmp_path: Path) -> None:
+    start = str(pretrain(TINY, tmp_path / "start"))
+    more = TINY.model_copy(update={"start": start, "skill_steps": 0})
+    assert AutoModelForCausalLM.from_pretrained(pretrain(more, tmp_path / "more")).num_parameters() > 0
+    with pytest.raises(UsageError, match="num_layers = 2"):
+        pretrain(more.model_copy(update={"num_layers": 2}), tmp_path / "other")
+    grown = AutoTokenizer.from_pretrained(start)
+    grown.add_tokens("zz")
+    grown.save_pretrained(start)
+    with pytest.raises(UsageError, match="tokenizer"):
+        pretrain(more, tmp_path / "third")
