@@ -1,4 +1,4 @@
-"""The parts that a config names, made, called and checked: each answer of a user's part, in every round."""
+"""Make the parts that a config names, call them in every round, and check every answer."""
 
 from __future__ import annotations
 
