@@ -112,7 +112,7 @@ def shard_moment(model: nn.Module) -> Callable[[str, Tensor], Tensor]:
 
 
 def collect(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, Tensor]:
-    """Sharded tensors as whole ones in process 0's main memory, one at a time. All must call it; the others get none."""
+    """Sharded tensors as whole ones in process 0's main memory, one at a time; the others get none. All call it."""
     found = {}
     for name, tensor in tensors.items():
         full = whole(tensor)
