@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
@@ -187,6 +187,8 @@ def _warnings(
 
     if num_processes == 1:
         yield from device_notes(config.model)
+    if config.budget != BudgetConfig():
+        yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
     on_machine = needed if has_gpu else needed * num_processes
     if on_machine > machine_bytes:
         yield (

@@ -1,7 +1,6 @@
-"""What `state.json` of a checkpoint must be before anything in it is believed.
+"""Check `state.json` of a checkpoint: every entry has its type and range, and agrees with the others.
 
-Goes in: bytes. Comes out: plain JSON whose every entry has its type and range and agrees with the others. An entry that
-an older version did not write may be absent; one that nothing reads is let be.
+An entry that an older version did not write may be absent; unknown entries are ignored.
 """
 
 from __future__ import annotations
