@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.probe import Tick, resize, watched_step
 from podsrl.plan.search import Candidate
 from podsrl.run.trainer import Trainer
-
-STAGES = ("generate", "score", "select", "update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,6 @@ def _compare(candidate: Candidate, lines: Sequence[dict[str, Any]]) -> Check:
         num_steps=len(lines),
         stages={
             name: (getattr(candidate.seconds, name), float(np.median([line[f"seconds/{name}"] for line in lines])))
-            for name in STAGES
+            for name in PREDICTED_STAGES
         },
     )

@@ -16,7 +16,7 @@ scale; decode steps grow where not all rollouts run at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class StepSeconds:
     @property
     def total(self) -> float:
         return self.generate + self.score + self.select + self.update + self.rest
+
+
+PREDICTED_STAGES = tuple(field.name for field in fields(StepSeconds) if field.name != "rest")
+"""Stages that are predicted one by one; "rest" is all others together."""
 
 
 class CostModel:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.plan.memory import peak_bytes, start_peak, total_bytes
 from podsrl.plan.rewards import Seen
@@ -273,7 +274,7 @@ class _Prober:
 
     def _take_step(self, step: Watched, size: int) -> None:
         line = step.metrics
-        stages = {stage: line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update")}
+        stages = {stage: line[f"seconds/{stage}"] for stage in PREDICTED_STAGES}
         self._generation.append(
             GenerationProbe(
                 num_rollouts=size,

@@ -14,6 +14,7 @@ import numpy as np
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.plan.rewards import Seen
 from podsrl.report.groups import RecordedGroup
@@ -73,7 +74,7 @@ def _recent(run: Run) -> list[Line]:
 
 
 def _generation(config: RunConfig, line: Line) -> GenerationProbe:
-    stages = sum(line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update"))
+    stages = sum(line[f"seconds/{stage}"] for stage in PREDICTED_STAGES)
     return GenerationProbe(
         num_rollouts=config.rollouts.num_rollouts,
         decode_steps=1,

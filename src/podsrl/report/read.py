@@ -21,6 +21,7 @@ from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
+from podsrl.lib.stages import STAGES
 from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
 from podsrl.run.logs import broken_line, parse_line
 
@@ -28,7 +29,7 @@ Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
 
-STAGES = ("generate", "score", "select", "update", "sync")
+SHOWN_STAGES = tuple(stage for stage in STAGES if stage != "record")
 """Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 
@@ -69,7 +70,7 @@ class Run:
 
     def stage_seconds(self) -> dict[str, float]:
         """Return mean seconds a step by stage; "other" is what the total has above the named stages (recording too)."""
-        seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in STAGES}
+        seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in SHOWN_STAGES}
         return seconds | {"other": max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
 
     def tokens(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-STAGES = ("generate", "score", "select", "update", "sync", "record")
+from podsrl.lib.stages import STAGES
 
 
 class StageClock:
