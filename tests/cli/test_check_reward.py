@@ -222,10 +222,12 @@ def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> N
 
 
 def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder: Path) -> None:
+    of_all = {"reward": 0.0, "parts": {}, "num_tokens": 3, "finish_reason": "stop"}
+    of_all |= {"kept": True, "drop_reason": None, "advantage": 0.0}
     rollouts = [
-        {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None},
-        {"index": 1, "text": "Answer: 13.", "is_correct": False, "invalid_reason": None},
-        {"index": 2, "text": "Answer: 12.", "is_correct": False, "invalid_reason": "it raised"},
+        {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None, **of_all},
+        {"index": 1, "text": "Answer: 13.", "is_correct": False, "invalid_reason": None, **of_all},
+        {"index": 2, "text": "Answer: 12.", "is_correct": False, "invalid_reason": "it raised", **of_all},
     ]
     group = {
         "step": 1,
@@ -279,7 +281,7 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Run, arguments: list[str], 
             {"question": "x", "completion": "x", "answer": 1, "label": "yes"},
             "column 'label' is \"yes\"; wanted true or",
         ),
-        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (KeyError('id'))"),
+        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (KeyError('step'))"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], message: str) -> None:

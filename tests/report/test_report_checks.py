@@ -34,6 +34,26 @@ def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path, make
     assert checks.invalid_share(run) == 0.0
 
 
+def test_counts_of_a_step_go_before_the_config(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+    of_first = {"rollouts/generated": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
+    steps = [
+        make_step(1, **of_first, **{"groups/num": 1, "groups/zero_signal": 1}),
+        make_step(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
+    ]
+    run = read_run(make_run(tmp_path / "run", steps=steps))
+    assert checks.truncated_share(run) == 5 / (6 + 8)
+    assert checks.invalid_share(run) == 1 / (6 + 8)
+    assert checks.zero_signal_share(run) == 1 / (1 + 2)
+
+
+def test_pruned_rollouts_raise_no_alarm(tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make) -> None:
+    pruned = {"finish_reason": "pruned", "drop_reason": "pruned"}
+    rollouts = [make_rollout(0, 1.0), *(make_rollout(i, None, **pruned) for i in (1, 2, 3))]
+    run = read_run(make_run(tmp_path / "run", groups=[make_group(1, rollouts=rollouts)]))
+    assert checks.invalid_share(run) == 0.0
+    assert checks.truncated_share(run) == 0.0
+
+
 def test_groups_without_signal_are_counted_out_of_all_groups(run: Run) -> None:
     assert checks.zero_signal_share(run) == 0.5
 

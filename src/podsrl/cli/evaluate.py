@@ -100,7 +100,7 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     from podsrl.tools.completions import completions_writer, stored_group
 
     groups: list[Group] = []
-    total, num_right = len(evaluator.questions), 0
+    total, num_right, num_judged = len(evaluator.questions), 0, 0
     try:
         with completions_writer(out) as write, bar("evaluating") as advance:
             advance(0, total, f"0 of {total:,} questions")
@@ -108,8 +108,9 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
                 write(stored_group(group))
                 groups.append(group)
                 num_right += sum(rollout.is_correct for rollout in group.rollouts)
-                share = num_right / (len(groups) * len(group.rollouts))
-                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, accuracy so far {share:.1%}")
+                num_judged += len(group.rollouts)
+                so_far = f"accuracy so far {num_right / num_judged:.1%}"
+                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, {so_far}")
     except KeyboardInterrupt:
         return groups, False
     return groups, True

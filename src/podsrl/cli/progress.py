@@ -277,9 +277,7 @@ class TrainDisplay:
 
     def __init__(self, config: RunConfig, is_plain: bool) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
-        self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
         self._shown = shown("training", is_plain=is_plain)
-        self._groups = config.rollouts.num_prompts * config.select.num_chunks
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
@@ -315,29 +313,28 @@ class TrainDisplay:
         reward = record["reward/all"]
         text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
         text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
-        text += [f"{self._rollouts / record['seconds/total']:,.0f} rollouts/s"]
+        text += [f"{record['rollouts/generated'] / record['seconds/total']:,.0f} rollouts/s"]
         self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
-        invalid = record["rollouts/invalid"]
+        invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/generated']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
             self.say(
-                f"warning: {invalid} of {self._rollouts} rollouts of step {record['step']} are invalid and not trained "
-                f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
+                f"warning: {invalid} {of_step} rollouts of step {record['step']} are invalid and not trained on "
+                f"({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
         stopped = record.get("rollouts/reward_timeouts", 0)
         if stopped and not self._num_stopped:
             reasons = "; ".join(record["reward_timeout_reasons"])
             self.say(
-                f"warning: {stopped} of {self._rollouts} answers of step {record['step']} could not be judged within "
-                f"the limits and count as wrong ({reasons}); later ones are counted in metrics.jsonl "
-                "(rollouts/reward_timeouts)"
+                f"warning: {stopped} {of_step} answers of step {record['step']} could not be judged within the limits "
+                f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == self._groups else 0
+        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/num"] else 0
         if self._num_silent == SILENT_STEPS:
             self.say(
                 f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "

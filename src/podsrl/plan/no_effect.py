@@ -72,7 +72,7 @@ def _of_schedules(config: RunConfig) -> Iterator[Reason]:
         yield "checkpoint.every_steps", "the run ends before, and its end is saved anyway"
     if record.groups_every_steps == 0:
         yield "record.num_groups", "record.groups_every_steps = 0: no group is written"
-    elif record.num_groups > (num_groups := config.rollouts.num_prompts * config.select.num_chunks):
+    elif record.num_groups > (num_groups := config.rollouts.num_prompts):
         yield "record.num_groups", f"a step has {num_groups} groups"
 
 

@@ -166,7 +166,7 @@ def watched_step(trainer: Trainer) -> Watched:
 
 
 def seen_groups(groups: Sequence[Group]) -> list[Seen]:
-    """Valid rollouts of each question; the chunks of one belong together."""
+    """The judged rollouts of each question."""
     by_task: dict[str, list[Any]] = {}
     for group in groups:
         by_task.setdefault(group.task.id, []).extend(r for r in group.rollouts if r.is_valid)
@@ -314,10 +314,12 @@ class _Prober:
 def _gradient(
     groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], norm: float, chunks: int
 ) -> GradientProbe:
-    return gradient_probe(
-        [[r.reward for r in group.rollouts if r.is_valid] for group in groups],
-        [[g.rollouts[k].reward for k in s.kept] for g, s in zip(groups, selections, strict=True)],
-        advantages,
-        norm,
-        num_chunks=chunks,
-    )
+    """A group that was selected from in chunks counts with each of them."""
+    everything, kept, of_kept = [], [], []
+    for group, selection, advantage in zip(groups, selections, advantages, strict=True):
+        for pool in selection.chunks or (range(len(group.rollouts)),):
+            places = [place for place, k in enumerate(selection.kept) if k in pool]
+            everything.append([group.rollouts[i].reward for i in pool if group.rollouts[i].is_valid])
+            kept.append([group.rollouts[selection.kept[place]].reward for place in places])
+            of_kept.append(advantage[places])
+    return gradient_probe(everything, kept, of_kept, norm, num_chunks=chunks)

@@ -6,6 +6,7 @@ own differences (lengths, and how many groups had a signal) and is carried over 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from podsrl.errors import UsageError
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.plan.rewards import Seen
-from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Line, Run, read_run
+from podsrl.run.group_log import RecordedGroup, RecordedRollout
 
 RECENT = 0.25
 """Share of the steps, at the end, that is read: earlier ones were another policy's. Never under `LEAST_STEPS`."""
@@ -59,7 +60,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
         config=config,
         generation=tuple(_generation(config, line) for line in steps),
         updates=tuple(_update(config, line) for line in steps),
-        groups=tuple(_seen(group) for group in groups),
+        groups=tuple(_seen(rollouts) for rollouts in _by_question(groups)),
         noise_ratio=None,
         memory_bytes=None,
         unknown=UNKNOWN,
@@ -101,8 +102,16 @@ def _update(config: RunConfig, line: Line) -> UpdateProbe:
     )
 
 
-def _seen(group: RecordedGroup) -> Seen:
-    valid = [(r.reward, r.num_tokens, r.is_correct) for r in group.rollouts if r.reward is not None]
+def _by_question(groups: Sequence[RecordedGroup]) -> list[list[RecordedRollout]]:
+    """The rollouts of each question of each step; an older log has a line for each chunk of them."""
+    found: dict[tuple[int, str], list[RecordedRollout]] = {}
+    for group in groups:
+        found.setdefault((group.step, re.sub(r"#\d+$", "", group.group)), []).extend(group.rollouts)
+    return list(found.values())
+
+
+def _seen(rollouts: Sequence[RecordedRollout]) -> Seen:
+    valid = [(r.reward, r.num_tokens, r.is_correct) for r in rollouts if r.reward is not None]
     return Seen(
         rewards=np.array([reward for reward, _, _ in valid], dtype=np.float64),
         lengths=np.array([tokens for _, tokens, _ in valid], dtype=np.float64),

@@ -1,15 +1,14 @@
-"""Early signs that a run is being wasted: each check says what it measured, where its limit lies and what to do."""
+"""Early signs of a wasted run: each check says what it measured, where its limit lies and what to do."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from podsrl.report.groups import RecordedRollout
-from podsrl.report.read import Run
+from podsrl.report.read import Array, Run
+from podsrl.run.group_log import RecordedRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class Check:
     """None where the run recorded nothing to measure it by."""
     limit: float
     is_share: bool
-    """A share between 0 and 1, to be written as percent."""
+    """The value is a share between 0 and 1, which is written as percent."""
     advice: str
     """What to do above the limit."""
 
@@ -47,41 +46,38 @@ def check_run(run: Run) -> tuple[Check, ...]:
 
 def truncated_share(run: Run) -> float | None:
     """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/truncated", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _share(run.series("rollouts/truncated"), run.num_rollouts())
     return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
 
 
 def invalid_share(run: Run) -> float | None:
     """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/invalid", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _share(run.series("rollouts/invalid"), run.num_rollouts())
     return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
 
 
 def zero_signal_share(run: Run) -> float | None:
     """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
-    chunks = () if run.option("select.num_chunks") is None else ("select.num_chunks",)  # each is a group of its own
-    return _counted_share(run, "groups/zero_signal", "rollouts.num_prompts", *chunks)
+    return _share(run.series("groups/zero_signal"), run.num_groups())
 
 
 def mean_logprob_gap(run: Run) -> float | None:
-    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats a token."""
+    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats per token."""
     gaps = run.series("logprob_gap")
     gaps = np.abs(gaps[np.isfinite(gaps)])
     return float(gaps.mean()) if gaps.size else None
 
 
-def _counted_share(run: Run, metric: str, *sizes: str) -> float | None:
-    """Mean of a metric that counts, over the product of the options that say out of how many."""
-    counts = run.series(metric)
-    counts = counts[np.isfinite(counts)]
-    options = [run.option(size) for size in sizes]
-    if counts.size == 0 or not all(isinstance(option, int) and option > 0 for option in options):
-        return None
-    return float(counts.mean() / math.prod(options))
+def _share(counts: Array, totals: Array) -> float | None:
+    """Sum of the counts [steps] over the sum of their totals [steps], of the steps that have both."""
+    is_known = np.isfinite(counts) & np.isfinite(totals)
+    total = float(totals[is_known].sum())
+    return float(counts[is_known].sum()) / total if total > 0 else None
 
 
 def _recorded_share(run: Run, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
-    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts]
+    """Of the recorded rollouts that ended by themselves."""
+    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts if not rollout.is_pruned]
     return sum(hits) / len(hits) if hits else None
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from podsrl.errors import UsageError
 from podsrl.report import facts
-from podsrl.report.groups import prompt_text
 from podsrl.report.page import render_page, write_page
+from podsrl.run.group_log import prompt_text
 from podsrl.tools.completions import Stored, read_completions
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from podsrl.report import theme
-from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Run
+from podsrl.run.group_log import RecordedGroup
 
 _OPTIONS = {
     "model": "model.path",

@@ -17,13 +17,13 @@ from podsrl.errors import UsageError
 from podsrl.report import facts
 from podsrl.report.bars import mean_stages, token_ledger
 from podsrl.report.checks import check_run
-from podsrl.report.groups import RecordedGroup
 from podsrl.report.page import render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.plots import comparison_figure, headline, run_figures
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.theme import arm_colors
+from podsrl.run.group_log import RecordedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

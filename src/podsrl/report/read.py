@@ -8,6 +8,7 @@ config again; a report must also read what an older version wrote.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.stages import STAGES
-from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
+from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
 from podsrl.run.logs import broken_line, parse_line
 
 Array = npt.NDArray[np.float64]
@@ -60,6 +61,24 @@ class Run:
     def series(self, name: str) -> Array:
         """Return a metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
+
+    def num_rollouts(self) -> Array:
+        """Return how many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
+
+        A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
+        """
+        return self._counted("rollouts/generated", ("rollouts.num_prompts", "rollouts.num_rollouts"))
+
+    def num_groups(self) -> Array:
+        """Return how many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
+        chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
+        return self._counted("groups/num", ("rollouts.num_prompts", *chunks))
+
+    def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
+        options = [self.option(factor) for factor in factors]
+        is_fixed = all(isinstance(option, int) and option > 0 for option in options)
+        counts = self.series(metric)
+        return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
 
     def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
         """Return training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""

@@ -22,7 +22,8 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "zero_signal": ("Groups without signal", ("groups/zero_signal",)),
     "logprob_gap": ("Log-prob gap, generator to trainer", ("logprob_gap",)),
 }
-_FROM_ZERO = ("grad_norm", "groups/zero_signal", "logprob_gap")
+_FROM_ZERO = ("grad_norm", "logprob_gap")
+_SHARES = ("accuracy/all", "groups/zero_signal")
 _SOLID = (0, ())
 _DASHED = (0, (2.5, 1.5))
 
@@ -115,7 +116,7 @@ def _metric_figure(
                 end = _draw_metric(axes, run, metric, colors[label], is_single)
                 ends.setdefault(_kind(metric) if is_single else label, []).append(end)
     theme.style(axes, title, x_label="step", subtitle="" if is_single or len(metrics) == 1 else "kept, and dashed all")
-    if metrics[0] == "accuracy/all":
+    if metrics[0] in _SHARES:
         theme.percent_axis(axes)
     else:
         theme.number_axis(axes, from_zero=metrics[0] in _FROM_ZERO)
@@ -127,6 +128,8 @@ def _metric_figure(
 def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool) -> float:
     """Draw one metric of one run; return where its line ends."""
     steps, values = run.series("step"), run.series(metric)
+    if metric == "groups/zero_signal":
+        values = values / run.num_groups()
     style = _DASHED if metric.endswith("/all") and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)

@@ -14,7 +14,8 @@ from podsrl.run.ask import OnAnswer
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.metrics import gather_load, group_record, seconds_metrics, step_metrics
+from podsrl.run.group_log import record_group
+from podsrl.run.metrics import gather_load, seconds_metrics, step_metrics
 from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
@@ -71,9 +72,8 @@ def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
         )
         if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
             for i in range(min(trainer.config.record.num_groups, len(groups))):
-                folder.append(
-                    "groups.jsonl", group_record(trainer.progress.step, groups[i], selections[i], advantages[i])
-                )
+                record = record_group(trainer.progress.step, groups[i], selections[i], advantages[i].tolist())
+                folder.append("groups.jsonl", record.to_json())
     total = trainer.processes.broadcast(clock.total())  # process 0's clock decides when a run evaluates and ends
     trainer.add_seconds(total)
     metrics |= seconds_metrics(clock.seconds, total, trainer.progress.train_seconds)

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from podsrl.run.progress import Progress
 from podsrl.run.trainer import Trainer
@@ -94,6 +93,7 @@ def step_metrics(
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in reward_kept])),
         "accuracy/all": _mean(np.array([r.is_correct for g in groups for r in g.rollouts], dtype=np.float64)),
+        "groups/num": len(groups),
         "groups/zero_signal": sum(1 for rewards in reward_kept if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for selection in selections if not selection.kept),
         **_unjudged(groups, load),
@@ -117,6 +117,7 @@ def step_metrics(
 def _unjudged(groups: Sequence[Group], load: Load) -> Json:
     """Rollouts that the rewards did not judge, or not to the end."""
     return {
+        "rollouts/generated": sum(len(group.rollouts) for group in groups),
         "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
         "invalid_reasons": _reasons(groups),
         "rollouts/reward_timeouts": load.num_stopped,
@@ -150,32 +151,6 @@ def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: f
     return {**stages, "seconds/total": total, "seconds/train_elapsed": train_elapsed}
 
 
-def group_record(step: int, group: Group, selection: Selection, advantages: Tensor) -> Json:
-    """One whole group for `groups.jsonl`: what was generated, its reward, and what became of it."""
-    advantage = dict(zip(selection.kept, advantages.tolist(), strict=True))
-    return {
-        "step": step,
-        "group": group.id,
-        "task": {"id": group.task.id, "prompt": _prompt_text(group), "answer": group.task.answer},
-        "rollouts": [
-            {
-                "index": i,
-                "text": rollout.text,
-                "reward": rollout.reward if rollout.is_valid else None,
-                "parts": {name: value if math.isfinite(value) else None for name, value in rollout.parts.items()},
-                "is_correct": rollout.is_correct,
-                "invalid_reason": rollout.invalid_reason,
-                "num_tokens": len(rollout.completion.token_ids),
-                "finish_reason": rollout.completion.finish_reason,
-                "kept": i in advantage,
-                "drop_reason": selection.dropped.get(i),
-                "advantage": advantage.get(i),
-            }
-            for i, rollout in enumerate(group.rollouts)
-        ],
-    }
-
-
 def _reasons(groups: Sequence[Group]) -> list[str]:
     """Why rollouts were invalid: each reason once, three at most."""
     reasons = {r.invalid_reason: None for group in groups for r in group.rollouts if r.invalid_reason is not None}
@@ -185,13 +160,6 @@ def _reasons(groups: Sequence[Group]) -> list[str]:
 def _as_json(value: Any) -> Any:
     """JSON has no NaN and no infinity: null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _prompt_text(group: Group) -> str:
-    prompt = group.task.prompt
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float | None:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError
+from podsrl.run.group_log import parse_group
 from podsrl.run.logs import parse_line
 from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
@@ -251,12 +252,20 @@ def _flag(where: str, name: str, value: object) -> bool | None:
 
 def _group(where: str, row: Row) -> Iterator[Stored]:
     try:
-        fields = row["task"]
-        task = Task(id=str(fields["id"]), prompt=str(fields["prompt"]), answer=str(fields["answer"]))
-        for rollout in row["rollouts"]:
-            here = f"{where} [{rollout['index']}]"
-            _ = rollout["is_correct"], rollout["invalid_reason"]  # a line without them is none of a run
-            found = {"sample": rollout["index"], **rollout}
-            yield _with_facts(Stored(where=here, task=task, text=str(rollout["text"])), found)
-    except (KeyError, TypeError) as error:
+        group = parse_group(row)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{where}: not a line of a run's groups.jsonl ({error!r})") from error
+    task = Task(id=group.task_id, prompt=group.prompt, answer=group.answer)
+    for rollout in group.rollouts:
+        yield Stored(
+            where=f"{where} [{rollout.index}]",
+            task=task,
+            text=rollout.text,
+            label=rollout.is_correct if rollout.invalid_reason is None else None,
+            sample=rollout.index,
+            reward=rollout.reward,
+            is_correct=rollout.is_correct,
+            invalid_reason=rollout.invalid_reason,
+            num_tokens=rollout.num_tokens,
+            finish_reason=rollout.finish_reason,
+        )
