@@ -23,7 +23,7 @@ import torch
 from podsrl.bench.engine_models import SHAPES, fixed_workload, shaped_model
 from podsrl.bench.hardware import hardware_line
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.report.theme import INK, MUTED, SERIES, new_figure, number_axis, style
+from podsrl.report.figures.theme import INK, MUTED, SERIES, new_figure, number_axis, style
 from podsrl.types import Completion
 from podsrl.update import NAMED_LOSSES, Updater, make_batch
 

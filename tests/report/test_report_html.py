@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.report.figures.bars import stage_figure
+from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
-from podsrl.report.plots import stage_figure
 from podsrl.report.read import SHOWN_STAGES
-from podsrl.report.svg import inline_svg
 
 Make = Callable[..., Any]
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"

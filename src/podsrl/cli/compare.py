@@ -156,6 +156,8 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
 def _print_result(result: Json) -> None:
     from rich.table import Table
 
+    from podsrl.compare.interval import SpeedupInterval
+
     seconds = result["seconds"]
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
     table = Table(title=f"{seconds:g} training seconds per arm, {counted(num_seeds, 'seed')}")
@@ -176,7 +178,7 @@ def _print_result(result: Json) -> None:
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            speedup_text(result["speedup"][arm]),
+            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
         )
     output.print(table)
     output.print(
@@ -185,16 +187,6 @@ def _print_result(result: Json) -> None:
         f"Measured on {result['hardware']}.",
         soft_wrap=True,
     )
-
-
-def speedup_text(speedup: Json) -> str:
-    """ "1.83× (1.60–2.05)"; "(0–∞)" for one seed."""
-    from podsrl.compare.interval import SpeedupInterval
-
-    found = SpeedupInterval.from_json(speedup)
-    if found.point is None or found.share_unreached == 0:
-        return found.text
-    return f"{found.text}, not reached in {found.share_unreached:.0%} of resamples"
 
 
 class _Display:

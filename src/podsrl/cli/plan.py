@@ -69,7 +69,7 @@ def plan(
         errors.print("interrupted; nothing was written")
         raise typer.Exit(exit_code()) from None
     if plot is not None:
-        from podsrl.report.plan import plan_heatmap
+        from podsrl.report.figures.plan import plan_heatmap
 
         plan_heatmap(result).savefig(plot)
     if json:

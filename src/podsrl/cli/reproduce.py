@@ -88,9 +88,9 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
     result = run_comparison(config, folder, processes)
 
     from podsrl.cli.progress import waiting
+    from podsrl.report.figures.theme import save_png
     from podsrl.report.html import write_report
     from podsrl.report.paper import overlay_figure
-    from podsrl.report.plots import save_png
 
     with waiting("drawing the report"):
         picture = save_png(overlay_figure(folder), folder / f"paper-{name}.png")
@@ -105,7 +105,7 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
 def _print_table(folder: Path) -> None:
     from rich.table import Table
 
-    from podsrl.report.facts import number, percent
+    from podsrl.report.numbers import number, percent
     from podsrl.report.paper import reproduced_setting, rows_beside_paper
     from podsrl.report.read import read_comparison
 
@@ -123,6 +123,6 @@ def _print_table(folder: Path) -> None:
                 f"{row.num_rollouts[side]} → {row.num_kept[side]}",
                 percent(row.accuracy[side]),
                 number(row.seconds_per_step[side]),
-                row.speedup_text if side == 0 else f"{row.speedup[1]:.2f}×",
+                row.speedup[0].text if side == 0 else f"{row.speedup[1]:.2f}×",
             )
     output.print(table)

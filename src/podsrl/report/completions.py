@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from podsrl.errors import UsageError
-from podsrl.report import facts
+from podsrl.report import numbers
 from podsrl.report.page import render_page, write_page
 from podsrl.run.group_log import prompt_text
 from podsrl.tools.completions import Stored, read_completions
@@ -76,7 +76,7 @@ def write_completions_report(path: Path, out: Path, *, max_questions: int = 300)
         num_labelled=len(labelled),
         num_invalid=sum(one.invalid_reason is not None for one in stored),
         num_cut=sum(one.finish_reason == "length" for one in stored),
-        facts=facts,
+        numbers=numbers,
     )
     write_page(out, page)
     return out

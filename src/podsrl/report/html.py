@@ -14,15 +14,16 @@ import numpy as np
 from markupsafe import Markup
 
 from podsrl.errors import UsageError
-from podsrl.report import facts
-from podsrl.report.bars import mean_stages, token_ledger
-from podsrl.report.checks import check_run
+from podsrl.report import facts, numbers
+from podsrl.report.figures.bars import mean_stages, token_ledger
+from podsrl.report.figures.compare import comparison_figure, headline
+from podsrl.report.figures.run import run_figures
+from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
+from podsrl.report.figures.theme import arm_colors
+from podsrl.report.health import check_run
 from podsrl.report.page import render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
-from podsrl.report.plots import comparison_figure, headline, run_figures
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
-from podsrl.report.svg import COLOR_VARIABLES, inline_svg
-from podsrl.report.theme import arm_colors
 from podsrl.run.group_log import RecordedGroup
 
 
@@ -133,6 +134,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
         ledgers={label: token_ledger(group) for label, group in by_label.items()},
         checks={item.name: check_run(item.run) for item in shown},
         facts=facts,
+        numbers=numbers,
     )
 
 

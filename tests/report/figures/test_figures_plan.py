@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podsrl.report.plan import plan_heatmap
+from podsrl.report.figures.plan import plan_heatmap
 
 
 def cell(n: int, m: int, relative: float | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from podsrl.report import theme
-from podsrl.report.bars import mean_stages, stage_figure, token_figure, tokens_a_step
+from podsrl.report.figures import theme
+from podsrl.report.figures.bars import mean_stages, stage_figure, token_figure, tokens_per_step
 from podsrl.report.read import Array, Run
 
 _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -53,7 +53,7 @@ def run_figures(
     if _is_known("seconds/total", runs):
         figures["seconds"] = stage_figure({label: mean_stages(group) for label, group in runs.items()})
     if _is_known("tokens/generated", runs):
-        figures["tokens"] = token_figure({label: tokens_a_step(group) for label, group in runs.items()})
+        figures["tokens"] = token_figure({label: tokens_per_step(group) for label, group in runs.items()})
     return figures
 
 

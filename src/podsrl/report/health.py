@@ -12,7 +12,7 @@ from podsrl.run.group_log import RecordedRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class HealthCheck:
     """One check of one run."""
 
     name: str
@@ -29,7 +29,7 @@ class Check:
         return self.value is not None and self.value > self.limit
 
 
-def check_run(run: Run) -> tuple[Check, ...]:
+def check_run(run: Run) -> tuple[HealthCheck, ...]:
     """Measure every sign of a wasted run.
 
     Args:
@@ -39,7 +39,7 @@ def check_run(run: Run) -> tuple[Check, ...]:
         All checks, alarming or not, in a fixed order.
     """
     return tuple(
-        Check(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
+        HealthCheck(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
         for name, measure, limit, is_share, advice in _CHECKS
     )
 

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from podsrl.report import theme
+from podsrl.report.figures import theme
+from podsrl.report.numbers import compact
 from podsrl.report.read import Run
 
 _SMALLEST_LABELLED = 0.09
@@ -71,7 +72,7 @@ def token_ledger(runs: Sequence[Run]) -> dict[str, int]:
     return totals | {"unaccounted": max(totals["generated"] - known, 0)}
 
 
-def tokens_a_step(runs: Sequence[Run]) -> dict[str, float]:
+def tokens_per_step(runs: Sequence[Run]) -> dict[str, float]:
     """Divide the token ledger of runs by their steps."""
     num_steps = max(sum(len(run.steps) for run in runs), 1)
     return {name: count / num_steps for name, count in token_ledger(runs).items()}
@@ -83,11 +84,11 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapp
     for part, color in colors.items():
         widths = np.array([row[part] for row in rows.values()])
         bars = axes.barh(range(len(rows)), widths, left=lefts, height=0.56, color=color, label=part)
-        texts = [theme.compact(width) if width >= _SMALLEST_LABELLED * longest else "" for width in widths]
+        texts = [compact(width) if width >= _SMALLEST_LABELLED * longest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=8.5, color=theme.ON_BAR)
         lefts += widths
     for row, total in enumerate(lefts):
-        text = f"{theme.compact(total)} {unit}".rstrip()
+        text = f"{compact(total)} {unit}".rstrip()
         axes.annotate(text, (total, row), (6, 0), textcoords="offset points", va="center", fontsize=9, color=theme.INK)
     axes.set_yticks(range(len(rows)), [theme.plain(theme.short(row)) for row in rows])
     axes.set_xlim(0, longest * 1.2)

@@ -10,21 +10,20 @@ import pytest
 
 from podsrl.lib.stages import STAGES
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.report.read import SHOWN_STAGES
-from podsrl.report.theme import (
+from podsrl.report.figures.theme import (
     BASELINE,
     SERIES,
     STAGE_COLORS,
     EndLabel,
     arm_colors,
-    compact,
-    duration,
     label_ends,
     new_figure,
     plain,
     short,
     spread,
 )
+from podsrl.report.numbers import compact, duration
+from podsrl.report.read import SHOWN_STAGES
 
 
 @pytest.mark.parametrize(

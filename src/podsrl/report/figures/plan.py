@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from podsrl.report.heatmap import speedup_heatmap
+from podsrl.report.figures.heatmap import speedup_heatmap
 
 
 def plan_heatmap(result: Mapping[str, Any]) -> Figure:
