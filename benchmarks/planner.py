@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from podsrl.run.threads import set_waiting_policy
+from podsrl.lib.machine import set_waiting_policy
 
 BUDGET_SECONDS = 40.0
 NUM_STEPS = 9

@@ -233,7 +233,7 @@ def publish() -> None:
 def by_fraction(name: str, part: dict[str, Any], fraction: float) -> dict[str, list[float | None]]:
     """Arm -> speed-up to another fraction of the baseline's best, with its interval: 99 % is one choice of many."""
     from podsrl.compare.bootstrap import bootstrap_speedups
-    from podsrl.run.folder import read_lines
+    from podsrl.lib.logs import read_lines
 
     curves: dict[str, list[Any]] = {}
     for arm_name, facts in part["arms"].items():

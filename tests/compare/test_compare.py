@@ -18,7 +18,7 @@ from podsrl.compare.runs import Member, open_folder, plan
 from podsrl.config.load import apply_overrides, build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
-from podsrl.run.folder import read_lines
+from podsrl.lib.logs import read_lines
 
 
 def demo_config(*overrides: str) -> CompareConfig:

@@ -180,7 +180,7 @@ def test_adapters_are_those_that_peft_makes(folder: Path, make_model: Callable[.
         )
         assert num_adapter_weights(config, shape) == adapted.get_nb_trainable_parameters()[0]
     wrong = config_of(model={"path": str(folder)}, lora={"targets": ["q_porj"]})
-    with pytest.raises(UsageError, match=r"'q_porj' matches no linear layer.*Did you mean 'q_proj'\?"):
+    with pytest.raises(UsageError, match=r"'q_porj' matches no module.*Did you mean 'q_proj'\?"):
         adapted_linears(wrong, shape)
 
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from podsrl.bench.families import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.decode.prefill import read_layout
+from podsrl.plan.estimate import adapted_linears
 from podsrl.plan.preview import preview_run
+from podsrl.policy.adapters import find_targets
 from podsrl.run.model_shape import ModelShape, read_shape
 
 
@@ -69,3 +72,28 @@ def _config_or_none(family: str) -> Any:
         return small_config(family)
     except Exception:  # of any type, from the family's own code at these sizes
         return None
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize(
+    "targets", [("all-linear",), ("lm_head",), ("1.mlp.c_fc", "v_proj"), ("mlp",), ("k_proj", "lm_head")]
+)
+def test_a_plan_adapts_the_modules_that_training_adapts(
+    family: str, is_tied: bool, targets: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = small_config(family)
+    config.tie_word_embeddings = is_tied
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path)
+    whole = RunConfig.model_validate({"model": {"path": str(tmp_path)}, "lora": {"targets": targets}})
+    shape = read_shape(whole.model)
+    try:
+        wanted = find_targets(model, targets)
+    except UsageError:
+        with pytest.raises(UsageError, match=r"lora\.targets"):
+            adapted_linears(whole, shape)
+    else:
+        found = adapted_linears(whole, shape)
+        sizes = {name: sorted(model.get_submodule(name).weight.shape) for name in wanted}
+        assert {name: sorted(size) for name, size in found.items()} == sizes

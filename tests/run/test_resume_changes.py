@@ -11,9 +11,9 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
+from podsrl.lib.logs import read_lines
 from podsrl.run import session
 from podsrl.run.checkpoint import load_newest
-from podsrl.run.folder import read_lines
 from podsrl.run.trainer import Trainer
 
 SMALL = (

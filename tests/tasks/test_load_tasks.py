@@ -44,7 +44,7 @@ def test_known_sets_load_by_name(rows: str) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(UsageError, match=r"task.name = 'aritmetic' is unknown. Did you mean 'arithmetic'\?"):
+    with pytest.raises(UsageError, match=r"task.name = 'aritmetic'.*'arithmetic'\?"):
         load_tasks("aritmetic")
 
 
@@ -148,7 +148,7 @@ def test_a_loader_that_returns_no_task_set_is_refused(own: ModuleType) -> None:
 
 def test_a_loader_without_a_signature_is_refused(own: ModuleType) -> None:
     own.load = dict
-    with pytest.raises(UsageError, match=r"'own_tasks:load': no signature found .*wanted a Python function"):
+    with pytest.raises(UsageError, match=r"'own_tasks:load': no signature found"):
         load_tasks("own_tasks:load")
 
 

@@ -1,9 +1,7 @@
-import itertools
-
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.tasks.base import TaskSet, task_indices
+from podsrl.tasks import TaskSet
 from podsrl.types import Task
 
 TASK = Task(id="a", prompt="1+2=", answer="3")
@@ -16,54 +14,3 @@ def test_a_task_set_that_holds_nothing_out_is_refused() -> None:
 
 def test_a_task_set_may_be_for_evaluation_only() -> None:
     assert TaskSet(name="mine", train=(), eval=(TASK,)).train == ()
-
-
-@pytest.mark.parametrize("num_train", [1, 2, 7, 100])
-def test_every_epoch_holds_each_index_once(num_train: int) -> None:
-    for epoch in range(5):
-        stream = task_indices(num_train, seed=3, start=epoch * num_train, count=num_train)
-        assert sorted(stream) == list(range(num_train))
-
-
-def test_any_slice_of_the_stream_is_what_a_resumed_run_reads() -> None:
-    whole = task_indices(7, seed=11, start=0, count=40)
-    for start, stop in itertools.combinations(range(41), 2):
-        assert task_indices(7, seed=11, start=start, count=stop - start) == whole[start:stop]
-
-
-def test_epochs_and_seeds_give_different_orders() -> None:
-    orders = {tuple(task_indices(50, seed=seed, start=epoch * 50, count=50)) for seed in range(4) for epoch in range(4)}
-    assert len(orders) == 16
-
-
-def test_the_stream_is_the_same_as_last_year() -> None:
-    assert task_indices(5, seed=0, start=0, count=10) == [2, 4, 3, 0, 1, 1, 4, 3, 0, 2]
-
-
-def test_each_index_comes_first_about_equally_often() -> None:
-    firsts = [task_indices(4, seed=seed, start=0, count=1)[0] for seed in range(400)]
-    # Binomial(400, 1/4): mean 100, standard deviation 8.7; five of them.
-    assert all(57 <= firsts.count(index) <= 143 for index in range(4))
-
-
-def test_indices_are_plain_integers_and_none_are_given_for_a_count_of_zero() -> None:
-    assert {type(index) for index in task_indices(3, seed=0, start=1, count=5)} == {int}
-    assert task_indices(3, seed=0, start=5, count=0) == []
-
-
-def test_a_million_tasks_cost_one_permutation_an_epoch() -> None:
-    from podsrl.tasks.base import _permutation
-
-    _permutation.cache_clear()
-    for start in range(0, 8000, 8):
-        task_indices(810_000, seed=0, start=start, count=8)
-    assert _permutation.cache_info().misses == 1
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "least"), [("num_train", 0, 1), ("seed", -1, 0), ("start", -1, 0), ("count", -1, 0)]
-)
-def test_a_stream_argument_out_of_range_is_refused(option: str, value: int, least: int) -> None:
-    arguments = {"num_train": 3, "seed": 0, "start": 0, "count": 1} | {option: value}
-    with pytest.raises(UsageError, match=f"{option} = {value}; wanted at least {least}"):
-        task_indices(arguments.pop("num_train"), **arguments)

@@ -194,7 +194,7 @@ class _Display:
 
     def __init__(self, members: Sequence[Any]) -> None:
         from podsrl.cli.progress import shown
-        from podsrl.run.folder import LogTail
+        from podsrl.lib.logs import LogTail
 
         self._members = members
         self._tails = {member: LogTail(member.path / "metrics.jsonl") for member in members}

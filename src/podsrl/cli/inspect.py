@@ -80,10 +80,9 @@ def doctor() -> None:
     """Say what this machine offers and what podsrl would use."""
     from importlib.metadata import version
 
-    from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import recipe_names
+    from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
-    from podsrl.run.threads import configure_threads
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
 

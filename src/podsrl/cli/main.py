@@ -17,9 +17,9 @@ from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch,
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
+from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
-from podsrl.run.threads import set_waiting_policy
 from podsrl.scale.launch import leaving_at_once, num_processes
 
 DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "Read-only file system")

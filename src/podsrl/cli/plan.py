@@ -103,7 +103,7 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
 
     config = load_config(name, overrides)
 
-    from podsrl.bench.hardware import hardware_line
+    from podsrl.lib.machine import hardware_line
     from podsrl.plan.check import check
     from podsrl.plan.machine import MachineWatch
     from podsrl.plan.probe import measure, still_trainer

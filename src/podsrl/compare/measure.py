@@ -18,8 +18,8 @@ from podsrl.compare.curves import common_grid, mean_curve
 from podsrl.compare.runs import Member
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
+from podsrl.lib.logs import read_lines, write_atomically
 from podsrl.lib.stages import STAGES
-from podsrl.run.folder import read_lines, write_atomically
 from podsrl.run.state import read_object
 
 Json = dict[str, Any]

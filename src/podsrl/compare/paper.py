@@ -14,7 +14,7 @@ from typing import Any
 from podsrl.config.load import apply_overrides, build, merge, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
-from podsrl.run.folder import write_atomically
+from podsrl.lib.logs import write_atomically
 from podsrl.run.state import read_object
 
 Tree = dict[str, Any]

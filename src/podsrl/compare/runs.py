@@ -21,9 +21,9 @@ from pathlib import Path
 from podsrl.config.load import build, changed_keys, dump, merge, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
+from podsrl.lib.logs import write_atomically
 from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import answered_by
-from podsrl.run.folder import write_atomically
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.num_prompts", "rollouts.max_new_tokens")
 """What all arms must have in common for equal time, equal questions and equal judgement."""

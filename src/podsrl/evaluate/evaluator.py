@@ -14,13 +14,13 @@ from types import TracebackType
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request
+from podsrl.lib.machine import configure_threads
+from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy, prompts_ids
 from podsrl.run.checks import check_window
 from podsrl.run.evaluate import eval_request_id, eval_sampling
 from podsrl.run.matmul import settle_matmul
 from podsrl.run.prepare import prepare
-from podsrl.run.streams import seed_globals
-from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import new_engine, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats

@@ -10,11 +10,12 @@ SplitMix64 finaliser of Steele et al. 2014).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from podsrl.lib.seeds import hash_bits
 
 Keys = npt.NDArray[np.uint64]
 Integers = Sequence[int] | npt.NDArray[np.int64]
@@ -37,8 +38,7 @@ def request_key(seed: int, request_id: str) -> np.uint64:
         >>> len({int(request_key(seed, name)) for seed, name in [(0, "a"), (0, "a"), (1, "a"), (0, "b")]})
         3
     """
-    digest = hashlib.blake2b(f"{seed}/{request_id}".encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(digest, "little"))
+    return np.uint64(hash_bits(f"{seed}/{request_id}".encode()))
 
 
 def row_keys(keys: Sequence[np.uint64] | Keys, indices: Integers) -> Keys:

@@ -34,7 +34,7 @@ from math import prod
 from typing import Literal
 
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError, nearest
+from podsrl.lib.lora_targets import choose_targets
 from podsrl.run.model_shape import ModelShape
 from podsrl.tasks import MOST_HELD_OUT
 
@@ -78,16 +78,12 @@ def adapted_linears(config: RunConfig, shape: ModelShape) -> dict[str, tuple[int
     """
     if config.lora is None:
         return {}
-    if config.lora.targets == ("all-linear",):
-        return dict(shape.linears)
-    found: dict[str, tuple[int, int]] = {}
-    for target in config.lora.targets:
-        matches = {name: size for name, size in shape.linears.items() if f".{name}".endswith(f".{target}")}
-        if not matches:
-            ends = {name.rsplit(".", 1)[-1] for name in shape.linears}
-            raise UsageError(f"lora.targets: {target!r} matches no linear layer of the model.{nearest(target, ends)}")
-        found |= matches
-    return found
+    head = f"{shape.head}.weight"
+    linears = {**shape.linears, shape.head: shape.parameters.get(head, ())}
+    modules = {name[:dot]: "module" for name in shape.parameters for dot, at in enumerate(name) if at == "."}
+    is_tied = head not in shape.parameters
+    names = choose_targets(config.lora.targets, linears, modules, head=shape.head, is_tied=is_tied)
+    return {name: (linears[name][0], linears[name][1]) for name in names}
 
 
 def num_adapter_weights(config: RunConfig, shape: ModelShape) -> int:

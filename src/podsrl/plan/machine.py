@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from podsrl.lib.machine import num_cores
+
 WAITED = 0.05
 """Share of the time without a core from which on a machine counts as busy."""
 BEYOND_CORES = 0.5
@@ -57,7 +59,7 @@ class MachineWatch:
         return MachineUse(
             waited_share=min(1.0, max(waited) / elapsed) if waited and elapsed > 0 else None,
             load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-            num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            num_cores=num_cores(),
         )
 
 

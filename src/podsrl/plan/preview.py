@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.machine import total_bytes
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
-from podsrl.plan.memory import total_bytes
 from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype
 from podsrl.run.model_shape import ModelShape, read_shape

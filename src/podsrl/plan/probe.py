@@ -18,9 +18,9 @@ from torch import Tensor
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
-from podsrl.plan.memory import peak_bytes, start_peak, total_bytes
 from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step

@@ -6,7 +6,6 @@ Source: Hu et al. 2021 (LoRA), equation 3: W + (alpha / r) B A.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +18,10 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from podsrl.config.schema import LoraConfig
-from podsrl.errors import UsageError, nearest
+from podsrl.lib.lora_targets import ALL_LINEAR, choose_targets
+from podsrl.lib.seeds import derive
 from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
 
-ALL_LINEAR = "all-linear"
 ADAPTER = "default"
 """PEFT's name of the one adapter; it is in no file."""
 
@@ -45,36 +44,14 @@ def find_targets(model: Any, targets: Sequence[str]) -> list[str]:
         >>> find_targets(model, ["q_proj"])[:2]                                      # doctest: +SKIP
         ['model.layers.0.self_attn.q_proj', 'model.layers.1.self_attn.q_proj']
     """
-    modules = dict(model.named_modules())
-    head = model.get_output_embeddings()
-    linear = [name for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)]
-    if tuple(targets) == (ALL_LINEAR,):
-        return [name for name in linear if modules[name] is not head]
-    found: set[str] = set()
-    for target in targets:
-        matched = [name for name in modules if name == target or name.endswith(f".{target}")]
-        _check_matched(target, {name: modules[name] for name in matched}, linear)
-        found.update(matched)
-    if any(modules[name] is head for name in found) and head.weight is model.get_input_embeddings().weight:
-        raise UsageError(
-            "lora.targets names the output head, but this model's head is its embedding: an adapter there would untie "
-            "them; leave it out"
-        )
-    return [name for name in linear if name in found]
-
-
-def _check_matched(target: str, matched: dict[str, nn.Module], linear: Sequence[str]) -> None:
-    ends = {name.rpartition(".")[2] for name in linear}
-    if target == ALL_LINEAR:
-        raise UsageError(f"lora.targets: {ALL_LINEAR!r} stands for all of them, so it stands alone")
-    if not matched:
-        raise UsageError(f"lora.targets: {target!r} matches no module of this model.{nearest(target, ends)}")
-    for name, module in matched.items():
-        if name not in linear:
-            raise UsageError(
-                f"lora.targets: {target!r} matches {name}, a {type(module).__name__}; wanted linear layers."
-                f"{nearest(target, ends)}"
-            )
+    modules, head = dict(model.named_modules()), model.get_output_embeddings()
+    return choose_targets(
+        targets,
+        [name for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)],
+        {name: type(module).__name__ for name, module in modules.items()},
+        head=next((name for name, module in modules.items() if module is head), ""),
+        is_tied=head is not None and head.weight is model.get_input_embeddings().weight,
+    )
 
 
 def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | None, seed: int) -> Any:
@@ -152,8 +129,7 @@ def base_weight(module: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
 
 @torch.no_grad()
 def _draw(weight: Tensor, seed: int, name: str) -> None:
-    digest = hashlib.blake2b(f"{seed}/adapters/{name}".encode(), digest_size=8).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    generator = torch.Generator().manual_seed(derive(seed, "adapters", name))
     drawn = torch.empty(weight.shape, dtype=torch.float32)  # on the CPU, so that every device begins with the same
     weight.copy_(nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator))
 

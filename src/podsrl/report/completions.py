@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from podsrl.errors import UsageError
+from podsrl.lib.text import prompt_text
 from podsrl.report import numbers
 from podsrl.report.page import render_page, write_page
-from podsrl.run.group_log import prompt_text
 from podsrl.tools.completions import Stored, read_completions
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
+
+from podsrl.lib.logs import write_atomically
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -37,11 +37,7 @@ def write_page(out: Path, page: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     # A model can write half of a surrogate pair, which UTF-8 has no bytes for.
     data = page.encode("utf-8", errors="backslashreplace")
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=out.name)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, out)
+    write_atomically(out, data)
 
 
 def _file(name: str) -> str:

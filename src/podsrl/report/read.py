@@ -22,9 +22,9 @@ from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
+from podsrl.lib.logs import read_log
 from podsrl.lib.stages import STAGES
 from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
-from podsrl.run.logs import broken_line, parse_line
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
@@ -142,7 +142,7 @@ def read_run(path: Path | str) -> Run:
     """
     folder = _existing_folder(Path(path))
     config = _read_toml(_existing_file(folder, "config.toml"))
-    lines, num_torn_metrics = _read_json_lines(_existing_file(folder, "metrics.jsonl"))
+    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl"))
     steps, evaluations, num_bad_metrics = _metrics(lines)
     groups, num_bad_groups = _groups(folder / "groups.jsonl")
     return Run(
@@ -242,24 +242,6 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is not TOML ({error}); restore the file that the run wrote") from error
 
 
-def _read_json_lines(file: Path) -> tuple[list[Mapping[str, Any]], int]:
-    """Objects of a .jsonl file, and whether a kill tore its last line (0 or 1).
-
-    Raises:
-        UsageError: a whole line is no object.
-    """
-    *whole, last = file.read_bytes().split(b"\n")
-    lines: list[Mapping[str, Any]] = []
-    for number, text in enumerate(whole, start=1):
-        value = parse_line(text)
-        if value is not None:
-            lines.append(value)
-        elif text.strip():
-            raise broken_line(file, number, text)
-    tail = parse_line(last)
-    return lines + ([] if tail is None else [tail]), int(tail is None and bool(last.strip()))
-
-
 def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tuple[Line, ...], int]:
     """Step lines, evaluation lines, and the number of lines without a step; notes are neither."""
     steps: list[Line] = []
@@ -295,7 +277,7 @@ def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:
     """Recorded groups with steps ascending, and the number of lines that are none."""
     if not file.is_file():
         return (), 0
-    lines, num_bad = _read_json_lines(file)
+    lines, num_bad = read_log(file)
     groups: dict[tuple[int, str], RecordedGroup] = {}
     for line in lines:
         try:

@@ -8,8 +8,8 @@ from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
+from podsrl.lib.seeds import seed_globals
 from podsrl.run.ask import OnAnswer
-from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of

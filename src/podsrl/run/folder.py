@@ -12,7 +12,6 @@ The two logs are only ever appended to, or cut back to where a checkpoint was.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,8 @@ from typing import Any
 
 from podsrl.config.bounds import check_path, check_text
 from podsrl.errors import PodsError, UsageError, short
-from podsrl.run.logs import broken_line, find_loss, parse_line, whole_lines
+from podsrl.lib.logs import append_line, write_atomically
+from podsrl.run.logs import find_loss, whole_lines
 
 
 class FolderGone(PodsError):
@@ -121,8 +121,7 @@ class RunFolder:
     def append(self, log: str, record: Mapping[str, Any]) -> None:
         """Add one line, flushed to the operating system so that a killed process loses nothing it wrote."""
         self.check_is_there()
-        with (self.path / log).open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        append_line(self.path / log, record)
 
     def log_sizes(self) -> dict[str, int]:
         """Bytes of each log, after forcing them to disk: a checkpoint remembers them."""
@@ -151,53 +150,3 @@ class RunFolder:
     def keep_whole_lines(self, log: str, size: int, step: int) -> None:
         """Leave of a lost log its whole lines up to a checkpoint's size and step."""
         write_atomically(self.path / log, whole_lines(self.path / log, size, step))
-
-
-class LogTail:
-    """Reads a growing log a piece at a time: each call gives the whole lines that are new."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
-
-    def new_lines(self) -> list[dict[str, Any]]:
-        """Lines written since the last call; a log that was cut back (by a resume) is read anew from there.
-
-        Raises:
-            UsageError: a line is no JSON object; the message names file and line.
-        """
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            start = max(0, min(self._offset, file.seek(0, os.SEEK_END)) - 1)
-            file.seek(start)
-            text = file.read()
-        if start or self._offset:  # begin behind a newline: where the log was cut and grew again, this is another line
-            behind = text.find(b"\n") + 1
-            start, text = start + behind, text[behind:]
-        lines = text.split(b"\n")[:-1]  # behind the last newline is what is still being written
-        self._offset = start + sum(map(len, lines)) + len(lines)
-        return [self._object(line, start, i) for i, line in enumerate(lines)]
-
-    def _object(self, line: bytes, start: int, i: int) -> dict[str, Any]:
-        """Line `i` of those from byte `start` on."""
-        value = parse_line(line)
-        if value is None:
-            with self._path.open("rb") as file:
-                raise broken_line(self._path, file.read(start).count(b"\n") + i + 1, line)
-        return value
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log; none where it does not exist. UsageError: a line is no JSON object."""
-    return LogTail(path).new_lines()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside, force to disk, rename: a reader sees the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process that was killed
-    with temporary.open("x") as file:  # never through a link
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

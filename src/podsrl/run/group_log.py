@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.errors import short
+from podsrl.lib.text import prompt_text
 from podsrl.types import Group, Rollout, Selection
 
 Json = dict[str, Any]
@@ -178,13 +179,6 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
             else _number("advantage", advantage)
         ),
     )
-
-
-def prompt_text(prompt: str | Sequence[Mapping[str, str]]) -> str:
-    """Write a prompt as text: chat messages as "role: content", one after another."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _read(entry: Mapping[str, Any], name: str, *kinds: type) -> Any:

@@ -6,35 +6,11 @@ checkpoint's: then other bytes than the remembered ones stand there. So they do 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from podsrl.errors import UsageError
-
-Json = dict[str, Any]
-_SHOWN = 40
-"""Characters of a broken line that a message shows."""
-
-
-def parse_line(line: bytes) -> Json | None:
-    """A line's object; None where it holds none."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def broken_line(path: Path, number: int, line: bytes) -> UsageError:
-    """The error for a line that a reader cannot read; `number` counts from 1."""
-    start = line[:_SHOWN].decode(errors="replace")
-    return UsageError(
-        f"{path}, line {number}: wanted a JSON object, got '{start}{'…' if len(line) > _SHOWN else ''}'; the log is "
-        "damaged: restore the file, or remove that line (a resume then wants --allow-lost-lines)"
-    )
+from podsrl.lib.logs import parse_line
 
 
 def find_loss(path: Path, size: int, step: int) -> str | None:

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from podsrl.errors import PodsError
 from podsrl.generate import EngineStats
+from podsrl.lib.seeds import seed_globals
 from podsrl.run.ask import OnAnswer
 from podsrl.run.clock import StageClock
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
 from podsrl.run.group_log import record_group
 from podsrl.run.metrics import gather_load, seconds_metrics, step_metrics
-from podsrl.run.streams import seed_globals
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 

@@ -45,6 +45,8 @@ class ModelShape:
     """Name -> shape of every weight; a tied one once."""
     linears: Mapping[str, tuple[int, int]]
     """Name -> (out, in) of every linear layer but the output head."""
+    head: str = "lm_head"
+    """Name of the output head. Its weight is in `parameters` unless it is the embedding."""
 
     @property
     def num_weights(self) -> int:
@@ -131,7 +133,8 @@ def _built(config: ModelConfig) -> ModelShape:
         if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
     }
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return _shape(partial(_option, model.config.get_text_config()), shapes, linears)
+    name = next((name for name, module in model.named_modules() if module is head), "")
+    return _shape(partial(_option, model.config.get_text_config()), shapes, linears, name)
 
 
 def _option(config: Any, name: str) -> Any:
@@ -143,7 +146,10 @@ def _option(config: Any, name: str) -> Any:
 
 
 def _shape(
-    option: Callable[[str], Any], parameters: Mapping[str, tuple[int, ...]], linears: Mapping[str, tuple[int, int]]
+    option: Callable[[str], Any],
+    parameters: Mapping[str, tuple[int, ...]],
+    linears: Mapping[str, tuple[int, int]],
+    head: str = "lm_head",
 ) -> ModelShape:
     """Of a config's options, None where it has none of that name; a family's own names are found as the usual ones."""
     family = str(option("model_type"))
@@ -166,6 +172,7 @@ def _shape(
         window=window if (window := option("max_position_embeddings")) and window > 0 else None,
         parameters=parameters,
         linears=linears,
+        head=head,
     )
 
 

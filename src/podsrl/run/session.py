@@ -13,16 +13,17 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from podsrl.bench.hardware import hardware_line
 from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
+from podsrl.lib.logs import write_atomically
+from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import answered_by
 from podsrl.run.ask import OnAnswer
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
 from podsrl.run.data_digest import describe_data
-from podsrl.run.folder import RunFolder, refusing, write_atomically
+from podsrl.run.folder import RunFolder, refusing
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, Schedule, train
 from podsrl.run.prepare import Parts, prepare

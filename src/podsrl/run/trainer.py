@@ -27,6 +27,8 @@ from torch import Tensor
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Sampling
 from podsrl.generate.schedule.lengths import request_id
+from podsrl.lib.machine import configure_threads
+from podsrl.lib.seeds import derive, selection_generator
 from podsrl.policy import load_policy
 from podsrl.run.ask import Asker, OnAnswer, Stage
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
@@ -36,8 +38,6 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.matmul import describe_matmul, restore_matmul, settle_matmul
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import NO_UPDATE, Progress
-from podsrl.run.streams import derive, selection_generator
-from podsrl.run.threads import configure_threads
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,
@@ -54,7 +54,7 @@ from podsrl.scale.update import forward_backward
 from podsrl.select.chunks import split_groups
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
-from podsrl.tasks.base import task_indices
+from podsrl.tasks import task_indices
 from podsrl.types import Completion, Group, Selection, Task
 from podsrl.update import Batch, UpdateStats, batch_advantages, make_batch
 

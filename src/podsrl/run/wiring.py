@@ -7,10 +7,10 @@ from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Request, Sampling
+from podsrl.lib.seeds import derive
 from podsrl.policy import Policy
 from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
-from podsrl.run.streams import derive
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.update import TokenLogprobs, Updater

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from podsrl.lib.machine import num_cores
 from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import answered_by
 
@@ -114,7 +115,7 @@ def _log(logs: Path, rank: int) -> Path:
 
 
 def _start(command: Sequence[str], rank: int, num_processes: int, port: int, logs: Path) -> subprocess.Popen[bytes]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = num_cores()
     places = {
         "RANK": rank,
         "LOCAL_RANK": rank,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-import numpy as np
-
 from podsrl.errors import RewardError
+from podsrl.lib.seeds import hash_bits, set_global_seed
 from podsrl.score.base import Fault, FaultKind, Judge, Rows
 from podsrl.score.columns import Unsendable, from_json, to_json
 from podsrl.score.job import Job
@@ -121,9 +118,4 @@ def answer_rows(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> Iter
 def _seed(name: str, task: Task, text: str) -> None:
     """A function that draws random numbers gives a row the same value in every run and in whichever worker."""
     content = f"{name}\0{task.id}\0{task.answer}\0{text}".encode("utf-8", "surrogatepass")
-    seed = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed)
+    set_global_seed(hash_bits(content, 4))

@@ -15,6 +15,7 @@ import os
 import weakref
 from collections.abc import Sequence
 
+from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.dispatch import Dispatcher
 from podsrl.score.find import IN_WORKERS, is_quick
@@ -36,8 +37,7 @@ MAX_WAITING = 100_000
 
 def default_workers() -> int:
     """One per core, shared out among the processes that torchrun started on this machine; at most `MAX_WORKERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MAX_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(MAX_WORKERS, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 class Workers:

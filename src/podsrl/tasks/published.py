@@ -15,7 +15,7 @@ from typing import Any
 
 from podsrl.errors import UsageError
 from podsrl.tasks.base import TaskSet
-from podsrl.tasks.hub_rows import FILE_ENDING, folder_rows, hub_rows
+from podsrl.tasks.hub import FILE_ENDING, folder_rows, hub_rows
 from podsrl.tasks.jsonl import read_rows
 from podsrl.tasks.rows import Row
 from podsrl.tasks.split import hold_out, take_eval, without_held_out

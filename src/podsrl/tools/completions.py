@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError
+from podsrl.lib.logs import parse_line
 from podsrl.run.group_log import parse_group
-from podsrl.run.logs import parse_line
 from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
 

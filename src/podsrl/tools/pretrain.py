@@ -25,8 +25,8 @@ from podsrl.config.load import dump
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.machine import configure_threads
 from podsrl.policy import load_model, load_tokenizer, quiet_bars
-from podsrl.run.threads import configure_threads
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from podsrl.run.streams import derive, seed_globals, selection_generator
+from podsrl.lib.seeds import derive, hash_bits, seed_globals, selection_generator
 
 
 def test_seeds_never_change_from_one_release_to_the_next() -> None:
@@ -45,3 +45,9 @@ def test_the_selection_generator_is_its_own_and_leaves_the_global_one_alone() ->
     assert torch.equal(draws, torch.rand(4, generator=selection_generator(1, 2)))
     assert not torch.equal(draws, torch.rand(4, generator=selection_generator(1, 3)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_place_may_be_a_name_and_numpy_s_lowest_bits_are_those_of_the_hash() -> None:
+    assert derive(5, "adapters", "model.layers.0.q_proj") == 754191100458368448
+    assert hash_bits(b"abc") == 6455300059550759896
+    assert hash_bits(b"abc", 4) == 1214419043

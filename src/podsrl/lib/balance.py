@@ -1,0 +1,36 @@
+"""Divide work so that the largest share is small: longest first, each onto the least loaded (Graham 1969)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+
+def longest_first(costs: Sequence[float], num_shares: int, *, spread_ties: bool) -> list[list[int]]:
+    """Give each item, the costliest first, to the share with the least cost so far.
+
+    The largest share is at most 4/3 - 1/(3K) times the smallest possible one (Graham, "Bounds on Multiprocessing Timing
+    Anomalies", 1969, theorem 2).
+
+    Args:
+        costs: of each item, at least 0.
+        num_shares: K, at least 1.
+        spread_ties: among equally loaded shares take one with the fewest items, so that items without cost are spread
+            too; else the first.
+
+    Returns:
+        For each share its items' places, costliest first; equal costs in their order. A partition.
+
+    Example:
+        >>> longest_first([5, 3, 3, 1], 2, spread_ties=True)
+        [[0, 3], [1, 2]]
+        >>> longest_first([0, 0], 2, spread_ties=True), longest_first([0, 0], 2, spread_ties=False)
+        ([[0], [1]], [[0, 1], []])
+    """
+    shares: list[list[int]] = [[] for _ in range(num_shares)]
+    loads: list[tuple[float, int, int]] = [(0, 0, share) for share in range(num_shares)]
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        load, count, share = loads[0]
+        shares[share].append(place)
+        heapq.heapreplace(loads, (load + costs[place], count + spread_ties, share))
+    return shares

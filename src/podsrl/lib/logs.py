@@ -1,0 +1,114 @@
+"""Files that other processes read while they are written: append-only logs of JSON lines, and whole files.
+
+A log (`.jsonl`) holds one JSON object per line. A killed process may leave its last line torn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from podsrl.errors import UsageError
+
+Json = dict[str, Any]
+_SHOWN = 40
+"""Characters of a broken line that a message shows."""
+
+
+def append_line(log: Path, record: Mapping[str, Any]) -> None:
+    """Add one line and flush it to the operating system: a killed process loses nothing that it wrote."""
+    with log.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def parse_line(line: bytes) -> Json | None:
+    """A line's object; None where it holds none.
+
+    Example:
+        >>> parse_line(b'{"step": 1}'), parse_line(b'{"ste')
+        ({'step': 1}, None)
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def broken_line(log: Path, number: int, line: bytes) -> UsageError:
+    """The error for a line that a reader cannot read; `number` counts from 1."""
+    start = line[:_SHOWN].decode(errors="replace")
+    return UsageError(
+        f"{log}, line {number}: wanted a JSON object, got '{start}{'…' if len(line) > _SHOWN else ''}'; the log is "
+        "damaged: restore the file, or remove that line (a resume then wants --allow-lost-lines)"
+    )
+
+
+def read_log(log: Path) -> tuple[list[Json], int]:
+    """All objects of a log, without blank lines, and how many lines a kill has torn: the last one or none.
+
+    Raises:
+        UsageError: a whole line is no JSON object; the message names file and line.
+    """
+    *whole, last = log.read_bytes().split(b"\n")  # bytes: text files also break lines at characters inside strings
+    lines: list[Json] = []
+    for number, text in enumerate(whole, start=1):
+        if (value := parse_line(text)) is not None:
+            lines.append(value)
+        elif text.strip():
+            raise broken_line(log, number, text)
+    tail = parse_line(last)
+    return lines + ([] if tail is None else [tail]), int(tail is None and bool(last.strip()))
+
+
+def read_lines(log: Path) -> list[Json]:
+    """All whole lines of a log; none where it does not exist. UsageError: a line, or a blank one, is no JSON object."""
+    return LogTail(log).new_lines()
+
+
+class LogTail:
+    """Reads a growing log piece by piece: each call gives the whole lines that are new."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def new_lines(self) -> list[Json]:
+        """Lines written since the last call; where the log was cut back (by a resume), it is read again from there.
+
+        Raises:
+            UsageError: a line is no JSON object; the message names file and line.
+        """
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            start = max(0, min(self._offset, file.seek(0, os.SEEK_END)) - 1)
+            file.seek(start)
+            text = file.read()
+        if start or self._offset:  # begin behind a newline: where the log was cut and grew again, this is another line
+            behind = text.find(b"\n") + 1
+            start, text = start + behind, text[behind:]
+        lines = text.split(b"\n")[:-1]  # behind the last newline is what is still being written
+        self._offset = start + sum(map(len, lines)) + len(lines)
+        return [self._object(line, start, i) for i, line in enumerate(lines)]
+
+    def _object(self, line: bytes, start: int, i: int) -> Json:
+        """Line `i` of those from byte `start` on."""
+        value = parse_line(line)
+        if value is None:
+            with self._path.open("rb") as file:
+                raise broken_line(self._path, file.read(start).count(b"\n") + i + 1, line)
+        return value
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write beside, force to disk, rename: a reader sees the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    with temporary.open("xb") as file:  # never through a link
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,117 @@
+"""Options of a function that an option names: a table of the config, checked against the function's own parameters."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from podsrl.errors import UsageError, nearest, short
+
+_BY_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def check_options(
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    *,
+    where: str,
+    given: Collection[str] = (),
+    keyword_only: bool = True,
+) -> dict[str, Any]:
+    """Check options by name and type against the parameters that a function declares.
+
+    A parameter's annotation says its type: a whole number may stand for a float, a list for a tuple, and nothing else
+    is converted. Without an annotation the type of the default counts. A function that takes `**options` of any name
+    gets what it is given.
+
+    Args:
+        function: a known one, or one of the user's own. Its keyword-only parameters are its options.
+        options: name -> value, as a TOML table holds them.
+        where: the table's full name, for messages, for example "select.options".
+        given: parameters that the caller itself passes, such as "generator": they are no options.
+        keyword_only: False: positional parameters are options too.
+
+    Returns:
+        The options, converted as above. What is left out is not in it: the function's default holds.
+
+    Raises:
+        UsageError: an option that the function does not take (the message says the nearest), a value of another type, a
+            required option that is not set, or a function whose parameters Python does not know.
+
+    Example:
+        >>> def rule(groups, num_kept, *, below: float = 0.25, generator=None): ...
+        >>> check_options(rule, {"below": 1}, where="select.options", given=("generator",))
+        {'below': 1.0}
+        >>> check_options(rule, {"belw": 1}, where="select.options", given=("generator",))
+        Traceback (most recent call last):
+        podsrl.errors.UsageError: select.options.belw = 1: there is no such option. Did you mean 'below'?
+    """
+    parameters = parameters_of(function, where=where)
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    kinds = _BY_KEYWORD[:1] if keyword_only else _BY_KEYWORD
+    known = {name: each for name, each in parameters.items() if each.kind in kinds and name not in given}
+    for name, value in options.items():
+        if name not in known and (not takes_any or name in parameters or name in given):
+            hint = nearest(name, known) if known else " It takes no options."
+            raise UsageError(f"{where}.{name} = {short(value)}: there is no such option.{hint}")
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in options:
+            raise UsageError(f"{where}.{name} is not set, and has no default: set it")
+    return {
+        name: _checked(known[name], value, f"{where}.{name} = {short(value)}") if name in known else value
+        for name, value in options.items()
+    }
+
+
+def parameters_of(function: Callable[..., Any], *, where: str) -> Mapping[str, Parameter]:
+    """A function's parameters, with annotations that are no texts where Python can read them.
+
+    Args:
+        function: anything callable.
+        where: how a message begins.
+
+    Raises:
+        UsageError: Python does not know them, as of some functions that are written in C.
+    """
+    try:
+        try:
+            return inspect.signature(function, eval_str=True).parameters
+        except ValueError:
+            raise
+        except Exception:  # an annotation may name what is imported for type checkers only
+            return inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: {error}; wanted a function written in Python") from error
+
+
+def _checked(parameter: Parameter, value: Any, where: str) -> Any:
+    adapter = _adapter(parameter)
+    if adapter is None:
+        return value
+    try:
+        return adapter.validate_json(json.dumps(value))
+    except TypeError:
+        raise UsageError(f"{where}: wanted a number, a text, true or false, or a list or table of them") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = "".join(f"[{part!r}]" for part in problem["loc"])
+        raise UsageError(f"{where}: {f'at {place}: ' if place else ''}{problem['msg']}") from None
+
+
+def _adapter(parameter: Parameter) -> TypeAdapter[Any] | None:
+    """What checks a parameter's value; None: it says nothing that can be checked."""
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = {bool: bool, int: float | int, float: float, str: str}.get(type(parameter.default))
+    if kind is None or isinstance(kind, str):
+        return None
+    try:
+        return TypeAdapter(kind, config=ConfigDict(strict=True))
+    except PydanticUserError:  # a model or a class with a check of its own
+        return None
