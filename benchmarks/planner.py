@@ -34,17 +34,18 @@ def main() -> None:
         time.perf_counter = time.process_time  # before anything takes the clock by its name
     from podsrl.bench.hardware import hardware_line
     from podsrl.config.load import load_config
-    from podsrl.plan.check import check
-    from podsrl.plan.probe import measure, probe_sizes, still_trainer
+    from podsrl.lib.progress import no_progress
+    from podsrl.plan.probe import probe_sizes, run_probes, still_trainer
     from podsrl.plan.search import make_plan
+    from podsrl.plan.verify import verify
 
     config = load_config("pods")
     assert not set(SIZES) & set(probe_sizes(config))
     with still_trainer(config) as trainer:
-        measured = measure(trainer, config, budget_seconds=BUDGET_SECONDS, tick=lambda done, text: None)
+        measured = run_probes(trainer, config, budget_seconds=BUDGET_SECONDS, progress=no_progress)
         plan = make_plan(measured)
         unseen = [c for c in plan.candidates if c.num_rollouts in SIZES and c.num_kept in (4, 8, 32, 64)]
-        control, *checks = check(trainer, [plan.own, *unseen], num_steps=NUM_STEPS, tick=lambda done, text: None)
+        control, *checks = verify(trainer, [plan.own, *unseen], num_steps=NUM_STEPS, progress=no_progress)
     rows = [
         {"choice": candidate.key, **asdict(done), "ratio": done.ratio, "ratio_to_control": done.ratio / control.ratio}
         for candidate, done in zip([plan.own, *unseen], [control, *checks], strict=True)

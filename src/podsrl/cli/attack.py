@@ -46,8 +46,8 @@ def attack(
     find_functions(rewards, None)  # a wrong name is told before anything is loaded
     questions, own_form = _questions(file, config, task)
     tasks = spread(questions, num_questions or NUM_QUESTIONS)
-    with bar("attacking") as show:
-        result = attack_rewards(rewards, tasks, **limits, own_form=own_form, show=show)
+    with bar("attacking") as progress:
+        result = attack_rewards(rewards, tasks, **limits, own_form=own_form, progress=progress)
     with completions_writer(out) as write:
         write(result.stored)
     if json:

@@ -108,13 +108,13 @@ def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: d
 
     stored = read_completions(file)
     find_functions(rewards, correct)  # a wrong name is told before a bar appears
-    with bar("judging") as show:
+    with bar("judging") as progress:
         checks = check_rewards(
             rewards,
             correct,
             stored,
             **limits,
-            show=lambda done, total, name: show(done, total, f"{name}: {done:,} of {total:,} judgements"),
+            progress=lambda done, total, name: progress(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
     if json:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from podsrl.config.schema import RunConfig
-    from podsrl.plan.probe import Tick
+    from podsrl.lib.progress import Progress
 
 Json = dict[str, Any]
 NUM_CHECK_STEPS = (5, 20)
@@ -104,38 +104,39 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
     config = load_config(name, overrides)
 
     from podsrl.lib.machine import hardware_line
-    from podsrl.plan.check import check
-    from podsrl.plan.machine import MachineWatch
-    from podsrl.plan.probe import measure, still_trainer
+    from podsrl.lib.progress import part_of
+    from podsrl.plan.machine_use import MachineWatch
+    from podsrl.plan.probe import run_probes, still_trainer
     from podsrl.plan.result import to_json
     from podsrl.plan.search import make_plan
+    from podsrl.plan.verify import verify
 
-    with _progress() as tick, still_trainer(config) as trainer:
+    with _progress() as progress, still_trainer(config) as trainer:
         watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK
-        measured = measure(
-            trainer, config, budget_seconds=by_check * seconds, tick=lambda done, text: tick(by_check * done, text)
+        measured = run_probes(
+            trainer, config, budget_seconds=by_check * seconds, progress=part_of(progress, 0.0, by_check)
         )
         found = make_plan(measured, bound)
         least, most = NUM_CHECK_STEPS
         choices = [found.best, found.own] if found.best != found.own else [found.own]
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
-        checks = check(
+        checks = verify(
             trainer,
             choices,
             num_steps=min(most, max(least, steps)),
-            tick=lambda done, text: tick(by_check + SHARE_OF_CHECK * done, text),
+            progress=part_of(progress, by_check, SHARE_OF_CHECK),
         )
         use = watch.use()
     return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
 
 
 @contextmanager
-def _progress() -> Iterator[Tick]:
+def _progress() -> Iterator[Progress]:
     from podsrl.cli.progress import bar
 
     with bar("measuring") as update:
         update(0, None, "loading")
-        yield lambda done, text: update(int(1000 * done), 1000, text)
+        yield update
 
 
 def _show(result: Json) -> None:

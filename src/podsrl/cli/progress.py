@@ -20,6 +20,7 @@ from rich.text import Text
 
 from podsrl.cli.console import errors
 from podsrl.config.schema import RunConfig
+from podsrl.lib.progress import Progress as ReportProgress
 
 LINE_SECONDS = 10.0
 """Without a terminal, a line at most this often."""
@@ -35,7 +36,7 @@ SILENT_STEPS = 10
 Clock = Callable[[], float]
 
 
-class Shown(Protocol):
+class Display(Protocol):
     """Where progress is reported to; entered while it is on view."""
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
@@ -53,20 +54,20 @@ class Shown(Protocol):
         """Print a line that stays."""
         ...
 
-    def __enter__(self) -> Shown: ...
+    def __enter__(self) -> Display: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-def shown(name: str, *, is_plain: bool = False) -> Shown:
+def shown(name: str, *, is_plain: bool = False) -> Display:
     """A live bar in a terminal; elsewhere, or where lines are asked for, plain lines."""
     return Lines(name) if is_plain or not _is_live() else Live(name)
 
 
 @contextmanager
-def bar(name: str) -> Iterator[Callable[[float, float | None, str], None]]:
+def bar(name: str) -> Iterator[ReportProgress]:
     """A bar driven by (done, total, text)."""
     with shown(name) as display:
         yield display.update
@@ -172,7 +173,7 @@ class Lines:
         Lines._open.remove(self)
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Shown`); rows are not shown."""
+        """Report (see `Display`); rows are not shown."""
         if row is not None:
             return
         with self._lock:
@@ -244,7 +245,7 @@ class Live:
         self._bars.stop()
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Shown`); the whole's text stands below the bars, a row's beside its own."""
+        """Report (see `Display`); the whole's text stands below the bars, a row's beside its own."""
         if row not in self._rows:
             self._rows[row] = self._new_row(str(row))
         task = self._bars.tasks[self._rows[row]]

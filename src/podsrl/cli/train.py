@@ -143,9 +143,5 @@ def pretrain(
 
     with bar("pretraining") as update:
         update(0, None, "starting")
-        run(options, folder, lambda step, total, loss: update(step, total, _pretrain_text(step, total, loss)))
+        run(options, folder, update)
     output.print(f"done: {folder}   train it: pods train pods --model.path={folder}", markup=False, soft_wrap=True)
-
-
-def _pretrain_text(step: int, total: int, loss: float) -> str:
-    return f"step {step:,} of {total:,}, loss {loss:.3f} nats per token"

@@ -7,7 +7,7 @@ norms belong together, and the weights stay what they were. Nothing is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
+from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.plan.rewards import Seen
@@ -35,8 +36,6 @@ SHARE_OF_STEPS = 0.55
 MAX_ROUNDS = 12
 KEPT_STEPS = 4
 """Steps at the largest n whose rollouts are updated on again and again."""
-Tick = Callable[[float, str], None]
-"""Told the share done, 0 .. 1, and what is being measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +92,16 @@ def probe_micro_batches(config: RunConfig, num_tokens: int) -> list[int]:
     return sorted(sizes | {own})
 
 
-def measure(trainer: Trainer, config: RunConfig, *, budget_seconds: float, tick: Tick) -> Measurements:
+def run_probes(trainer: Trainer, config: RunConfig, *, budget_seconds: float, progress: Progress) -> Measurements:
     """Run the probes.
 
     Args:
         trainer: one that learns nothing (`still_trainer`).
         config: of the run that is planned.
         budget_seconds: about how long to measure; loading comes on top, and one round is always done.
-        tick: progress.
+        progress: out of 1.
     """
-    prober = _Prober(trainer, config, budget_seconds, tick)
+    prober = _Prober(trainer, config, budget_seconds, progress)
     prober.measure_steps()
     prober.measure_updates()
     return prober.result()
@@ -181,8 +180,8 @@ def seen_groups(groups: Sequence[Group]) -> list[Seen]:
 
 
 class _Prober:
-    def __init__(self, trainer: Trainer, config: RunConfig, budget_seconds: float, tick: Tick) -> None:
-        self._trainer, self._config, self._tick = trainer, config, tick
+    def __init__(self, trainer: Trainer, config: RunConfig, budget_seconds: float, progress: Progress) -> None:
+        self._trainer, self._config, self._progress = trainer, config, progress
         self._start, self._budget = time.perf_counter(), budget_seconds
         self._generation: list[GenerationProbe] = []
         self._updates: list[UpdateProbe] = []
@@ -199,7 +198,7 @@ class _Prober:
         watched_step(self._trainer)  # not counted: memory is taken and kernels are chosen
         for done in range(MAX_ROUNDS):
             for size in sizes:
-                self._tick(min(self._spent(), SHARE_OF_STEPS), f"a step of {size} rollouts a question")
+                self._progress(min(self._spent(), SHARE_OF_STEPS), 1.0, f"a step of {size} rollouts per question")
                 self._resize(size, min(kept, size), own)
                 self._take_step(watched_step(self._trainer), size)
             if self._spent() > SHARE_OF_STEPS * (done + 1) / (done + 2):  # the next round would not fit
@@ -237,7 +236,8 @@ class _Prober:
         try:
             self._update_once(groups)  # not counted: the optimizer's memory is taken
             for m in kept:
-                self._tick(min(self._spent(), 1.0), f"an update of {m} rollouts a question, {micro} tokens at once")
+                what = f"an update of {m} rollouts per question, {micro} tokens at once"
+                self._progress(min(self._spent(), 1.0), 1.0, what)
                 self._resize(num_rollouts, m, micro)
                 probe, gradient = self._update_once(groups)
                 self._updates.append(probe)

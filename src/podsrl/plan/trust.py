@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podsrl.plan.check import Check
-from podsrl.plan.machine import MachineUse
+from podsrl.plan.machine_use import MachineUse
+from podsrl.plan.verify import Verification
 
 LARGEST_SPREAD = 0.3
 """Single measurements further from the fit than this (half the width of the middle 90 %) disagree."""
@@ -22,7 +22,7 @@ class Trust:
     """Of the machine meanwhile; None for a run's logs, which do not tell."""
     spread: float | None
     """Between repeats (`resample.Residuals.spread`); None where nothing was repeated."""
-    checks: Sequence[Check]
+    checks: Sequence[Verification]
     """Predicted against measured."""
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import RewardError
+from podsrl.lib.progress import Progress, no_progress
 from podsrl.run.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.find import find_reward
@@ -26,8 +27,6 @@ from podsrl.tools.completions import Stored
 
 _PART = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,7 @@ def check_rewards(
     num_workers: int = 0,
     timeout_seconds: float = 10.0,
     batch_timeout_seconds: float = 300.0,
-    show: Progress = lambda done, total, text: None,
+    progress: Progress = no_progress,
 ) -> list[RewardCheck]:
     """Judge every completion twice by every reward.
 
@@ -149,7 +148,7 @@ def check_rewards(
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
         batch_timeout_seconds: limit for a function of TRL's form on all completions.
-        show: called with (done, total, text).
+        progress: judgements done, out of all.
 
     Raises:
         UsageError: a name is unknown, or a function has neither form.
@@ -160,7 +159,7 @@ def check_rewards(
     for place, (name, function) in enumerate(functions.items()):
 
         def tell(done: int, place: int = place, name: str = name) -> None:
-            show(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
+            progress(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
 
         def panel(name: str = name) -> Panel:
             return Panel(

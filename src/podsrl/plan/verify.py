@@ -1,4 +1,4 @@
-"""Predictions beside what was measured: real steps at several choices, in turns."""
+"""Compare predictions with measurements: take real steps at several choices, in turns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.probe import Tick, resize, watched_step
+from podsrl.plan.probe import resize, watched_step
 from podsrl.plan.search import Candidate
 from podsrl.run.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Verification:
     """Predicted and measured seconds of a step."""
 
     predicted: float
@@ -35,23 +36,25 @@ class Check:
         return self.predicted / self.measured
 
 
-def check(trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, tick: Tick) -> list[Check]:
+def verify(
+    trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, progress: Progress
+) -> list[Verification]:
     """Take real steps with a trainer that learns nothing (`probe.still_trainer`).
 
-    In turns, so that a slow moment of the machine falls on all choices alike. A step after another micro-batch does not
-    count: the optimizer's memory is taken in it.
+    The choices take turns, so that a slow moment of the machine falls on all of them alike. The first step after a
+    change of the micro-batch size does not count: it allocates the optimizer's memory.
 
     Args:
-        trainer: used up.
+        trainer: changed by this; do not use it afterwards.
         candidates: choices to run.
-        num_steps: of each.
-        tick: progress.
+        num_steps: per choice.
+        progress: out of 1.
     """
     lines: list[list[dict[str, Any]]] = [[] for _ in candidates]
     for done in range(num_steps):
         for candidate, own in zip(candidates, lines, strict=True):
             n, m, micro = candidate.key
-            tick(done / num_steps, f"{n} → {m} for real")
+            progress(done / num_steps, 1.0, f"{n} → {m} for real")
             is_new = done == 0 or micro != trainer.config.optim.micro_batch_tokens
             resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
             if is_new:
@@ -60,9 +63,9 @@ def check(trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, 
     return [_compare(candidate, own) for candidate, own in zip(candidates, lines, strict=True)]
 
 
-def _compare(candidate: Candidate, lines: Sequence[dict[str, Any]]) -> Check:
+def _compare(candidate: Candidate, lines: Sequence[dict[str, Any]]) -> Verification:
     totals = np.array([line["seconds/total"] for line in lines])
-    return Check(
+    return Verification(
         predicted=candidate.seconds.total,
         measured=float(np.median(totals)),
         low=float(np.quantile(totals, 0.25)),
