@@ -33,6 +33,7 @@ def attack(
     task: str | None,
     num_questions: int | None,
     out: Path | None,
+    force: bool,
     limits: dict[str, Any],
     json: bool,
 ) -> None:
@@ -42,7 +43,7 @@ def attack(
     from podsrl.tools.check_reward import find_functions
     from podsrl.tools.completions import check_out, completions_writer
 
-    check_out(out)
+    check_out(out, is_forced=force)
     find_functions(rewards, None)  # a wrong name is told before anything is loaded
     questions, own_form = _questions(file, config, task)
     tasks = spread(questions, num_questions or NUM_QUESTIONS)

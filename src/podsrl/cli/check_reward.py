@@ -57,6 +57,7 @@ def check_reward(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --out: replace the file if it exists.")] = False,
     workers: NumWorkers = None,
     timeout: Timeout = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
@@ -88,9 +89,10 @@ def check_reward(
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
         from podsrl.cli.attack import attack as run_attack
 
-        run_attack(file, rewards, config, task, num_questions, out, limits, json)
+        run_attack(file, rewards, config, task, num_questions, out, force, limits, json)
     else:
-        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
+        given = {"--task": task, "--num-questions": num_questions, "--out": out, "--force": force or None}
+        _refuse(given, "read with --attack only")
         _check(file, rewards, correct or judge, limits, json)
 
 

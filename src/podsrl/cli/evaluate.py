@@ -51,6 +51,7 @@ def evaluate(
     samples: Annotated[int | None, typer.Option(min=1, help="Answers per question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.
@@ -69,7 +70,7 @@ def evaluate(
     for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    check_out(out)
+    check_out(out, is_forced=force)
     given = {"eval.num_samples": samples, "eval.temperature": temperature}
     overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
 

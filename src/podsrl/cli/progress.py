@@ -283,6 +283,8 @@ class TrainDisplay:
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
         self._num_invalid = self._num_stopped = self._num_silent = 0
+        self.num_steps = 0
+        """Steps shown so far."""
 
     def __enter__(self) -> TrainDisplay:
         self._shown.__enter__()
@@ -310,6 +312,7 @@ class TrainDisplay:
             self._shown.update(self._share, self._total, self._held_out)
             self._shown.say(evaluation_text(record))
             return
+        self.num_steps += 1
         self._notice(record)
         reward = record["reward/all"]
         text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import RunOut, errors, new_folder, output, split_words
+from podsrl.cli.console import RunOut, counted, errors, new_folder, output, split_words
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
@@ -78,17 +78,40 @@ def train(
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 
-    outcome = _run(loaded, folder, overrides, allowed, plain)
+    outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
         again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
         errors.print(f"interrupted; go on with: {again} --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(exit_code())
     if is_main_process():
+        if resume is not None and outcome == "finished" and num_steps == 0:
+            output.print(_nothing_left(folder, overrides), markup=False, highlight=False, soft_wrap=True)
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
-def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool) -> str:
-    """Start (or, without a config, resume) a run and show it; of several processes the first alone shows."""
+def _nothing_left(folder: Path, overrides: list[str]) -> str:
+    """What a resume found that had no step left to do, and the command that trains longer."""
+    from podsrl.run.session import read_resumed_config
+    from podsrl.run.state import read_object
+
+    end, stop = read_object(folder / "finished.json"), read_resumed_config(folder, overrides).stop
+    steps, seconds = end["step"], end["seconds/train_elapsed"]
+    reached = [f"--stop.steps={2 * stop.steps}"] * (0 < stop.steps <= steps)
+    reached += [f"--stop.seconds={2 * stop.seconds:g}"] * (0 < stop.seconds <= seconds)
+    return (
+        f"the run was already finished, after {counted(steps, 'step')} and {seconds:.1f} s of training; no step was "
+        f"left to do\nto train longer: pods train --resume {folder} {' '.join(reached)}"
+    )
+
+
+def _run(
+    config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool
+) -> tuple[str, int]:
+    """Start (or, without a config, resume) a run and show it; of several processes only the first shows it.
+
+    Returns:
+        How it ended, and how many steps it took.
+    """
     from podsrl.cli.progress import TrainDisplay
     from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
@@ -96,16 +119,12 @@ def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: 
     shown = config or read_resumed_config(folder, overrides)
     try:
         with TrainDisplay(shown, plain or not is_main_process()) as display:
+            watched: Any = {"on_record": display.show, "say": display.say, "on_answer": display.evaluating}
             if config is not None:
-                return start(config, folder, on_record=display.show, say=display.say, on_answer=display.evaluating)
-            return resume(
-                folder,
-                overrides,
-                on_record=display.show,
-                say=display.say,
-                on_answer=display.evaluating,
-                **allowed,
-            )
+                outcome = start(config, folder, **watched)
+            else:
+                outcome = resume(folder, overrides, **watched, **allowed)
+            return outcome, display.num_steps
     except LostProcess as error:
         if not is_launched():
             raise

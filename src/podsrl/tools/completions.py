@@ -108,14 +108,22 @@ def stored_group(group: Group) -> list[Stored]:
     ]
 
 
-def check_out(out: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done.
+def check_out(out: Path | None, *, is_forced: bool = False) -> None:
+    """Check that a file can be written, before any work is done.
+
+    Args:
+        out: the file; None: nothing will be written.
+        is_forced: replace a file that is there.
 
     Raises:
-        UsageError: `out` is a folder, or in none.
+        UsageError: `out` is a folder, its folder does not exist, or it exists and is not to be replaced.
     """
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+    if out is None:
+        return
+    if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: wanted a file in a folder that is there")
+    if out.is_file() and not is_forced:
+        raise UsageError(f"--out {out}: this file exists; choose another one, or replace it with --force")
 
 
 @contextmanager
