@@ -22,10 +22,11 @@ import torch
 
 from podsrl.bench.engine_models import SHAPES, fixed_workload, shaped_model
 from podsrl.bench.hardware import hardware_line
+from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.report.figures.theme import INK, MUTED, SERIES, new_figure, number_axis, style
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Updater, make_batch
 
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_WEIGHT = {"bfloat16": 14, "float32": 12}
@@ -73,10 +74,14 @@ def measure_updates(
     """Seconds and peak bytes of a whole optimizer step at each number of rollouts, until one does not fit."""
     updates: dict[int, dict[str, Any]] = {}
     one_piece = 2 * max(options.rollouts) * (options.prompt_tokens + options.new_tokens)
-    updater = Updater(model, lr=1e-6, loss=NAMED_LOSSES["grpo"], micro_batch_tokens=one_piece)
+    updater = Updater(model, OptimConfig(lr=1e-6, micro_batch_tokens=one_piece), loss=ALGORITHMS["grpo"].loss)
     for n in options.rollouts:
-        advantages = torch.linspace(-1, 1, n) if n > 1 else torch.ones(1)
-        batch = make_batch([prompt] * n, completions[n], advantages, pad_token_id=0)
+        advantages = torch.linspace(-1, 1, n).tolist() if n > 1 else [1.0]
+        samples = [
+            Sample(group_id="figure", prompt_ids=prompt, completion=done, advantage=advantage)
+            for done, advantage in zip(completions[n], advantages, strict=True)
+        ]
+        batch = make_batch(samples, pad_token_id=0)
         gc.collect()
         try:
             seconds = [one_update(updater, batch, options.device) for _ in range(options.repeats + 1)][1:]

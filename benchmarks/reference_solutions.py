@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.bench.hardware import hardware_line
+from podsrl.lib.boxed import boxed_answer
 from podsrl.score.base import Rows, Values
-from podsrl.score.canonical import canonical
-from podsrl.score.workers import Workers
-from podsrl.tasks.answers import boxed_answer, gsm8k_answer
+from podsrl.score.rewards.canonical import canonical
+from podsrl.score.workers.pool import WorkerPool
+from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 
 REWARDS = ("math_correct", "boxed_correct")
@@ -82,14 +83,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def judge_all(reward: str, sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
     start = time.perf_counter()
-    with Workers([reward], num_workers=num_workers) as workers:
+    with WorkerPool([reward], num_workers=num_workers) as workers:
         workers.judge(reward, rows([(Task(id="0", prompt="", answer="1"), "1")]))
         start_seconds = time.perf_counter() - start
         judged = {name: judge(reward, workers, pairs) for name, pairs in sets.items()}
     return {"start_seconds": round(start_seconds, 2), "sets": judged}
 
 
-def judge(reward: str, workers: Workers, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
+def judge(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
     """One set against its own answers, and against those of the next row."""
     tasks, solutions = [task for task, _ in pairs], [solution for _, solution in pairs]
     neighbours = tasks[1:] + tasks[:1]
@@ -112,7 +113,7 @@ def judge(reward: str, workers: Workers, pairs: list[tuple[Task, str]]) -> dict[
     return {"verdicts": verdicts, "rates": {"own": own_rate, "next": shifted_rate}}
 
 
-def timed(reward: str, workers: Workers, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
+def timed(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
     start = time.perf_counter()
     values = workers.judge(reward, rows(pairs))
     return values, round(len(pairs) / (time.perf_counter() - start))

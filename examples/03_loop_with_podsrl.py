@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from podsrl import Completion, Group, Selection, Task
-from podsrl.config.schema import ModelConfig
+from podsrl.config.schema import ModelConfig, OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.score import Scorer
@@ -26,7 +26,7 @@ from podsrl.select import max_variance
 from podsrl.select.groups import select_groups
 from podsrl.sync import sync_weights
 from podsrl.tasks import load_tasks, task_indices
-from podsrl.update import NAMED_LOSSES, Batch, Updater, batch_advantages, make_batch
+from podsrl.update import ADVANTAGES, ALGORITHMS, Updater, make_batch, step_advantages, to_samples
 
 NUM_EPOCHS = 2
 
@@ -39,7 +39,7 @@ def train(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     engine = Engine(model, seed=options.seed)
     sampling = Sampling(max_new_tokens=48, stop_token_ids=(tokenizer.eos_token_id,))
     scorer = Scorer({"correct": 1.0, "format": 0.1}, correct="correct")
-    updater = Updater(model, lr=options.lr, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=options.lr), loss=ALGORITHMS["grpo"].loss)
     for step in range(options.steps):
         start = step * options.num_prompts
         places = task_indices(len(tasks), seed=options.seed, start=start, count=options.num_prompts)
@@ -50,7 +50,8 @@ def train(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         ]
         groups = sample(engine, scorer, tokenizer, questions, requests)
         selections = select_groups(groups, max_variance, options.num_kept)
-        batch = kept_batch(groups, selections, tokenizer.pad_token_id)
+        advantages = step_advantages(groups, selections, ADVANTAGES["std"])
+        batch = make_batch(to_samples(groups, selections, advantages), pad_token_id=tokenizer.pad_token_id)
         for _ in range(NUM_EPOCHS):
             stats, grad_norm = updater.forward_backward(batch), updater.optim_step()
         sync_weights(model, engine, version=NUM_EPOCHS * (step + 1))
@@ -73,17 +74,6 @@ def sample(
         Group(id=request.id, task=task, prompt_ids=request.prompt_ids, rollouts=tuple(rollouts))
         for request, task, rollouts in zip(requests, tasks, scored, strict=True)
     ]
-
-
-def kept_batch(groups: Sequence[Group], selections: Sequence[Selection], pad_token_id: int) -> Batch:
-    """The kept rollouts as tensors, with advantages normalised over each group's own m."""
-    kept = [[group.rollouts[i] for i in chosen.kept] for group, chosen in zip(groups, selections, strict=True)]
-    return make_batch(
-        [group.prompt_ids for group, rollouts in zip(groups, kept, strict=True) for _ in rollouts],
-        [rollout.completion for rollouts in kept for rollout in rollouts],
-        batch_advantages([[rollout.reward for rollout in rollouts] for rollouts in kept]),
-        pad_token_id=pad_token_id,
-    )
 
 
 def describe(step: int, groups: Sequence[Group], selections: Sequence[Selection]) -> dict[str, Any]:

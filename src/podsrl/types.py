@@ -102,9 +102,6 @@ class Completion:
     """How many weight updates the policy that made its first token had seen."""
     versions: tuple[int, ...] = ()
     """T versions, one per token; empty where `version` made them all."""
-    raw_logprobs: tuple[float, ...] = ()
-    """T natural logs: the behaviour policy's own probability of each token, at temperature 1 and without filters;
-    empty where not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +112,7 @@ class Rollout:
     text: str
     """The completion decoded without special tokens."""
     reward: float
-    """Weighted sum of the parts; NaN where invalid."""
+    """Weighted sum of the parts; NaN where invalid or pruned."""
     parts: Mapping[str, float]
     """Each reward function's own value, before its weight."""
     is_correct: bool
@@ -128,8 +125,14 @@ class Rollout:
     """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether a control part ended it: it has no reward and is no failure."""
+        return self.completion.finish_reason == "pruned"
+
+    @property
     def is_valid(self) -> bool:
-        return self.invalid_reason is None
+        """Whether its reward can be used."""
+        return self.invalid_reason is None and not self.is_pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,7 @@ class Group:
     """All rollouts of one task in one step, whatever the number of rounds that asked for them."""
 
     id: str
-    """Unique over the run, e.g. "s12/0/7+5"; the generator's request id."""
+    """Unique over the run, e.g. "s12/0/7+5": the id of its first request, which names the random numbers of all."""
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
@@ -146,6 +149,8 @@ class Group:
     """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
     step: int = 0
     """Step that first asked for it, from 0."""
+    is_trained: bool = True
+    """False for a probe, as in `Ask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
         wait_for(lambda: process.poll() is not None or len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2)
         everyone = marked(mark).values()
         assert sum(" train " in line for line in everyone) == 2, process.communicate()
-        assert sum("podsrl.score.keeper" in line for line in everyone) >= 2
+        assert sum("podsrl.score.workers.supervisor" in line for line in everyone) >= 2
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES.get(number, -number), shown

@@ -44,38 +44,44 @@ class Fault(NamedTuple):
 
 FAULTS = (
     # made on the CPU, or left there
-    Fault("generate/decode/pool.py", "device=self.layout.device)", 'device="cpu")'),
-    Fault("generate/decode/fast.py", "torch.arange(length, device=positions.device) >", "torch.arange(length) >"),
-    Fault("generate/decode/fast.py", "self.layout.dtype, device=positions.device)", "self.layout.dtype)"),
-    Fault("generate/decode/fast.py", "torch.arange(capacity, device=positions.device)", "torch.arange(capacity)"),
-    Fault("generate/decode/forward.py", "torch.arange(length, device=positions.device) <=", "torch.arange(length) <="),
-    Fault("generate/decode/prefill.py", "for i in members], device=device)", "for i in members])"),
-    Fault("generate/decode/prefill.py", "dtype=torch.int64, device=model.device)", "dtype=torch.int64)"),
-    Fault("generate/core.py", "mean_logprobs(members)).to(hidden.device)", "mean_logprobs(members))"),
-    Fault("generate/shelf.py", "else logits.clone()", "else logits.cpu()"),
-    Fault("generate/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
-    Fault("update/terms.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
-    Fault("update/adam.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
+    Fault("generate/engine/kv_pool.py", "device=self.layout.device)", 'device="cpu")'),
+    Fault(
+        "generate/engine/forward/fast.py", "torch.arange(length, device=positions.device) >", "torch.arange(length) >"
+    ),
+    Fault("generate/engine/forward/fast.py", "self.layout.dtype, device=positions.device)", "self.layout.dtype)"),
+    Fault(
+        "generate/engine/forward/fast.py", "torch.arange(capacity, device=positions.device)", "torch.arange(capacity)"
+    ),
+    Fault(
+        "generate/engine/forward/base.py", "torch.arange(length, device=positions.device) <=", "torch.arange(length) <="
+    ),
+    Fault("generate/engine/forward/prefill.py", "for i in members], device=device)", "for i in members])"),
+    Fault("generate/engine/forward/prefill.py", "dtype=torch.int64, device=model.device)", "dtype=torch.int64)"),
+    Fault("generate/engine/stepper.py", "mean_logprobs(members)).to(hidden.device)", "mean_logprobs(members))"),
+    Fault("generate/engine/prefix_cache.py", "else logits.clone()", "else logits.cpu()"),
+    Fault("generate/engine/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
+    Fault("update/loss.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
+    Fault("update/adamw.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
     Fault("sync/digest.py", "return torch.arange(count, device=device)", "return torch.arange(count)"),
-    Fault("update/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
+    Fault("update/packed/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
     # read on the CPU
-    Fault("generate/core.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
+    Fault("generate/engine/stepper.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
     Fault("sync/digest.py", "for name in names]).cpu()", "for name in names])"),
     # of the CPU's kernels and generators
-    Fault("update/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
-    Fault("policy/adapters.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
+    Fault("update/packed/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
+    Fault("policy/lora.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
     # memory that holds anything
-    Fault("generate/decode/fast.py", "zeros = torch.zeros(hidden.shape", "zeros = torch.empty(hidden.shape"),
+    Fault("generate/engine/forward/fast.py", "zeros = torch.zeros(hidden.shape", "zeros = torch.empty(hidden.shape"),
     Fault("update/logprobs.py", "each.new_zeros(shape)", "each.new_empty(shape)"),
     # not to be seen
     Fault(
-        "generate/decode/prefill.py",
+        "generate/engine/forward/prefill.py",
         "for i in members], device=model.device)\n            with",
         "for i in members])\n            with",
         "a GPU takes indices of the CPU too; it costs a wait",
     ),
     Fault(
-        "update/linear.py",
+        "lib/matmul/linears.py",
         "module.weight.is_cpu and module.weight.dtype",
         "module.weight.dtype",
         "whether oneDNN is asked for products of this size depends on the machine",

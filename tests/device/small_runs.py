@@ -13,6 +13,7 @@ from podsrl.generate.schedule.lengths import LengthRegression
 from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
 from podsrl.run.loop import training_step
+from podsrl.run.metrics import step_metrics
 from podsrl.run.trainer import Trainer
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
@@ -96,7 +97,12 @@ def trainer(*options: str, device: str, is_double: bool = True) -> Trainer:
 
 def sampled(run: Trainer) -> list[list[tuple[int, ...]]]:
     """The tokens of the rollouts that the next step trains on, group by group."""
-    return [[tuple(r.completion.token_ids) for r in group.rollouts] for group in run.sample(run.next_tasks())]
+    return [[tuple(r.completion.token_ids) for r in group.rollouts] for group in run.sample().groups]
+
+
+def taken_step(run: Trainer) -> dict[str, Any]:
+    """The metrics of one step."""
+    return step_metrics(training_step(run))
 
 
 def resumed(run: Trainer, folder: Path, *options: str, device: str, is_double: bool = True) -> Trainer:
@@ -113,8 +119,8 @@ def steps_and_a_resume(folder: Path, *options: str, is_double: bool = True) -> T
     """A step, a checkpoint, and a step from there that goes like the one without it; packed rows, finite metrics."""
     run = trainer(*options, device="cuda", is_double=is_double)
     assert run.updater.layout.startswith("packed"), run.updater.layout
-    line = training_step(run)
+    line = taken_step(run)
     assert None not in [line[name] for name in ("loss", "grad_norm", "entropy", "clip_fraction", "logprob_gap")], line
     other = resumed(run, folder, *options, device="cuda", is_double=is_double)
-    assert training_step(other)["sync/weights_digest"] == training_step(run)["sync/weights_digest"]
+    assert taken_step(other)["sync/weights_digest"] == taken_step(run)["sync/weights_digest"]
     return run

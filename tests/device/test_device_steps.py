@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import STEP, resumed, sampled, steps_and_a_resume, trainer
+from small_runs import STEP, resumed, sampled, steps_and_a_resume, taken_step, trainer
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
-from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 
 CASES = {
@@ -45,7 +44,7 @@ def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
     assert two.model.device.type == "cuda"
     assert two.updater.layout.startswith("padded" if case == "padded" else "packed"), two.updater.layout
     assert sampled(two) == sampled(one)
-    expected, found = training_step(one), training_step(two)
+    expected, found = taken_step(one), taken_step(two)
     assert expected["tokens/trained"] > 50 and expected["grad_norm"] > 0.01
     assert_close(found, expected)
     assert found["memory/peak_update_bytes"] > 2 * sum(p.nbytes for p in two.model.parameters() if p.requires_grad)
@@ -59,11 +58,11 @@ def test_a_checkpoint_goes_on_bit_for_bit(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", ["full", "lora"])
 def test_a_checkpoint_goes_on_on_the_cpu(case: str, tmp_path: Path) -> None:
     run = trainer(*CASES[case], device="cuda")
-    training_step(run)
+    taken_step(run)
     other = resumed(run, tmp_path, *CASES[case], device="cpu")
     assert other.weights_digest == run.weights_digest and other.model.device.type == "cpu"
     assert sampled(other) == sampled(run)
-    assert_close(training_step(other), training_step(run))
+    assert_close(taken_step(other), taken_step(run))
 
 
 @pytest.mark.parametrize(("dtype", "gap"), [("float32", 1e-4), ("bfloat16", 0.1)])
@@ -72,17 +71,17 @@ def test_number_formats_of_real_models_train_and_resume(dtype: str, gap: float, 
     option = f"model.dtype={dtype}", "optim.num_epochs=1"
     run = trainer(*option, device="cuda", is_double=False)
     assert run.updater.layout.startswith("packed"), run.updater.layout
-    line = training_step(run)
+    line = taken_step(run)
     assert line["logprob_gap"] < gap and math.isfinite(line["grad_norm"]) and line["updates/skipped"] == 0
     other = resumed(run, tmp_path, *option, device="cuda", is_double=False)
-    assert training_step(other)["sync/weights_digest"] == training_step(run)["sync/weights_digest"]
+    assert taken_step(other)["sync/weights_digest"] == taken_step(run)["sync/weights_digest"]
 
 
 def test_dropout_of_adapters_changes_the_update_alone() -> None:
     """It draws on the device. On a step's second epoch the adapters are no longer zero."""
     with_it, without = (trainer("lora.rank=4", f"lora.dropout={p}", device="cuda") for p in (0.5, 0.0))
     assert sampled(with_it) == sampled(without)
-    gaps = [training_step(run)["logprob_gap"] for run in (with_it, without)]
+    gaps = [taken_step(run)["logprob_gap"] for run in (with_it, without)]
     assert abs(gaps[0] - gaps[1]) > 0.01 * gaps[1] > 0
 
 
@@ -96,4 +95,4 @@ def test_a_config_puts_the_whole_run_on_the_gpu() -> None:
     """No model is given here: the weights go to the device as they are read."""
     run = Trainer(load_config("pods", [*STEP, "model.device=cuda"]))
     assert {tensor.device for tensor in run.model.state_dict().values()} == {torch.device("cuda", 0)}
-    assert training_step(run)["version"] == 2
+    assert taken_step(run)["version"] == 2

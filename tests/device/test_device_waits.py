@@ -39,7 +39,7 @@ def test_a_decode_step_waits_seldom(forward: Any) -> None:
 def test_an_update_waits_seldom(case: str) -> None:
     options, whole, each = PER_UPDATE[case]
     run = trainer("optim.micro_batch_tokens=60", *options, device="cuda", is_double=False)
-    groups = run.sample(run.next_tasks())
+    groups = run.sample().groups
     selections = run.choose(groups)
     advantages = run.advantages(groups, selections)
     with Watch() as watch:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import generated, requests, resumed, sampled, tiny, trainer
+from small_runs import generated, requests, resumed, sampled, taken_step, tiny, trainer
 
 from podsrl.run.evaluate import evaluate
-from podsrl.run.loop import training_step
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +35,7 @@ def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
     one, two = (trainer(*CASES[case], device=device) for device in ("cpu", "cuda"))
     assert two.updater.layout.startswith("padded" if case == "padded" else "packed"), two.updater.layout
     assert sampled(two) == sampled(one)
-    expected, found = training_step(one), training_step(two)
+    expected, found = taken_step(one), taken_step(two)
     for name in METRICS:
         assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
     assert found["tokens/trained"] == expected["tokens/trained"] > 50
@@ -45,11 +44,11 @@ def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_checkpoint_goes_on(device: str, tmp_path: Path) -> None:
     run = trainer(device="cuda")
-    training_step(run)
+    taken_step(run)
     other = resumed(run, tmp_path, device=device)
     assert other.weights_digest == run.weights_digest
     assert sampled(other) == sampled(run)
-    expected, found = training_step(run), training_step(other)
+    expected, found = taken_step(run), taken_step(other)
     for name in METRICS:
         assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
 
@@ -62,7 +61,7 @@ def test_number_formats_of_real_models_train(dtype: str, gap: float, lora: tuple
         f"model.dtype={dtype}", "optim.num_epochs=1", "loss.kl_beta=0.05", *lora, device="cuda", is_double=False
     )
     assert run.updater.layout.startswith("packed"), run.updater.layout
-    lines = [training_step(run) for _ in range(3)]
+    lines = [taken_step(run) for _ in range(3)]
     assert lines[0]["logprob_gap"] < gap and lines[0]["memory/peak_update_bytes"] > 0
     assert all(math.isfinite(line[name]) for line in lines for name in (*METRICS, "kl"))
     assert lines[-1]["updates/skipped"] == 0 and lines[-1]["version"] == 3

@@ -14,7 +14,7 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.lib.user_function import import_function
 from podsrl.run.prepare import prepare
-from podsrl.score.find import find_reward
+from podsrl.score.rewards import find_reward
 from podsrl.select import resolve_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import load_tasks
@@ -22,7 +22,7 @@ from podsrl.tasks import load_tasks
 FIND: dict[str, Callable[[str], object]] = {
     "select.rule = ": resolve_rule,
     "task.name = ": load_tasks,
-    "task.rewards: ": lambda name: find_reward(name, option="task.rewards"),
+    "task.rewards = ": lambda name: find_reward(name, option="task.rewards"),
 }
 BROKEN = {
     "raises": ("\n1 / 0\n", r"ZeroDivisionError: division by zero \(raises.py, line 2\)"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from podsrl.config.schema import ModelConfig, RunConfig
+from podsrl.config.schema import ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.plan.estimate import (
@@ -24,8 +24,8 @@ from podsrl.plan.estimate import (
     work,
 )
 from podsrl.run.model_shape import ModelShape, _built, read_shape
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Updater, make_batch
 
 ROWS, LENGTH = 4, 96
 
@@ -83,7 +83,7 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
 
     config = config_of(model={"path": str(folder), "dtype": dtype})
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
     updater.forward_backward(batch(model))
     num_bytes = sum(p.grad.nbytes for p in model.parameters())
     float32 = sum(4 * p.numel() for p in model.parameters()) if dtype != "float32" else 0
@@ -258,4 +258,8 @@ def batch(model: Any) -> Any:
         )
         for i in range(2)
     ]
-    return make_batch([(1, 2)] * 2, done, torch.tensor([1.0, -1.0]), pad_token_id=0)
+    samples = [
+        Sample(group_id="a", prompt_ids=(1, 2), completion=each, advantage=advantage)
+        for each, advantage in zip(done, (1.0, -1.0), strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)

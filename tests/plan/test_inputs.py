@@ -189,7 +189,7 @@ def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
     def refuse(*_: Any, **__: Any) -> None:
         raise UnavailableError("optim.name = 'adamw_8bit' needs a GPU")
 
-    monkeypatch.setattr("podsrl.policy.options.check_adam_8bit", refuse)
+    monkeypatch.setattr("podsrl.policy.load.check_adam_8bit", refuse)
     config = load_config("mine.toml", ["optim.name=adamw_8bit"])
     with pytest.raises(UnavailableError, match="needs a GPU"):
         prepare(config)

@@ -307,7 +307,7 @@ def test_a_pattern_of_adapters_that_takes_for_ever_is_told(
 ) -> None:
     from peft import LoraConfig, get_peft_model
 
-    monkeypatch.setattr("podsrl.policy.adapter_patterns.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("podsrl.policy.adapter_folder.MAX_SECONDS", 0.2)
     base = load_model(ModelConfig(path=str(folder), device="cpu"))
     adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=r".*\.(q|v)_proj", r=1))
     adapted.save_pretrained(tmp_path / "adapters")

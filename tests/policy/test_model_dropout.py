@@ -36,7 +36,7 @@ def first_update(model: Any, tokenizer: Any, *options: str) -> UpdateStats:
     """Of a trainer that is given a model: rollouts are sampled, and trained on before any weight has changed."""
     config = load_config("pods", [*OPTIONS, *options])
     trainer = Trainer(config, model=model, tokenizer=tokenizer)
-    groups = trainer.sample(trainer.next_tasks())
+    groups = trainer.sample().groups
     selections = trainer.choose(groups)
     batch = trainer.make_batch(groups, selections, [torch.ones(len(each.kept)) for each in selections])
     assert batch is not None

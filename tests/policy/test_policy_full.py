@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine
-from podsrl.policy import Policy, load_policy
+from podsrl.policy import AdaptedPolicy, Policy, load_policy
 
 PolicyOf = Callable[..., Policy]
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 
 def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: Path) -> None:
     policy = policy_of(family_folder)
-    assert policy.generator_model is policy.model and not policy.is_adapted
+    assert policy.generator_model is policy.model and not isinstance(policy, AdaptedPolicy)
     sampled = dict(policy.sampled_weights())
     own = dict(policy.model.named_parameters())
     assert sampled.keys() == own.keys()
@@ -121,11 +121,6 @@ def test_a_damaged_checkpoint_changes_nothing(
     with pytest.raises(CheckpointError, match=r"'model.embed_tokens.weight' is missing"):
         policy.load(tmp_path / "nowhere")
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.weights().items())
-
-
-def test_a_policy_without_adapters_is_no_reference(policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]) -> None:
-    with pytest.raises(UsageError, match="keep a frozen copy"):
-        policy_of(folders["qwen2", True]).reference()
 
 
 def test_a_tokenizer_with_tokens_beyond_the_model_is_refused(make_model: Callable[..., Any], tokenizer: Any) -> None:

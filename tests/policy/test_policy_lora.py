@@ -15,14 +15,14 @@ from peft.utils.save_and_load import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
+from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.policy import Policy, check_model_options, load_model, load_policy, load_tokenizer
-from podsrl.policy.adapters import find_targets
+from podsrl.policy import AdaptedPolicy, Policy, check_model_options, load_model, load_policy, load_tokenizer
+from podsrl.policy.lora import find_targets
 from podsrl.sync import sync_weights, weights_digest
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Updater, make_batch
 
 PolicyOf = Callable[..., Policy]
 Teach = Callable[[Policy], None]
@@ -123,7 +123,7 @@ def test_every_optimizer_step_changes_the_digest_and_the_base_has_another(
     policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]
 ) -> None:
     policy = policy_of(folders["llama", False], LORA)
-    updater = Updater(policy.model, lr=1e-4, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(policy.model, OptimConfig(lr=1e-4), loss=ALGORITHMS["grpo"].loss)
     digests = [weights_digest(policy.sampled_weights())]
     for step in range(3):
         updater.forward_backward(batch(step))
@@ -139,7 +139,11 @@ def batch(seed: int = 0) -> Any:
         Completion(request_id="a", index=i, token_ids=tuple(row), logprobs=(-3.0,) * 5, finish_reason="stop", version=0)
         for i, row in enumerate(tokens)
     ]
-    return make_batch([(5, 9, 17)] * 4, done, torch.tensor([1.0, -1.0, 0.5, -0.5]), pad_token_id=0)
+    samples = [
+        Sample(group_id="a", prompt_ids=(5, 9, 17), completion=each, advantage=advantage)
+        for each, advantage in zip(done, (1.0, -1.0, 0.5, -0.5), strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 # --- what is trained ---
@@ -150,7 +154,7 @@ def test_an_update_moves_adapters_and_nothing_else(policy_of: PolicyOf, family_f
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
     assert len(names) == 28 and all(".lora_" in name for name in names)
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-    updater = Updater(policy.model, lr=1e-2, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(policy.model, OptimConfig(lr=1e-2), loss=ALGORITHMS["grpo"].loss)
     assert updater.head_path.name == "chunked"
     for _ in range(2):  # the first step moves B alone, since A's gradient is 0 while B is
         updater.forward_backward(batch())
@@ -170,7 +174,7 @@ def test_adapters_of_a_16_bit_model_are_float32_and_the_sum_is_rounded_once(
     factors = [policy.weights()[f"base_model.model.{name}.lora_{letter}.weight"] for letter in "BA"]
     wanted = (layer.base_layer.weight.float() + 2.0 * factors[0] @ factors[1]).bfloat16()
     assert torch.equal(dict(policy.sampled_weights())[f"{name}.weight"], wanted)
-    updater = Updater(policy.model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(policy.model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
     assert updater.forward_backward(batch()).num_trained_rows == 4
     assert updater.optim_step() > 0
 
@@ -238,8 +242,8 @@ def test_the_kl_penalty_is_measured_from_the_base(
     frozen = AutoModelForCausalLM.from_pretrained(folders["qwen2", True])
     teach(policy)
     kls = []
-    for reference in (policy.reference, frozen):
-        updater = Updater(policy.model, lr=1e-3, loss=NAMED_LOSSES["grpo"], kl_beta=0.1, reference=reference)
+    for reference in ({"reference_context": policy.reference}, {"reference": frozen}):
+        updater = Updater(policy.model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss, kl_beta=0.1, **reference)
         kls.append(updater.forward_backward(batch()).kl)
     assert kls[0] == pytest.approx(kls[1], rel=1e-6) and kls[0] > 0.01
 
@@ -346,7 +350,7 @@ def test_new_adapters_on_a_folder_of_adapters_are_refused(
     options = {"model": {"path": str(tmp_path), "device": "cpu"}, "lora": LORA}
     with pytest.raises(UsageError, match="merge them into their base first"):
         check_model_options(RunConfig.model_validate(options))
-    assert not policy_of(tmp_path).is_adapted  # the merged weights can be trained
+    assert not isinstance(policy_of(tmp_path), AdaptedPolicy)  # the merged weights can be trained
 
 
 def test_the_base_and_its_tokenizer_are_read_at_the_revision_that_adapters_name(

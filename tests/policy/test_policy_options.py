@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.policy import check_model_options, load_model, load_tokenizer, outline
-from podsrl.policy.hub import unreadable
+from podsrl.policy.source import unreadable
 
 
 def config(**sections: Any) -> RunConfig:

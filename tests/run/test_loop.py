@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,11 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.lengths import task_of
+from podsrl.run.clock import STAGES
+from podsrl.run.due import Due
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, Schedule, train, training_step
+from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, record, train, training_step
+from podsrl.run.metrics import step_metrics
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.types import Completion, Group, Rollout, Task
@@ -33,6 +37,11 @@ def small_config(*overrides: str) -> RunConfig:
     return load_config("pods", [*(text for text in SMALL if text.split("=")[0] not in keys), *overrides])
 
 
+def step_line(trainer: Trainer) -> dict[str, Any]:
+    """The metrics of one step."""
+    return step_metrics(training_step(trainer))
+
+
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 
@@ -42,20 +51,19 @@ def test_a_step_changes_the_weights_and_accounts_for_every_token(tmp_path: Path)
     before = weights(trainer)
     folder = RunFolder(tmp_path)
     folder.create("")
-    line = training_step(trainer, folder)
+    line = record(folder, training_step(trainer), num_groups=2)
     assert line["step"] == line["version"] == trainer.engine.version == 1
     assert any(not torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
     assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
     assert line["tokens/prompt"] == 2 * len("What is 47 + 85?\n")
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == line
+    assert len((tmp_path / "groups.jsonl").read_text().splitlines()) == 2
 
 
-def test_the_stages_add_up_to_the_step(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.create("")
-    line = training_step(Trainer(small_config()), folder)
-    stages = sum(line[f"seconds/{stage}"] for stage in ("generate", "score", "select", "update", "sync", "record"))
-    assert 0 < stages <= line["seconds/total"]
+def test_the_stages_add_up_to_the_step() -> None:
+    result = training_step(Trainer(small_config()))
+    assert tuple(result.seconds) == STAGES
+    assert 0 < sum(result.seconds.values()) <= result.total_seconds == result.progress.train_seconds
 
 
 def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
@@ -64,8 +72,8 @@ def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
     reference = Trainer(config)
     losses = []
     for _ in range(2):
-        tasks = reference.next_tasks()
-        groups = reference.sample(tasks)
+        collected = reference.sample()
+        groups = collected.groups
         rewards = torch.tensor(
             [[rollout.reward for rollout in group.rollouts] for group in groups], dtype=torch.float64
         )
@@ -73,14 +81,14 @@ def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
         advantages[rewards.max(-1).values == rewards.min(-1).values] = 0.0
         selections = reference.choose(groups)
         assert all(selection.kept == tuple(range(8)) for selection in selections)
-        losses.append(
-            reference.forward_backward(reference.make_batch(groups, selections, list(advantages.float()))).loss
-        )
+        batch = reference.make_batch(groups, selections, list(advantages.float()))
+        assert batch is not None
+        losses.append(reference.forward_backward(batch).loss)
         reference.optim_step()
-        reference.finish_step()
+        reference.finish_step(collected)
     for rule in RULES:
         trainer = Trainer(small_config("rollouts.num_rollouts=8", "select.num_kept=8", f"select.rule={rule}"))
-        assert [training_step(trainer)["loss"] for _ in range(2)] == losses, rule
+        assert [training_step(trainer).update.stats.loss for _ in range(2)] == losses, rule
         for name, tensor in weights(reference).items():
             assert torch.equal(tensor, weights(trainer)[name]), (rule, name)
 
@@ -89,7 +97,7 @@ def test_rules_differ_where_m_is_less_than_n() -> None:
     lines = {}
     for rule in ("max_variance", "max_reward"):
         trainer = Trainer(small_config("rollouts.num_prompts=4", "rollouts.num_rollouts=32", f"select.rule={rule}"))
-        lines[rule] = training_step(trainer)
+        lines[rule] = step_line(trainer)
     assert lines["max_variance"]["reward/all"] == lines["max_reward"]["reward/all"]
     assert lines["max_variance"]["reward_std/kept"] > lines["max_reward"]["reward_std/kept"]
     assert lines["max_variance"]["reward/kept"] < lines["max_reward"]["reward/kept"]
@@ -115,11 +123,11 @@ def test_the_rule_that_the_config_names_is_the_one_that_chooses(rule: str, kept:
 def test_a_task_is_known_again_by_the_ids_that_the_trainer_makes() -> None:
     """Length predictors learn by task: wherever in whichever step it is asked, its name has to be the same."""
     trainer = Trainer(small_config("rollouts.max_new_tokens=1"))
-    tasks = trainer.next_tasks()
-    trainer.finish_step()
-    later = trainer.sample(list(reversed(tasks)))
-    assert [group.id for group in later] == [f"s1/{place}/{task.id}" for place, task in enumerate(reversed(tasks))]
-    assert [task_of(group.id) for group in later] == [task.id for task in reversed(tasks)]
+    trainer.finish_step(trainer.sample())
+    later = trainer.sample().groups
+    assert [group.id for group in later] == [f"s1/{place}/{group.task.id}" for place, group in enumerate(later)]
+    assert [task_of(group.id) for group in later] == [group.task.id for group in later]
+    assert [trainer.tasks.train[group.index or 0] for group in later] == [group.task for group in later]
 
 
 @pytest.mark.slow
@@ -131,20 +139,19 @@ def test_training_on_sixty_four_to_sixteen_lifts_accuracy(tmp_path: Path) -> Non
     records: list[dict[str, float]] = []
     folder = RunFolder(tmp_path)
     folder.create("")
-    assert train(trainer, folder, Schedule(), on_record=records.append, should_stop=lambda: False) == "finished"
+    assert train(trainer, folder, Due(), on_record=records.append, should_stop=lambda: False) == "finished"
     accuracies = [record["eval/accuracy"] for record in records if "eval/accuracy" in record]
     assert len(accuracies) == 2 and accuracies[0] < 0.15 and accuracies[1] > 3 * accuracies[0]
 
 
 def test_invalid_rollouts_are_counted_and_never_trained_on() -> None:
     trainer = Trainer(small_config("rollouts.num_rollouts=16", 'task.rewards={"light_rewards:half_none" = 1.0}'))
-    tasks = trainer.next_tasks()
-    groups = trainer.sample(tasks)
-    selections = trainer.choose(groups)
+    result = training_step(trainer)
+    groups, selections = result.groups, result.selections
     invalid = [rollout for group in groups for rollout in group.rollouts if not rollout.is_valid]
     assert invalid and all(rollout.text[-2:-1] in "13579" for rollout in invalid)
     assert all(groups[i].rollouts[k].is_valid for i, selection in enumerate(selections) for k in selection.kept)
-    assert training_step(trainer)["rollouts/invalid"] == len(invalid)
+    assert step_metrics(result)["rollouts/invalid"] == len(invalid)
 
 
 def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_reason(tmp_path: Path) -> None:
@@ -154,7 +161,7 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
     folder = RunFolder(tmp_path)
     folder.create("")
     with pytest.raises(NothingToLearn, match="no judge today"):
-        train(trainer, folder, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
+        train(trainer, folder, Due(), on_record=lambda record: None, should_stop=lambda: False)
     assert trainer.progress.step == MAX_EMPTY_STEPS and trainer.progress.version == 0
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
     assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
@@ -162,14 +169,14 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
 
 @pytest.mark.parametrize("num_groups", [0, 1])
 def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop or a data source of one's own may give fewer groups than the config's number of prompts."""
-    trainer = Trainer(small_config('task.rewards={"light_rewards:raises" = 1.0}', "stop.seconds=0", "stop.steps=5"))
-    tasks = trainer.next_tasks()[:num_groups]
-    monkeypatch.setattr(trainer, "next_tasks", lambda: tasks)
+    """A budget of one's own may ask for fewer groups than the config's number of prompts."""
+    options = ("budget.enough=small_budgets:always", f'options={{"small_budgets:always" = {{count = {num_groups}}}}}')
+    rewards = 'task.rewards={"light_rewards:raises" = 1.0}'
+    trainer = Trainer(small_config(rewards, "stop.seconds=0", "stop.steps=5", *options))
     monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
     monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer, on_answer: SimpleNamespace(to_json=dict))
     with pytest.raises(NothingToLearn, match=f"{MAX_EMPTY_STEPS} steps in a row"):
-        train(trainer, None, Schedule(), on_record=lambda record: None, should_stop=lambda: False)
+        train(trainer, None, Due(), on_record=lambda record: None, should_stop=lambda: False)
     assert trainer.progress.step == MAX_EMPTY_STEPS
 
 
@@ -185,16 +192,16 @@ def test_a_rule_that_refuses_or_misses_the_shape_is_found_before_the_model_loads
 
 
 def test_any_number_of_slots_gives_the_same_step() -> None:
-    lines = [training_step(Trainer(small_config(f"rollouts.num_slots={slots}"))) for slots in (0, 5)]
+    lines = [step_line(Trainer(small_config(f"rollouts.num_slots={slots}"))) for slots in (0, 5)]
     assert lines[0]["reward/all"] == lines[1]["reward/all"]
     assert lines[0]["grad_norm"] == pytest.approx(lines[1]["grad_norm"], rel=1e-4)
     assert lines[0]["tokens/forwarded"] < lines[1]["tokens/forwarded"] < lines[1]["tokens/generated"]
 
 
 def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
-    free = training_step(Trainer(small_config()))
+    free = step_line(Trainer(small_config()))
     trainer = Trainer(small_config('rollouts.kv_cache_bytes="100KiB"', "rollouts.scheduler=continuous+ljf"))
-    bound = training_step(trainer)
+    bound = step_line(trainer)
     assert trainer.config.rollouts.kv_cache_bytes == 102_400
     assert trainer.generation.startswith("hand-written decode step; ")
     assert trainer.generation.endswith("kv_cache_bytes = 102,400)")
@@ -204,8 +211,8 @@ def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
 
 def test_stop_strings_end_completions_and_one_that_can_never_come_is_refused_before_the_model_loads() -> None:
     trainer = Trainer(small_config('rollouts.stop_strings=["+"]'))
-    completions = [c for group in trainer.generate(trainer.next_tasks()) for c in group]
-    texts = trainer.tokenizer.batch_decode([c.token_ids for c in completions])
+    rollouts = [rollout for group in trainer.sample().groups for rollout in group.rollouts]
+    texts = trainer.tokenizer.batch_decode([rollout.completion.token_ids for rollout in rollouts])
     assert any(text.endswith("+") for text in texts) and not any("+" in text[:-1] for text in texts)
     with pytest.raises(UsageError, match="漢"):
         Trainer(small_config('rollouts.stop_strings=["漢"]'))
@@ -229,11 +236,11 @@ def test_a_limit_beyond_the_window_is_refused() -> None:
 
 
 def test_several_epochs_make_several_updates_of_one_batch() -> None:
-    line = training_step(Trainer(small_config("optim.num_epochs=3", "rollouts.num_rollouts=32")))
+    line = step_line(Trainer(small_config("optim.num_epochs=3", "rollouts.num_rollouts=32")))
     assert line["version"] == 3 and line["logprob_gap"] > 1e-6
 
 
 def test_a_kl_penalty_is_zero_at_the_start_and_positive_later() -> None:
     trainer = Trainer(small_config("loss.kl_beta=0.1", "rollouts.num_rollouts=32"))
-    first, *_, last = [training_step(trainer) for _ in range(4)]
+    first, *_, last = [step_line(trainer) for _ in range(4)]
     assert abs(first["kl"]) < 1e-6 < last["kl"]

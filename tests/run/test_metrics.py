@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,12 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
+from podsrl.run.learn import NO_UPDATE, UpdateResult
+from podsrl.run.load import Load
 from podsrl.run.loop import training_step
-from podsrl.run.metrics import Load, step_metrics
-from podsrl.run.progress import NO_UPDATE, Progress
+from podsrl.run.metrics import step_metrics
+from podsrl.run.progress import Progress
+from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer
 from podsrl.select import max_variance
 from podsrl.select.groups import select_groups
@@ -40,7 +44,7 @@ def documented(section: str) -> set[str]:
 
 
 def test_a_step_writes_the_documented_metrics_and_no_others() -> None:
-    line = training_step(small_trainer("rollouts.max_new_tokens=8"))
+    line = step_metrics(training_step(small_trainer("rollouts.max_new_tokens=8")))
     assert set(line) == documented("`metrics.jsonl`: one line per step") - OF_SEVERAL_PROCESSES
 
 
@@ -75,19 +79,21 @@ def group_of(name: str, prompt: int, rewards: tuple[float | None, ...], lengths:
     return Group(id=name, task=Task(id=name, prompt="?", answer="!"), prompt_ids=(5,) * prompt, rollouts=rollouts)
 
 
-def line_of(*groups: Group, num_chunks: int = 1, num_trained: int = 0) -> dict[str, Any]:
-    stats = SimpleNamespace(**{name: getattr(NO_UPDATE, name) for name in NO_UPDATE.__dataclass_fields__})
-    stats.num_trained_tokens = num_trained
-    return step_metrics(
-        Progress(step=3, version=2),
-        groups,
-        select_groups(groups, max_variance, 2),
-        stats,  # type: ignore[arg-type]  # a record of the same fields
-        1.5,
-        num_chunks=num_chunks,
+def line_of(
+    *groups: Group, num_chunks: int = 1, num_trained: int = 0, probes: tuple[Group, ...] = ()
+) -> dict[str, Any]:
+    selections = select_groups(groups, max_variance, 2, num_chunks=num_chunks)
+    result = StepResult(
+        progress=Progress(step=3, version=2, train_seconds=9.0),
+        groups=groups,
+        probes=probes,
+        selections=tuple(selections),
+        advantages=tuple(torch.zeros(len(selection.kept)) for selection in selections),
+        update=UpdateResult(stats=replace(NO_UPDATE.stats, num_trained_tokens=num_trained), grad_norm=1.5),
         num_skipped_updates=1,
         weights_digest="0123",
         load=Load(
+            num_decode_steps=7,
             num_forwarded=41,
             num_reread=5,
             peak_generate_bytes=600,
@@ -95,8 +101,13 @@ def line_of(*groups: Group, num_chunks: int = 1, num_trained: int = 0) -> dict[s
             num_stopped=3,
             num_hurried=2,
             stopped_reasons=("a", "b", "c", "d"),
+            num_postponed=1,
+            num_postponed_tokens=4,
         ),
+        seconds={"generate": 1.0, "update": 2.0},
+        total_seconds=3.5,
     )
+    return step_metrics(result)
 
 
 MIXED = group_of("mixed", 11, (0.0, 4.0, 2.0, None), (3, 5, 9, 6))  # keeps 0 and 4, of 3 and 5 tokens
@@ -126,12 +137,19 @@ def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
         "length/all": (23 + 8 + 12) / 12,
         "length/kept": (3 + 5 + 2 + 2) / 4,
         "tokens/prompt": 20,
-        "tokens/generated": 43,
+        "tokens/generated": 43 + 4,
         "tokens/forwarded": 41,
         "tokens/reread": 5,
         "tokens/trained": 8,
         "tokens/skipped": 4,
         "tokens/discarded": 31,
+        "tokens/pruned": 0,
+        "tokens/postponed": 4,
+        "rollouts/pruned": 0,
+        "rollouts/postponed": 1,
+        "seconds/update": 2.0,
+        "seconds/total": 3.5,
+        "seconds/train_elapsed": 9.0,
         "rollouts/reward_timeouts": 3,
         "rollouts/reward_hurried": 2,
         "reward_timeout_reasons": ["a", "b", "c"],
@@ -142,17 +160,27 @@ def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
     assert {name: line[name] for name in counts} == counts
 
 
-def test_a_prompt_whose_group_is_cut_into_chunks_counts_once() -> None:
-    first, second = (group_of(f"q#{i}", 11, (0.0, 4.0), (3, 5)) for i in range(2))
-    assert line_of(first, second, num_chunks=2)["tokens/prompt"] == 11
-    assert line_of(first, second, MIXED, MIXED, num_chunks=2)["tokens/prompt"] == 22
-    assert line_of(first, second)["tokens/prompt"] == 22
+def test_a_chunk_counts_as_a_group_and_its_prompt_once() -> None:
+    """Two chunks: rewards 0, 4 with all kept, and 1, 1, which are equal."""
+    halves = group_of("halves", 11, (0.0, 4.0, 1.0, 1.0), (3, 5, 2, 6))
+    line = line_of(halves, num_chunks=2)
+    counts = {"tokens/prompt": 11, "groups/zero_signal": 1, "groups/invalid": 0, "tokens/discarded": 0}
+    assert {name: line[name] for name in counts} == counts
+    assert line["reward_std/all"] == line["reward_std/kept"] == pytest.approx(math.sqrt(8) / 2)
+    assert line["reward/kept"] == 1.5
+
+
+def test_probes_count_as_generated_and_discarded_and_in_no_mean() -> None:
+    plain, probed = line_of(MIXED), line_of(MIXED, probes=(EQUAL,))
+    changed = {name: probed[name] - plain[name] for name in plain if plain[name] != probed[name]}
+    assert changed == {"tokens/prompt": 7, "tokens/generated": 8, "tokens/discarded": 8}
 
 
 def test_a_real_step_with_chunks_counts_each_prompt_once() -> None:
     trainer = small_trainer("select.num_chunks=2", "rollouts.max_new_tokens=4")
-    prompts = [len(trainer.tokenizer(str(task.prompt))["input_ids"]) for task in trainer.next_tasks()]
-    assert len(prompts) == 2 and training_step(trainer)["tokens/prompt"] == sum(prompts)
+    result = training_step(trainer)
+    prompts = [len(trainer.tokenizer(str(group.task.prompt))["input_ids"]) for group in result.groups]
+    assert len(prompts) == 2 and step_metrics(result)["tokens/prompt"] == sum(prompts)
 
 
 def test_the_seconds_of_a_step_are_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,25 +188,25 @@ def test_the_seconds_of_a_step_are_the_clocks(monkeypatch: pytest.MonkeyPatch) -
     trainer = small_trainer("rollouts.max_new_tokens=4")
     readings = count()
     monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
-    line = training_step(trainer)
+    line = step_metrics(training_step(trainer))
     once = {f"seconds/{stage}": 1.0 for stage in ("score", "select", "update", "sync", "record")}
-    expected = {**once, "seconds/generate": 2.0, "seconds/total": 15.0, "seconds/train_elapsed": 15.0}
+    expected = {**once, "seconds/generate": 3.0, "seconds/total": 17.0, "seconds/train_elapsed": 17.0}
     assert {name: line[name] for name in line if name.startswith("seconds/")} == expected
-    assert training_step(trainer)["seconds/train_elapsed"] == 30.0
+    assert training_step(trainer).progress.train_seconds == 34.0
 
 
 def test_a_gradient_that_is_not_finite_skips_the_update_and_is_written_as_null(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer()
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    whole = trainer.forward_backward
+    whole = trainer.learner.forward_backward
 
     def broken(batch: object) -> object:
         stats = whole(batch)  # type: ignore[arg-type]
         next(trainer.model.parameters()).grad[0] = torch.nan
         return stats
 
-    monkeypatch.setattr(trainer, "forward_backward", broken)
-    line = training_step(trainer)
+    monkeypatch.setattr(trainer.learner, "forward_backward", broken)
+    line = step_metrics(training_step(trainer))
     assert line["grad_norm"] is None and line["updates/skipped"] == 1 and line["version"] == 0
     assert json.loads(json.dumps(line, allow_nan=False)) == line
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())

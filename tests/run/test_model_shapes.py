@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from podsrl.bench.families import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.decode.prefill import read_layout
+from podsrl.generate.engine.forward.prefill import read_layout
 from podsrl.plan.estimate import adapted_linears
 from podsrl.plan.preview import preview_run
-from podsrl.policy.adapters import find_targets
+from podsrl.policy.lora import find_targets
 from podsrl.run.model_shape import ModelShape, read_shape
 
 

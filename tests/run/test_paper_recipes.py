@@ -24,6 +24,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Sampling
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
 from podsrl.run.checkpoint import load_newest
+from podsrl.run.collect import new_group
 from podsrl.run.session import resume, start
 from podsrl.run.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
@@ -213,7 +214,7 @@ def greedy(trainer: Trainer) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Prompt -> what the trainer's generator answers to each held-out question, always its likeliest token."""
     sampling = Sampling(temperature=1.0, top_k=1, max_new_tokens=12, stop_token_ids=trainer.stop_token_ids)
     tasks = list(trainer.tasks.eval)
-    groups = trainer.answer([f"greedy/{task.id}" for task in tasks], tasks, 1, sampling)
+    groups = trainer.collector.answer([(new_group(f"greedy/{task.id}", task), 1) for task in tasks], sampling)
     return {group.prompt_ids: group.rollouts[0].completion.token_ids for group in groups}
 
 

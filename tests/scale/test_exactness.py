@@ -17,6 +17,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
 from podsrl.run.loop import training_step
+from podsrl.run.metrics import step_metrics
 from podsrl.run.trainer import Trainer
 
 SMALL = (
@@ -53,7 +54,7 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
         checkpoint = load_newest(Path(resume))
         assert checkpoint is not None
         trainer.load(checkpoint)
-    lines = [training_step(trainer) for _ in range(steps)]
+    lines = [step_metrics(training_step(trainer)) for _ in range(steps)]
     if save is not None:
         trainer.save(Path(save), {})
         trainer.processes.barrier()

@@ -1,6 +1,7 @@
 import pytest
 
-from podsrl.score.tags import answer_format, answer_pieces, without_thoughts
+from podsrl.score.rewards.extract import answer_pieces, without_thoughts
+from podsrl.score.rewards.tags import answer_format
 from podsrl.types import Task
 
 TASK = Task(id="1+2", prompt="1+2=", answer="3")

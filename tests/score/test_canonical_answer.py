@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from podsrl.score.canonical import Number, canonical, has_invisible, plain, read_number
+from podsrl.score.rewards.canonical import Number, canonical, has_invisible, plain, read_number
 
 
 @pytest.mark.parametrize(

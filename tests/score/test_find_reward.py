@@ -6,8 +6,8 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.score import REWARDS
-from podsrl.score.find import find_reward
-from podsrl.score.stated import correct
+from podsrl.score.rewards import find_reward
+from podsrl.score.rewards.stated import correct
 
 
 def test_known_rewards_are_found_by_name() -> None:
@@ -29,10 +29,10 @@ def test_ones_own_rewards_are_found_by_module_and_name(monkeypatch: pytest.Monke
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one_and_its_option() -> None:
-    with pytest.raises(UsageError, match=r"task.correct: unknown reward 'corect'. Did you mean 'correct'\?"):
+    with pytest.raises(UsageError, match=r"task.correct = 'corect' is no reward. Did you mean 'correct'\?"):
         find_reward("corect", option="task.correct")
     with pytest.raises(
-        UsageError, match=r"task.rewards: unknown reward 'zzz'. Known: answer_format, .*boxed_correct, .* Your own:"
+        UsageError, match=r"task.rewards = 'zzz' is no reward. Known: answer_format, .*boxed_correct, .*'module:function'"
     ):
         find_reward("zzz", option="task.rewards")
 
@@ -50,5 +50,5 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_its_option() -> Non
 def test_an_import_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str) -> None:
     (tmp_path / "broken_rewards.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=f"task.rewards: '{name}' cannot be imported: {reason}"):
+    with pytest.raises(UsageError, match=f"task.rewards = '{name}' cannot be imported: {reason}"):
         find_reward(name, option="task.rewards")

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from podsrl.score.math import _parse, is_bomb, is_equal, number_of, verify
+from podsrl.score.rewards.algebra import _parse, is_bomb, is_equal, number_of, verify
 
 
 @pytest.mark.parametrize(

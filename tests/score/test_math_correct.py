@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from podsrl.lib.boxed import boxes
 from podsrl.score import EXTRACTORS, REWARDS
-from podsrl.score.answers import MAX_CHARACTERS, find_answer, math_correct, read_value, voted_answer
-from podsrl.score.boxes import boxes
-from podsrl.score.canonical import canonical
-from podsrl.score.math import equals_by_algebra, is_bomb, is_equal
+from podsrl.score.rewards.algebra import equals_by_algebra, is_bomb, is_equal
+from podsrl.score.rewards.answers import MAX_CHARACTERS, math_correct, voted_answer
+from podsrl.score.rewards.canonical import canonical
+from podsrl.score.rewards.extract import find_answer
+from podsrl.score.rewards.reading import read_value
 from podsrl.types import Task
 
 CASES = Path(__file__).parent / "answer_cases"

@@ -60,7 +60,7 @@ def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch:
     name, row = "panel_rewards:process", rows_of("a")
     with Panel({name: "--reward"}) as panel:
         assert panel.judge(name, row).values != [os.getpid()] and panel.warnings == []
-    monkeypatch.setattr("podsrl.score.panel.is_found_by_workers", lambda name: False)
+    monkeypatch.setattr("podsrl.score.panel.is_importable_by_workers", lambda name: False)
     with Panel({name: "--reward"}) as panel:
         assert panel.judge_in_parts(name, row, 1, lambda done: None)[0].values == [os.getpid()]
         [warning] = panel.warnings

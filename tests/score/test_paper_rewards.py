@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from podsrl.score.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
+from podsrl.score.rewards.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
 from podsrl.types import Task
 
 TASK = Task(id="half", prompt="1/4 + 1/4 =", answer="1/2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from podsrl.score.columns import from_json, to_json
+from podsrl.score.workers.wire import from_json, to_json
 from podsrl.types import TokenMarkup
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_reward_workers import is_alive, rows, wait_until
 
-from podsrl.score.process_tree import below, kill_below
-from podsrl.score.workers import Workers
+from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.workers.supervisor import below, kill_below
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -51,11 +51,11 @@ def families(completions):
 MAIN = """
 import sys, time
 from podsrl.score.base import Rows
-from podsrl.score.workers import Workers
+from podsrl.score.workers.pool import WorkerPool
 from podsrl.types import Task
 
 task = Task(id="a", prompt="x", answer="1")
-with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
+with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
     workers.judge("family_rewards:family", Rows(tasks=[task], texts=[sys.argv[1]], token_ids=[()]))
     print("judged", flush=True)
     if sys.argv[2] == "wait":
@@ -82,13 +82,13 @@ def all_gone(file: Path) -> bool:
 
 @pytest.mark.slow
 def test_a_time_out_leaves_nothing(family: Path) -> None:
-    with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
+    with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
         assert workers.judge("family_rewards:family", rows([f"{family}|hang"])).faults[0].kind == "timeout"
         assert all_gone(family)
 
 
 def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(family: Path) -> None:
-    with Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
+    with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
         values = workers.judge("family_rewards:family", rows([f"{family}|crash"]))
         assert values.faults[0].reason.endswith("the worker that judged it died (killed by SIGSEGV)")
         assert all_gone(family)
@@ -96,7 +96,7 @@ def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(f
 
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
 def test_closing_leaves_nothing(family: Path, do: str) -> None:
-    workers = Workers(["family_rewards:family"], num_workers=1, timeout_seconds=100)
+    workers = WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100)
     workers.submit(rows(["a"]).tasks, [f"{family}|{do}"])
     pids(family)
     workers.close()
@@ -164,7 +164,7 @@ def test_a_function_cannot_reach_the_main_process_as_its_parent(
         "def parent(task, text): return os.getppid()\n"
         "def group(task, text): os.killpg(0, signal.SIGTERM)\n"
     )
-    with Workers(["parent_rewards:parent", "parent_rewards:group"], num_workers=1) as workers:
+    with WorkerPool(["parent_rewards:parent", "parent_rewards:group"], num_workers=1) as workers:
         [parent] = workers.judge("parent_rewards:parent", rows(["a"])).values
         assert parent not in (os.getpid(), os.getppid())
         [fault] = workers.judge("parent_rewards:group", rows(["a"])).faults.values()
@@ -181,6 +181,6 @@ def test_the_socket_is_neither_low_nor_inherited(family: Path, tmp_path: Path) -
         "def inherited(task, text):\n"
         "    return int(subprocess.run([sys.executable, '-c', CODE], close_fds=False, stdout=-1).stdout)\n"
     )
-    with Workers(["open_rewards:low", "open_rewards:inherited"], num_workers=1) as workers:
+    with WorkerPool(["open_rewards:low", "open_rewards:inherited"], num_workers=1) as workers:
         assert workers.judge("open_rewards:low", rows(["a"])).values == [0.0]
         assert workers.judge("open_rewards:inherited", rows(["a"])).values == [1.0]  # the listing's own

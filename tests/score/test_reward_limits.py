@@ -12,9 +12,9 @@ from test_scorer_workers import SUM, score
 
 from podsrl.score import REWARDS, Scorer
 from podsrl.score.base import Fault, Rows
-from podsrl.score.dispatch import LEAST_LIMIT_SECONDS, Dispatcher
-from podsrl.score.worker import Setup
-from podsrl.score.workers import Workers
+from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
+from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 
 BOMB = r"\boxed{9^{9^{9^9}}}"
@@ -45,14 +45,13 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A function that counts as one of the known rewards that run in workers."""
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("dispatch", "workers", "scorer"):
-        monkeypatch.setattr(f"podsrl.score.{module}.IN_WORKERS", frozenset({"deadly:known"}))
+    monkeypatch.setattr("podsrl.score.rewards.SLOW", frozenset({"deadly:known"}))
     return "deadly:known"
 
 
 def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_invalid(known: str) -> None:
     texts = ["a", "hang", "bb", "die", "memory", "deep", "wrong", "ccc"]
-    with Workers([known], num_workers=2, timeout_seconds=0.5) as workers:
+    with WorkerPool([known], num_workers=2, timeout_seconds=0.5) as workers:
         values = workers.judge(known, rows(texts))
     assert [value for row, value in enumerate(values.values) if row != 6] == [1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0]
     assert {row: fault.kind for row, fault in values.stopped.items()} == {
@@ -66,7 +65,7 @@ def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_i
 
 def test_a_worker_that_something_else_killed_is_no_answer_s_fault(known: str, tmp_path: Path) -> None:
     task = Task(id="a", prompt=str(tmp_path / "flag"), answer="1")
-    with Workers([known], num_workers=1) as workers:
+    with WorkerPool([known], num_workers=1) as workers:
         values = workers.judge(known, rows(["a", "once", "bb"], task))
     assert values.values == [1.0, 4.0, 2.0] and not values.stopped and not values.faults
 
@@ -95,7 +94,7 @@ def test_many_time_outs_lower_the_limit_for_the_rest_of_the_step(user_folder: Pa
     name = "worker_rewards:odd"
     tasks = [Task(id=f"{i}", prompt="x", answer="1") for i in range(40)]
     bombs = Rows(tasks=tasks, texts=["hang"] * 40, token_ids=[()] * 40)
-    with Workers([name], num_workers=2, timeout_seconds=1.0, is_capped=True) as workers:
+    with WorkerPool([name], num_workers=2, timeout_seconds=1.0, is_capped=True) as workers:
         values = workers.judge(name, bombs)
         seconds = workers.seconds(name, bombs)
         limits = {fault.reason.split(" s ")[0].split()[-1] for fault in values.faults.values()}
@@ -106,7 +105,8 @@ def test_many_time_outs_lower_the_limit_for_the_rest_of_the_step(user_folder: Pa
         assert "(lowered from 1 s by this step's other time-outs)" in next(
             fault.reason for fault in values.faults.values() if fault.is_hurried
         )
-        workers.forget(bombs)
+        workers.forget(bombs.tasks, bombs.texts)
+        workers.new_step()
         again = workers.judge(name, rows(["hang"]))
         assert not again.faults[0].is_hurried
 
@@ -135,16 +135,16 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
     """As if the function had written to the socket: the line comes instead of the first job's answer."""
     name = "worker_rewards:odd"
-    with Workers([name], num_workers=1, timeout_seconds=100) as workers:
+    with WorkerPool([name], num_workers=1, timeout_seconds=100) as workers:
         workers.judge(name, rows(["a"]))
         workers.submit(rows(["x"]).tasks, ["hang"])
-        [member] = workers._dispatcher._members
-        assert wait_until(lambda: bool(member.jobs))
-        job = member.jobs[0]
-        member.lines.read = lambda: [message]  # type: ignore[method-assign]
-        member.lines._end.shutdown(0)  # wakes the thread
+        [worker] = workers._dispatcher._workers
+        assert wait_until(lambda: bool(worker.jobs))
+        job = worker.jobs[0]
+        worker.lines.read = lambda: [message]  # type: ignore[method-assign]
+        worker.lines._end.shutdown(0)  # wakes the thread
         assert wait_until(lambda: job.outcome is not None)
         assert isinstance(job.outcome, Fault) and job.outcome.kind == "died"
         assert "what is no answer" in job.outcome.reason or "no value" in job.outcome.reason
         assert workers.judge(name, rows(["bb"])).values == [2.0]
-        assert is_alive(member._keeper.pid)
+        assert is_alive(worker.supervisor_pid)

@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 
 from podsrl.errors import RewardError
 from podsrl.score.base import Fault, Rows
-from podsrl.score.batch_job import BatchJob
-from podsrl.score.columns import Unsendable, to_json
 from podsrl.score.forms import judge_of
-from podsrl.score.random_state import capture, restore
-from podsrl.score.row_job import RowJob, read_message, read_tasks, task_line
-from podsrl.score.wire import Lines, Malformed, decode, encode, to_bytes
+from podsrl.score.workers.jobs import BatchJob, RowJob, capture, read_message, read_tasks, restore, task_line
+from podsrl.score.workers.wire import Lines, Malformed, Unsendable, decode, encode, to_bytes, to_json
 from podsrl.types import Task
 
 PLAIN = Task(id="a", prompt="x", answer="1")

@@ -10,7 +10,7 @@ import pytest
 
 from podsrl.errors import RewardError
 from podsrl.score.base import Rows, Values
-from podsrl.score.workers import Workers, default_workers
+from podsrl.score.workers.pool import WorkerPool, default_workers
 from podsrl.types import Task
 
 TASK = Task(id="1/2", prompt="What is half of one?", answer=r"\frac{1}{2}", columns={"level": 3})
@@ -40,7 +40,7 @@ def wait_until(condition: object, seconds: float = 10.0) -> bool:
 
 def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder: Path) -> None:
     names = ["boxed_correct", "worker_rewards:process", "worker_rewards:loads_torch"]
-    with Workers(names, num_workers=1) as workers:
+    with WorkerPool(names, num_workers=1) as workers:
         texts = [r"\boxed{0.5}", r"\boxed{\sqrt{\frac14}}", "0.25", ""]
         assert workers.judge("boxed_correct", rows(texts)) == Values(values=[1.0, 1.0, 0.0, 0.0], faults={})
         [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
@@ -49,7 +49,7 @@ def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder:
 
 
 def test_a_worker_is_given_the_whole_task(user_folder: Path) -> None:
-    with Workers(["worker_rewards:columns"], num_workers=1) as workers:
+    with WorkerPool(["worker_rewards:columns"], num_workers=1) as workers:
         chat = Task(id="c", prompt=({"role": "user", "content": "x"},), answer="1", columns={"level": 40})
         assert workers.judge("worker_rewards:columns", rows(["ab"])).values == [3.0 + len("What is half of one?") + 2]
         assert workers.judge("worker_rewards:columns", rows(["ab"], chat)).values == [40.0 + 1 + 2]
@@ -60,7 +60,7 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
 ) -> None:
     name = "worker_rewards:odd"
     texts = ["a", "crash", "bb", "hang", "exit", "greedy", "raise", "print", "ccc"]
-    with Workers([name], num_workers=2, timeout_seconds=0.6) as workers:
+    with WorkerPool([name], num_workers=2, timeout_seconds=0.6) as workers:
         values = workers.judge(name, rows(texts))
     assert [values.values[row] for row in (0, 2, 7, 8)] == [1.0, 2.0, 5.0, 3.0]
     assert {row: fault.kind for row, fault in values.faults.items()} == {
@@ -72,15 +72,15 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
     }
     assert reason(values, 1) == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
     assert reason(values, 3) == f"reward '{name}' took longer than 0.6 s and was stopped"
-    assert reason(values, 4) == f"reward '{name}' raised SystemExit: 3"
+    assert reason(values, 4).startswith(f"reward '{name}' raised SystemExit: 3 (worker_rewards.py, line ")
     assert reason(values, 5).startswith(f"reward '{name}' raised MemoryError")
-    assert reason(values, 6) == f"reward '{name}' raised KeyError: 'level'"
+    assert reason(values, 6).startswith(f"reward '{name}' raised KeyError: 'level' (worker_rewards.py, line ")
     assert capfd.readouterr().out == ""  # standard output belongs to the command
 
 
 @pytest.mark.slow
 def test_a_tower_of_powers_ends_with_the_time_limit() -> None:
-    with Workers(["boxed_correct"], num_workers=1, timeout_seconds=0.5) as workers:
+    with WorkerPool(["boxed_correct"], num_workers=1, timeout_seconds=0.5) as workers:
         values = workers.judge("boxed_correct", rows([r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac12}"]))
     assert values.values == [0.0, 1.0] and not values.faults
 
@@ -89,7 +89,7 @@ def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_fol
     texts = [f"text {index % 40}" for index in range(60)]
     found = []
     for num_workers in (1, 3):
-        with Workers(["worker_rewards:draw", "worker_rewards:length"], num_workers=num_workers) as workers:
+        with WorkerPool(["worker_rewards:draw", "worker_rewards:length"], num_workers=num_workers) as workers:
             found.append([workers.judge(f"worker_rewards:{name}", rows(texts)) for name in ("draw", "length")])
     assert found[0] == found[1]
     draws = found[0][0].values
@@ -100,14 +100,14 @@ def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_fol
 def test_draws_from_torch_are_seeded_even_in_the_row_that_loads_it(user_folder: Path) -> None:
     found = []
     for num_workers in (1, 2):
-        with Workers(["worker_rewards:draw_torch"], num_workers=num_workers) as workers:
+        with WorkerPool(["worker_rewards:draw_torch"], num_workers=num_workers) as workers:
             found.append(workers.judge("worker_rewards:draw_torch", rows(["a", "b", "c"])).values)
     assert found[0] == found[1] and len(set(found[0])) == 3
 
 
 def test_equal_rows_are_judged_once(user_folder: Path) -> None:
     name = "worker_rewards:odd"
-    with Workers([name], num_workers=1, timeout_seconds=0.4) as workers:
+    with WorkerPool([name], num_workers=1, timeout_seconds=0.4) as workers:
         start = time.monotonic()
         values = workers.judge(name, rows(["hang"] * 200))
         assert time.monotonic() - start < 10
@@ -116,30 +116,29 @@ def test_equal_rows_are_judged_once(user_folder: Path) -> None:
 
 def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None:
     name = "worker_rewards:process"
-    with Workers([name], num_workers=1) as workers:
+    with WorkerPool([name], num_workers=1) as workers:
         workers.submit([TASK], ["a"])
         [first] = workers.judge(name, rows(["a"])).values
-        os.kill(int(first), signal.SIGKILL)  # whoever judges from now on has another process id
+        os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
         assert wait_until(lambda: not is_alive(int(first)))
         assert workers.judge(name, rows(["a"])).values == [first]
         assert workers.judge(name, rows(["b"])).values != [first]
         workers.submit([TASK], ["c"])
-        workers.forget(rows(["a"]))
-        assert [text for _, _, text in workers._jobs] == ["b", "c"]
+        workers.forget([TASK], ["a"])
         assert workers.judge(name, rows(["a"])).values != [first]
 
 
 def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.score.workers.MAX_WAITING", 3)
-    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+    monkeypatch.setattr("podsrl.score.workers.pool.MAX_WAITING", 3)
+    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
         workers.submit([TASK] * 5, list("abcde"))
         workers.judge("worker_rewards:length", rows(["f"]))
-        workers.forget(rows(["f"]))
+        workers.forget([TASK], ["f"])
         assert [text for _, _, text in workers._jobs] == ["c", "d", "e"]
 
 
 def test_answers_come_while_the_caller_does_something_else(user_folder: Path) -> None:
-    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
         workers.submit([TASK], ["a"])
         [(_, job)] = workers._jobs.values()
         assert wait_until(lambda: job.outcome is not None)
@@ -148,7 +147,7 @@ def test_answers_come_while_the_caller_does_something_else(user_folder: Path) ->
 
 def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
     found: list[Values] = []
-    with Workers(["worker_rewards:length"], num_workers=1) as workers:
+    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
         judge = threading.Thread(target=lambda: found.append(workers.judge("worker_rewards:length", rows(["a"]))))
         judge.start()
         judge.join()
@@ -158,7 +157,7 @@ def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
 def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     (tmp_path / "worker_rewards.py").write_text("1 / 0\n")
     with (
-        Workers(["worker_rewards:odd"], num_workers=1) as workers,
+        WorkerPool(["worker_rewards:odd"], num_workers=1) as workers,
         pytest.raises(RewardError, match=r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
     ):
         workers.judge("worker_rewards:odd", rows(["a"]))
@@ -167,7 +166,7 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
 def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     (tmp_path / "worker_rewards.py").write_text("import os\nos._exit(7)\n")
     with (
-        Workers(["worker_rewards:odd"], num_workers=2) as workers,
+        WorkerPool(["worker_rewards:odd"], num_workers=2) as workers,
         pytest.raises(
             RewardError, match=r"a reward worker died \(exit code 7\) while it loaded \['worker_rewards:odd'\]"
         ),
@@ -178,14 +177,14 @@ def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_fold
 def test_columns_that_cannot_be_sent_are_an_error_that_names_the_task(user_folder: Path) -> None:
     task = Task(id="odd one", prompt="x", answer="1", columns={"function": lambda: 1})
     with (
-        Workers(["worker_rewards:length"], num_workers=1) as workers,
+        WorkerPool(["worker_rewards:length"], num_workers=1) as workers,
         pytest.raises(RewardError, match=r"column 'function' of task 'odd one' cannot be sent .* a builtins.function"),
     ):
         workers.judge("worker_rewards:length", rows(["a"], task))
 
 
 def test_closing_ends_the_processes(user_folder: Path) -> None:
-    workers = Workers(["worker_rewards:process"], num_workers=1)
+    workers = WorkerPool(["worker_rewards:process"], num_workers=1)
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     assert is_alive(int(pid))
     workers.close()
@@ -196,7 +195,7 @@ def test_closing_ends_the_processes(user_folder: Path) -> None:
 
 
 def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
-    workers = Workers(["worker_rewards:process"], num_workers=1)
+    workers = WorkerPool(["worker_rewards:process"], num_workers=1)
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     del workers
     assert wait_until(lambda: not is_alive(int(pid)))
@@ -205,11 +204,11 @@ def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
 MAIN = """
 import sys, time
 from podsrl.score.base import Rows
-from podsrl.score.workers import Workers
+from podsrl.score.workers.pool import WorkerPool
 from podsrl.types import Task
 
 task = Task(id="a", prompt="x", answer="1")
-workers = Workers(["worker_rewards:process", "worker_rewards:odd"], num_workers=1, timeout_seconds=100)
+workers = WorkerPool(["worker_rewards:process", "worker_rewards:odd"], num_workers=1, timeout_seconds=100)
 print(workers.judge("worker_rewards:process", Rows(tasks=[task], texts=["a"], token_ids=[()])).values[0], flush=True)
 workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids=[()]))
 """
@@ -224,7 +223,7 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(user_folder)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(user_folder), *sys.path))},
         start_new_session=True,
     )
     assert main.stdout is not None
@@ -243,7 +242,7 @@ def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path)
         [sys.executable, "-c", lines],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(user_folder)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(user_folder), *sys.path))},
         timeout=60,
     )
     assert "said by" not in done.stdout and done.stdout.startswith("result")
@@ -252,12 +251,12 @@ def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path)
 
 def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder: Path) -> None:
     name = "worker_rewards:odd"
-    with Workers([name], num_workers=1, timeout_seconds=100) as workers:
+    with WorkerPool([name], num_workers=1, timeout_seconds=100) as workers:
         workers.judge(name, rows(["a"]))
         dispatcher = workers._dispatcher
         workers.submit([TASK], ["hang"])
-        assert wait_until(lambda: bool(dispatcher._members[0].jobs))
-        dispatcher._watch -= 1000  # as if the machine had slept
+        assert wait_until(lambda: bool(dispatcher._workers[0].jobs))
+        dispatcher._last_poll -= 1000  # as if the machine had slept
         time.sleep(0.7)
         [job] = [job for _, job in workers._jobs.values() if job.text == "hang"]
         assert job.outcome is None and dispatcher._now < 10

@@ -83,7 +83,8 @@ def test_a_failed_function_makes_only_its_rollout_invalid(own: ModuleType) -> No
     assert (good.reward, good.is_valid) == (3.0, True)
     assert math.isnan(bad.reward) and math.isnan(bad.parts["own:parse"])
     assert (bad.parts["format"], bad.is_valid, bad.is_correct) == (0.0, False, False)
-    assert bad.invalid_reason == "reward 'own:parse' raised ValueError: could not convert string to float: 'x'"
+    assert bad.invalid_reason is not None
+    assert bad.invalid_reason.startswith("reward 'own:parse' raised ValueError: could not convert string to float: 'x'")
 
 
 def test_every_function_that_failed_is_named(own: ModuleType) -> None:
@@ -195,8 +196,8 @@ def test_arguments_of_another_nesting_are_refused(num_tasks: int, texts_PG: list
         ({"correct": math.nan}, "task.rewards: the weight of 'correct' is nan; wanted a finite number"),
         ({"correct": 1.0, "format": math.inf}, "the weight of 'format' is inf; wanted a finite number"),
         ({"correct": "1"}, "the weight of 'correct' is '1'; wanted a finite number"),
-        ({"corect": 1.0}, "task.rewards: unknown reward 'corect'. Did you mean 'correct'?"),
-        ({"math:pi": 1.0}, "'math:pi' has the type float; wanted a function"),
+        ({"corect": 1.0}, "task.rewards = 'corect' is no reward. Did you mean 'correct'?"),
+        ({"math:pi": 1.0}, "task.rewards = 'math:pi' has the type float; wanted f(task, completion_text)"),
     ],
 )
 def test_bad_rewards_are_refused_at_construction(rewards: dict[str, Any], message: str) -> None:
@@ -205,7 +206,7 @@ def test_bad_rewards_are_refused_at_construction(rewards: dict[str, Any], messag
 
 
 def test_an_unknown_judge_is_refused_by_its_own_option() -> None:
-    with pytest.raises(UsageError, match=r"task\.correct: unknown reward 'corect'"):
+    with pytest.raises(UsageError, match=r"task\.correct = 'corect' is no reward"):
         Scorer({"correct": 1.0}, correct="corect")
 
 
@@ -256,7 +257,8 @@ def test_the_probe_only_warns_of_what_may_be_the_text_s_fault(
     own.odd = function
     in_main = "reward 'own:odd' runs in the main process, without a time limit: "
     found = Scorer({"correct": 1.0}, correct="own:odd").probe(SUM)
-    assert [warning for warning in found if not warning.startswith(in_main)] == warnings
+    others = [warning for warning in found if not warning.startswith(in_main)]
+    assert [warning.partition(" (test_scorer.py, line ")[0] for warning in others] == warnings
 
 
 def test_tasks_and_score_load_without_torch() -> None:

@@ -49,7 +49,7 @@ def test_the_form_s_function_need_not_be_among_the_rewards() -> None:
     assert (right.is_formatted, bare.is_formatted) == (True, False)
     assert dict(right.parts) == {"correct": 1.0}
     assert (right.answer, bare.answer) == ("3", None)
-    with pytest.raises(UsageError, match=r"task\.format: unknown reward 'fromat'"):
+    with pytest.raises(UsageError, match=r"task\.format = 'fromat' is no reward"):
         Scorer({"correct": 1.0}, "correct", format="fromat")
 
 

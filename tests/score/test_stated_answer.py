@@ -1,6 +1,6 @@
 import pytest
 
-from podsrl.score.stated import correct, format
+from podsrl.score.rewards.stated import correct, format
 from podsrl.types import Task
 
 TASK = Task(id="47+85", prompt="What is 47 + 85?\n", answer="132")

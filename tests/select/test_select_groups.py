@@ -1,6 +1,7 @@
 """Records in, selections out: who is kept, and why the others are not."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,3 +156,46 @@ def test_the_answer_of_a_rule_is_put_in_ascending_order() -> None:
         return torch.tensor([[2, 0]])
 
     assert select_groups([group_of("a", 0, 1, 2)], backwards, 2)[0].kept == (0, 2)
+
+
+def test_each_chunk_is_chosen_from_as_if_it_were_a_group() -> None:
+    rule = Recorder()
+    groups = [group_of("a", 0, 1, 2, 3, None, 5), group_of("b", 9, 0, 4)]
+    (first, second) = select_groups(groups, rule, 1, num_chunks=3)
+    assert (first.kept, first.chunks) == ((0, 2), ((0, 1), (2, 3), (4, 5)))
+    assert first.dropped == {1: "not_selected", 3: "not_selected", 4: "invalid", 5: "group_too_small"}
+    assert (second.kept, second.chunks) == ((), ((0,), (1,), (2,)))
+    assert set(second.dropped.values()) == {"group_too_small"}
+    assert rule.shapes == [[2, 2]]
+
+
+def test_chunks_draw_as_the_same_number_of_small_groups_do() -> None:
+    rewards = [[float(i % 5) for i in range(p, p + 12)] for p in range(4)]
+    chunked = select_groups(
+        [group_of(str(p), *row) for p, row in enumerate(rewards)],
+        random,
+        2,
+        num_chunks=3,
+        generator=torch.Generator().manual_seed(0),
+    )
+    small = select_groups(
+        [group_of(f"{p}{c}", *row[4 * c : 4 * c + 4]) for p, row in enumerate(rewards) for c in range(3)],
+        random,
+        2,
+        generator=torch.Generator().manual_seed(0),
+    )
+    for p, selection in enumerate(chunked):
+        assert selection.kept == tuple(4 * c + i for c in range(3) for i in small[3 * p + c].kept)
+
+
+@pytest.mark.parametrize("num_chunks", [4, 7])
+def test_a_number_of_chunks_that_does_not_divide_a_group_is_an_error(num_chunks: int) -> None:
+    with pytest.raises(UsageError, match=f"num_chunks = {num_chunks} does not divide the 6 rollouts of group 'a'"):
+        select_groups([group_of("a", 0, 1, 2, 3, 4, 5)], max_variance, 2, num_chunks=num_chunks)
+
+
+def test_a_pruned_rollout_is_dropped_as_pruned() -> None:
+    group = group_of("a", 0, None, 2, 3)
+    pruned = replace(group.rollouts[1], completion=replace(group.rollouts[1].completion, finish_reason="pruned"))
+    (selection,) = select_groups([replace(group, rollouts=(group.rollouts[0], pruned, *group.rollouts[2:]))], random, 3)
+    assert (selection.kept, selection.dropped) == ((0, 2, 3), {1: "pruned"})

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.lib.boxed import boxed_answer
 from podsrl.tasks import load_tasks
-from podsrl.tasks.answers import boxed_answer
 from podsrl.tasks.published import DATA_VARIABLE
 
 Row = dict[str, Any]

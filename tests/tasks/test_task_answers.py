@@ -1,41 +1,6 @@
 import pytest
 
-from podsrl.tasks.answers import boxed_answer, gsm8k_answer, plain_number
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{5}", "5"),
-        (r"so it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
-        (r"\boxed{\left\{ x \mid \sqrt{x^{2}} = {1} \right\}} holds", r"\left\{ x \mid \sqrt{x^{2}} = {1} \right\}"),
-        (r"\boxed{\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
-        (r"\boxed{1 \\}", r"1 \\"),
-        (r"\boxed{\{1\}}", r"\{1\}"),
-        (r"\fbox{12}", "12"),
-        (r"\boxed {7}", "7"),
-        ("\\boxed{\n  7\n}", "7"),
-        (r"$\boxed 5$", "5"),
-        (r"$\boxed 12.$ and more", "12"),
-        (r"$x = \boxed \frac{1}{2}$", r"\frac{1}{2}"),
-        (r"\boxed 5 is it", "5"),
-        (r"$\boxed-3$", "-3"),
-        (r"first \boxed{1}, then \boxed{2}", "2"),
-        (r"\fbox{1} then \boxed{2}", "2"),
-        (r"\boxed{1} then \fbox{2}", "2"),
-        (r"\boxed{\boxed{3}}", "3"),
-        (r"done: \boxed{4}. Or \boxed{5", "4"),
-        (r"\boxed{6} \boxed{}", "6"),
-        (r"\boxed{5", None),
-        (r"\boxed{}", None),
-        (r"\boxed", None),
-        (r"\boxedanswer{5}", None),
-        ("no box", None),
-        ("", None),
-    ],
-)
-def test_the_last_box_is_the_answer(text: str, answer: str | None) -> None:
-    assert boxed_answer(text) == answer
+from podsrl.tasks.answers import gsm8k_answer, plain_number
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.score.base import Rows
-from podsrl.score.batch_form import BatchForm
+from podsrl.score.forms import BatchForm
 from podsrl.tools.completions import Stored, check_out, completions_writer, read_completions, stored_group
 from podsrl.types import Completion, Group, Rollout, Task
 

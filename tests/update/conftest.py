@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import Batch, make_batch
 
 SIZES = {
@@ -64,6 +64,10 @@ def make_rows() -> Callable[..., Batch]:
                 )
             )
         values = advantages or [draw.uniform(-2, 2) for _ in range(num_rows)]
-        return make_batch(prompts, completions, torch.tensor(values), pad_token_id=0)
+        samples = [
+            Sample(group_id="g", prompt_ids=tuple(prompt), completion=done, advantage=value)
+            for prompt, done, value in zip(prompts, completions, values, strict=True)
+        ]
+        return make_batch(samples, pad_token_id=0)
 
     return build

@@ -1,5 +1,6 @@
 import math
 import statistics
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -7,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podsrl.errors import UsageError
-from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
+from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.update.advantage import (
+    ADVANTAGES,
+    Advantage,
+    group_advantages,
+    kept_by_chunk,
+    resolve_advantage,
+    step_advantages,
+    try_advantage,
+)
 
-ALL = sorted(NORMALIZERS)
+ALL = sorted(ADVANTAGES)
 groups_of_numbers = st.integers(2, 9).flatmap(
     lambda m: st.lists(st.lists(st.floats(-3, 3), min_size=m, max_size=m), min_size=1, max_size=4)
 )
@@ -17,6 +27,32 @@ groups_of_numbers = st.integers(2, 9).flatmap(
 
 def close(actual: torch.Tensor, expected: list[float] | list[list[float]], tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(actual.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=tolerance)
+
+
+def group_of(name: str, rewards: Sequence[float], lengths: Sequence[int] | None = None) -> Group:
+    """A group whose rollouts have these rewards, and completions of these lengths (1 where not given)."""
+    rollouts = []
+    for i, reward in enumerate(rewards):
+        length = 1 if lengths is None else lengths[i]
+        completion = Completion(
+            request_id=name,
+            index=i,
+            token_ids=(1,) * length,
+            logprobs=(-0.5,) * length,
+            finish_reason="stop",
+            version=0,
+        )
+        rollouts.append(Rollout(completion=completion, text="", reward=reward, parts={}, is_correct=False))
+    return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5,), rollouts=tuple(rollouts))
+
+
+def of_step(rewards_P_K: Sequence[Sequence[float]], advantage: Advantage) -> list[list[float]]:
+    """Advantages of groups that kept everything."""
+    groups = [group_of(str(i), rewards) for i, rewards in enumerate(rewards_P_K)]
+    selections = [Selection(group_id=group.id, kept=tuple(range(len(group.rollouts))), dropped={}) for group in groups]
+    found = step_advantages(groups, selections, advantage)
+    assert all(each.dtype == torch.float32 for each in found)
+    return [each.tolist() for each in found]
 
 
 def test_std_divides_by_the_sample_standard_deviation_of_each_group() -> None:
@@ -59,15 +95,14 @@ def test_batch_std_whitens_centred_rewards_over_all_groups() -> None:
 
 
 def test_groups_of_unequal_size_keep_their_own_statistics() -> None:
-    flat = batch_advantages([[1.0, 0.0], [3.0, 0.0, 1.0]], "leave_one_out")
-    close(flat, [1.0, -1.0, 2.5, -2.0, -0.5])
-    assert flat.dtype == torch.float32
+    assert of_step([[1.0, 0.0], [3.0, 0.0, 1.0]], ADVANTAGES["leave_one_out"]) == [[1.0, -1.0], [2.5, -2.0, -0.5]]
 
 
 def test_batch_std_of_groups_of_unequal_size_whitens_over_all_their_rows() -> None:
     # centred .5 -.5 | 2 -1 -1, sum of squares 6.5, std sqrt(6.5 / 4) = 1.274755
-    flat = batch_advantages([[1.0, 0.0], [3.0, 0.0, 0.0]], "batch_std")
-    close(flat, [0.5 / 1.274855, -0.5 / 1.274855, 2 / 1.274855, -1 / 1.274855, -1 / 1.274855])
+    first, second = of_step([[1.0, 0.0], [3.0, 0.0, 0.0]], ADVANTAGES["batch_std"])
+    assert first == pytest.approx([0.5 / 1.274855, -0.5 / 1.274855], abs=1e-6)
+    assert second == pytest.approx([2 / 1.274855, -1 / 1.274855, -1 / 1.274855], abs=1e-6)
 
 
 @pytest.mark.parametrize("normalize", ALL)
@@ -77,7 +112,7 @@ def test_equal_rewards_give_exact_zeros(normalize: str) -> None:
             for dtype in (torch.float32, torch.float64):
                 advantages = group_advantages(torch.full((2, m), value, dtype=dtype), normalize)
                 assert torch.equal(advantages, torch.zeros(2, m, dtype=dtype))
-    assert batch_advantages([[0.1] * 3, [0.7] * 5], normalize).tolist() == [0.0] * 8
+    assert of_step([[0.1] * 3, [0.7] * 5], ADVANTAGES[normalize]) == [[0.0] * 3, [0.0] * 5]
 
 
 @pytest.mark.parametrize("normalize", ALL)
@@ -163,9 +198,122 @@ def test_a_group_of_fewer_than_two_is_refused(shape: tuple[int, ...]) -> None:
 def test_an_unknown_normalizer_names_the_nearest_known_one() -> None:
     with pytest.raises(UsageError, match="Did you mean 'median_mad'"):
         group_advantages(torch.tensor([0.0, 1.0]), "median_mat")
-    with pytest.raises(UsageError, match="unknown"):
-        batch_advantages([[0.0, 1.0]], "z")
+    with pytest.raises(UsageError, match=r"loss.advantage = 'std_' is no advantage. Did you mean 'std'\?"):
+        resolve_advantage("std_")
 
 
-def test_no_group_at_all_gives_no_advantage() -> None:
-    assert batch_advantages([], "batch_std").shape == (0,)
+def test_no_group_and_a_group_of_which_nothing_was_kept_give_no_advantage() -> None:
+    assert step_advantages([], [], ADVANTAGES["batch_std"]) == []
+    nothing = Selection(group_id="a", kept=(), dropped=dict.fromkeys(range(2), "group_too_small"))
+    for advantage in ADVANTAGES.values():
+        (found,) = step_advantages([group_of("a", [1.0, 0.0])], [nothing], advantage)
+        assert found.tolist() == []
+
+
+@pytest.mark.parametrize("normalize", ALL)
+def test_a_chunk_is_normalised_as_a_group_of_its_own_to_the_last_bit(normalize: str) -> None:
+    rewards = [0.1, 0.9, 0.3, 1.0, 0.0, 0.7, 0.2, 0.2]
+    whole = [group_of("a", rewards), group_of("b", [1.0, 0.3, 0.0, 0.0])]
+    chosen = [
+        Selection(group_id="a", kept=(0, 1, 3, 4, 5, 6), dropped={}, chunks=((0, 1, 2, 3), (4, 5, 6, 7))),
+        Selection(group_id="b", kept=(0, 1, 2, 3), dropped={}, chunks=((0, 1), (2, 3))),
+    ]
+    chunked = step_advantages(whole, chosen, ADVANTAGES[normalize])
+    alone = of_step([[0.1, 0.9, 1.0], [0.0, 0.7, 0.2], [1.0, 0.3], [0.0, 0.0]], ADVANTAGES[normalize])
+    assert [each.tolist() for each in chunked] == [alone[0] + alone[1], alone[2] + alone[3]]
+
+
+def test_the_kept_rollouts_of_each_chunk_are_places_in_kept() -> None:
+    chosen = Selection(group_id="a", kept=(1, 2, 5), dropped={}, chunks=((0, 2, 4), (1, 3, 5)))
+    assert kept_by_chunk(chosen) == [[1], [0, 2]]
+    assert kept_by_chunk(Selection(group_id="a", kept=(1, 2, 5), dropped={})) == [[0, 1, 2]]
+
+
+def test_an_advantage_of_groups_reads_lengths_and_may_give_one_value_per_token() -> None:
+    def shorter_is_better(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
+        lengths = [
+            torch.tensor([len(g.rollouts[i].completion.token_ids) for i in s.kept])
+            for g, s in zip(groups, selections, strict=True)
+        ]
+        return [own.double().mean() - own for own in lengths]
+
+    def first_token(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
+        return [torch.eye(1, 4).repeat(len(s.kept), 1) + torch.tensor([0, 0, 0, math.nan]) for s in selections]
+
+    group = group_of("a", [0.0, 1.0, 0.0], [1, 3, 2])
+    chosen = Selection(group_id="a", kept=(0, 1), dropped={2: "not_selected"})
+    assert [each.tolist() for each in step_advantages([group], [chosen], shorter_is_better)] == [[1.0, -1.0]]
+    (found,) = step_advantages([group], [chosen], first_token)  # the fourth column is behind every completion
+    assert found.tolist() == [[1.0, 0.0, 0.0, 0.0]] * 2
+
+
+def wrong_shape(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards[:1]
+
+
+def not_a_number(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards / 0
+
+
+def raises(rewards: torch.Tensor) -> torch.Tensor:
+    raise KeyError("no such column")
+
+
+def exits(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
+    raise SystemExit(0)
+
+
+def nothing(rewards: torch.Tensor) -> None:
+    return None
+
+
+def one_too_few(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
+    return [torch.zeros(len(s.kept)) for s in selections[1:]]
+
+
+def narrow(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
+    return [torch.zeros(len(s.kept), 1) for s in selections]
+
+
+def infinite(groups: Sequence[Group], selections: Sequence[Selection]) -> list[list[float]]:
+    return [[math.inf] * len(s.kept) for s in selections]
+
+
+def other_names(answers: torch.Tensor, kept: int) -> torch.Tensor:
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong_shape", r"'wrong_shape' returned the shape \[1\]; wanted .* \[4\]"),
+        ("not_a_number", r"'not_a_number' returned NaN or inf; wanted .* \[4\]"),
+        ("raises", r"'raises' raised KeyError: 'no such column' \(test_update_advantage.py, line \d+\)"),
+        ("exits", r"'exits' raised SystemExit: 0 \(test_update_advantage.py, line \d+\)"),
+        ("nothing", "'nothing' returned a NoneType; wanted"),
+        ("one_too_few", "'one_too_few' returned 1 tensors; wanted one tensor per group, 2 in all"),
+        (
+            "narrow",
+            r"'narrow' returned the shape \[4, 1\] for group 'first'; wanted \[4\], or \[4, T\] with T at least 3",
+        ),
+        ("infinite", "'infinite' returned NaN or inf"),
+    ],
+)
+def test_an_advantage_of_ones_own_that_fails_is_named_in_one_line_before_there_are_rollouts(
+    name: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^the advantage {message}") as caught:
+        try_advantage(resolve_advantage(f"{__name__}:{name}"), 4)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_names_of_its_parameters_say_what_an_advantage_reads() -> None:
+    wanted = r"takes \(answers, kept\); wanted a function f\(rewards\) or f\(groups, selections\)"
+    with pytest.raises(UsageError, match=f"loss.advantage = '{__name__}:other_names' {wanted}"):
+        resolve_advantage(f"{__name__}:other_names")
+
+
+@pytest.mark.parametrize("num_kept", [2, 5])
+def test_every_known_advantage_passes_its_trial(num_kept: int) -> None:
+    for advantage in ADVANTAGES.values():
+        try_advantage(advantage, num_kept)

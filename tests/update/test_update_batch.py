@@ -1,5 +1,5 @@
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import pytest
@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion
-from podsrl.update.batch import Batch, make_batch
-from podsrl.update.cut import micro_batches
+from podsrl.types import Completion, Group, Rollout, Sample, Selection, Task
+from podsrl.update.batch import Batch, make_batch, to_samples
+from podsrl.update.micro_batches import micro_batches
 
 
 def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:
@@ -18,16 +18,27 @@ def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = Non
     return Completion(request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0)
 
 
+def batch_from(
+    prompts: Sequence[tuple[int, ...]],
+    completions: Sequence[Completion],
+    advantages: Sequence[float | tuple[float, ...]],
+    pad_token_id: int = 0,
+) -> Batch:
+    samples = [
+        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=advantage)
+        for prompt, done, advantage in zip(prompts, completions, advantages, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=pad_token_id)
+
+
 def batch_of(lengths: list[int]) -> Batch:
     """Row i is one prompt token i + 1 and then lengths[i] - 1 times the same."""
     rows = [completion((i + 1,) * (length - 1)) for i, length in enumerate(lengths)]
-    return make_batch([[i + 1] for i in range(len(lengths))], rows, torch.arange(float(len(lengths))), pad_token_id=0)
+    return batch_from([(i + 1,) for i in range(len(lengths))], rows, [float(i) for i in range(len(lengths))])
 
 
 def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
-    batch = make_batch(
-        [(5, 6), [8]], [completion((7,)), completion((9, 2, 3))], torch.tensor([0.5, -1.0]), pad_token_id=4
-    )
+    batch = batch_from([(5, 6), (8,)], [completion((7,)), completion((9, 2, 3))], [0.5, -1.0], pad_token_id=4)
     assert batch.input_ids.tolist() == [[5, 6, 7, 4], [8, 9, 2, 3]]
     assert batch.attention_mask.int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert batch.target_mask.int().tolist() == [[0, 0, 1, 0], [0, 1, 1, 1]]
@@ -40,35 +51,35 @@ def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
 
 
 def test_a_pad_token_inside_a_row_is_a_token_like_any_other() -> None:
-    batch = make_batch([(0, 0)], [completion((0, 1))], torch.ones(1), pad_token_id=0)
+    batch = batch_from([(0, 0)], [completion((0, 1))], [1.0])
     assert batch.attention_mask.all() and batch.target_mask.int().tolist() == [[0, 0, 1, 1]]
 
 
 def test_a_completion_without_tokens_is_a_row_without_targets() -> None:
-    batch = make_batch([(5, 6), (5,)], [completion(()), completion((7,))], torch.ones(2), pad_token_id=0)
+    batch = batch_from([(5, 6), (5,)], [completion(()), completion((7,))], [1.0, 1.0])
     assert batch.target_mask.int().tolist() == [[0, 0], [0, 1]]
 
 
 def test_no_rows_make_an_empty_batch() -> None:
-    batch = make_batch([], [], torch.zeros(0), pad_token_id=0)
+    batch = make_batch([], pad_token_id=0)
     assert (batch.num_sequences, batch.num_tokens, micro_batches(batch, 5)) == (0, 0, [])
 
 
 @pytest.mark.parametrize(
-    ("prompts", "row", "count", "message"),
+    ("prompts", "row", "advantage", "message"),
     [
-        ([(1,), ()], completion((2,)), 2, "prompt of row 1 is empty"),
-        ([(1,)], completion((2,)), 2, "1 prompts, 2 completions and 2 advantages"),
-        ([(1,), (1,)], completion((2, 3), (-1.0,)), 2, "one log-prob a token"),
-        ([(1,), (1,)], completion((2,), (float("nan"),)), 2, "NaN or infinite"),
-        ([(1,), (1,)], completion((2,), (-float("inf"),)), 2, "NaN or infinite"),
+        ([(1,), ()], completion((2,)), 1.0, "prompt of row 1 is empty"),
+        ([(1,), (1,)], completion((2, 3)), (0.5,), "row 0 has 1 advantages for the 2 tokens"),
+        ([(1,), (1,)], completion((2, 3), (-1.0,)), 1.0, "one log-prob per token"),
+        ([(1,), (1,)], completion((2,), (float("nan"),)), 1.0, "NaN or infinite"),
+        ([(1,), (1,)], completion((2,), (-float("inf"),)), 1.0, "NaN or infinite"),
     ],
 )
 def test_rollouts_that_cannot_be_trained_on_are_refused(
-    prompts: list[tuple[int, ...]], row: Completion, count: int, message: str
+    prompts: list[tuple[int, ...]], row: Completion, advantage: float | tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_batch(prompts, [row] * count, torch.zeros(count), pad_token_id=0)
+        batch_from(prompts, [row] * len(prompts), [advantage] * len(prompts))
 
 
 def test_micro_batches_take_the_longest_rows_first_and_stay_within_the_budget() -> None:
@@ -114,3 +125,36 @@ def test_cutting_does_not_change_the_batch(make_rows: Callable[..., Batch]) -> N
     for piece in micro_batches(batch, 20):
         piece.input_ids.zero_()
     assert torch.equal(batch.input_ids, fresh.input_ids)
+
+
+def test_an_advantage_per_token_lies_on_the_completion_and_one_number_fills_it() -> None:
+    rows = [completion((7, 8)), completion((9, 2, 3))]
+    batch = batch_from([(5, 6), (8,)], rows, [(0.5, -1.0), 2.0])
+    assert batch.advantages.tolist() == [[0, 0, 0.5, -1.0], [0, 2.0, 2.0, 2.0]]
+    assert batch.advantages.dtype == torch.float32
+    assert batch.rows(torch.tensor([1])).advantages.tolist() == [[0, 2.0, 2.0, 2.0]]
+    assert batch_from([(5,), (8, 9)], rows, [(0.0, 0.0), (0.0, 0.0, 1.0)]).has_advantage().tolist() == [False, True]
+    assert batch_from([(5,), (8, 9)], rows, [0.0, -1.0]).has_advantage().tolist() == [False, True]
+
+
+def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None:
+    def group(name: str, *lengths: int) -> Group:
+        rollouts = tuple(
+            Rollout(completion=completion((i,) * length), text="", reward=0.0, parts={}, is_correct=False)
+            for i, length in enumerate(lengths)
+        )
+        return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5, 6), rollouts=rollouts)
+
+    groups = [group("a", 1, 2, 3), group("b", 1, 1), group("c", 2, 1)]
+    selections = [
+        Selection(group_id="a", kept=(1, 2), dropped={0: "not_selected"}),
+        Selection(group_id="b", kept=(), dropped={0: "group_too_small", 1: "invalid"}),
+        Selection(group_id="c", kept=(0, 1), dropped={}),
+    ]
+    per_token = torch.tensor([[0.5, 1.0, 0.0], [0.25, 0.25, 0.25]])
+    samples = to_samples(groups, selections, [per_token, torch.zeros(0), torch.tensor([0.1, -0.1])])
+    assert [sample.group_id for sample in samples] == ["a", "a", "c", "c"]
+    assert [sample.completion.token_ids for sample in samples] == [(1, 1), (2, 2, 2), (0, 0), (1,)]
+    assert [sample.advantage for sample in samples[:2]] == [(0.5, 1.0), (0.25, 0.25, 0.25)]
+    assert torch.tensor([sample.advantage for sample in samples[2:]]).tolist() == torch.tensor([0.1, -0.1]).tolist()
+    assert samples[0].prompt_ids == (5, 6)

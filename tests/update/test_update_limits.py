@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, ModernBertDecoderConfig
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Batch, TokenLogprobs, Updater, head_path, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, head_path, make_batch
 
 SIZES = {"vocab_size": 11, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
 LONGROPE = {
@@ -29,7 +30,11 @@ def rows_of(*lengths: int) -> Batch:
         for i in range(len(lengths))
     ]
     prompts = [tuple(1 + (3 * place) % 10 for place in range(length - 2)) for length in lengths]
-    return make_batch(prompts, completions, torch.ones(len(lengths)), pad_token_id=0)
+    samples = [
+        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=1.0)
+        for prompt, done in zip(prompts, completions, strict=True)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def longrope_model() -> Any:
@@ -70,7 +75,7 @@ def test_an_update_leaves_every_module_in_its_own_mode(
     model = make_model().train(is_training)
     model.model.layers[0].eval()
     before, during = [module.training for module in model.modules()], []
-    updater = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"])
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
     model.model.layers[0].register_forward_hook(lambda module, *_: during.append(module.training))
     updater.forward_backward(make_rows())
     assert [module.training for module in model.modules()] == before

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.update.advantage import NORMALIZERS
-from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
+from podsrl.update import NAMED_LOSSES, policy_loss, resolve_algorithm
 
 # Two rows: ratios 2 and 1/2 with advantage 1; ratio 2 with advantage -1 and one place outside the mask.
 BEHAVIOUR = torch.tensor([[0.25, 0.5], [0.25, 0.9]], dtype=torch.float64).log()
@@ -42,11 +41,6 @@ def test_each_named_loss_gives_the_number_worked_out_by_hand(name: str) -> None:
     expected, clipped = HAND[name]
     assert loss.item() == pytest.approx(expected, abs=1e-12)
     assert (stats["clipped"].item(), stats["num_tokens"].item()) == (clipped, 3)
-
-
-def test_each_named_loss_has_an_advantage_that_exists() -> None:
-    assert set(NAMED_ADVANTAGES) == set(NAMED_LOSSES) == set(HAND)
-    assert set(NAMED_ADVANTAGES.values()) <= set(NORMALIZERS)
 
 
 def test_gspo_clips_a_whole_sequence_at_its_narrow_bounds() -> None:
@@ -303,66 +297,48 @@ def test_options_that_cannot_work_are_refused_by_name(options: dict[str, Any], m
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    for advantages, mask in [(torch.zeros(2), ONE == 0), (ONE, ONE == 0), (ONE[0], ONE[0] == 0), (ONE[0], ONE)]:
+    for advantages, mask in [
+        (torch.zeros(2), ONE == 0),
+        (torch.zeros(1, 2), ONE == 0),
+        (ONE[0], ONE[0] == 0),
+        (ONE[0], ONE),
+    ]:
         with pytest.raises(UsageError, match=r"shape|dtype"):
             policy_loss(ONE, ONE, advantages, mask, clip="none")
 
 
-def test_resolving_without_changes_gives_the_named_point() -> None:
-    for name, choices in NAMED_LOSSES.items():
-        assert resolve_loss(name) == (NAMED_ADVANTAGES[name], choices)
-
-
-def test_resolving_replaces_what_is_given_and_leaves_the_table_alone() -> None:
-    advantage, choices = resolve_loss("grpo", advantage="none", clip_high=0.28, aggregate="token_mean", ratio=None)
-    assert advantage == "none"
-    assert choices == {
-        "ratio": "token",
-        "clip": "ppo",
-        "clip_low": 0.2,
-        "clip_high": 0.28,
-        "aggregate": "token_mean",
+@pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
+def test_an_advantage_per_token_weighs_each_token_and_one_value_per_row_gives_the_same_bits(name: str) -> None:
+    options = {**NAMED_LOSSES[name], "max_length": 10}
+    policy, behaviour, advantages, mask, _ = random_inputs(5)
+    whole, stats = policy_loss(policy, behaviour, advantages, mask, **options)
+    per_token = torch.where(mask, advantages[:, None], math.nan)  # outside the mask anything may stand
+    again, same_stats = policy_loss(policy, behaviour, per_token, mask, **options)
+    assert whole.item() == again.item()
+    assert {name: value.item() for name, value in stats.items()} == {
+        name: value.item() for name, value in same_stats.items()
     }
-    assert NAMED_LOSSES["grpo"]["clip_high"] == 0.2
 
 
-def test_clip_none_drops_the_named_bounds_and_refuses_new_ones() -> None:
-    assert "clip_low" not in resolve_loss("grpo", clip="none")[1]
-    for name, options in [("grpo", {"clip": "none", "clip_low": 0.1}), ("rloo", {"clip_high": 0.1})]:
-        with pytest.raises(UsageError, match=r"loss.clip_(low|high) has no effect with clip = 'none'"):
-            resolve_loss(name, **options)
-
-
-def test_a_bound_put_on_an_unbounded_loss_needs_both_numbers() -> None:
-    with pytest.raises(UsageError, match="clip_high = None"):
-        resolve_loss("rloo", clip="ppo", clip_low=0.2)
-    assert resolve_loss("rloo", clip="ppo", clip_low=0.2, clip_high=0.3)[1]["clip_high"] == 0.3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "grop"}, "Did you mean 'grpo'"),
-        ({"name": "grpo", "advantage": "stdd"}, "loss.advantage = 'stdd'"),
-        ({"name": "grpo", "ratio": "word"}, "loss.ratio = 'word'"),
-        ({"name": "grpo", "clip": "soft"}, "loss.clip = 'soft'"),
-        ({"name": "grpo", "clip_low": -1.0}, "loss.clip_low = -1.0"),
-        ({"name": "grpo", "clip_low": math.nan}, "loss.clip_low = nan"),
-    ],
-)
-def test_resolving_an_unknown_choice_names_the_option(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        resolve_loss(**options)
+def test_tokens_of_one_row_may_have_advantages_of_both_signs() -> None:
+    per_token = torch.tensor([[1.0, -1.0], [0.5, 7.0]], dtype=torch.float64)
+    # ratios 2, 1/2 and 2 without bounds: -(2 * 1 + 0.5 * -1 + 2 * 0.5), over (2 rows * 10)
+    loss, _ = policy_loss(POLICY, BEHAVIOUR, per_token, MASK, **NAMED_LOSSES["rloo"], max_length=10)
+    assert loss.item() == pytest.approx(-2.5 / 20, abs=1e-12)
+    with pytest.raises(UsageError, match=r"advantages have shape \(2, 1\) .* want \[B\] or \[B, T\]"):
+        policy_loss(POLICY, BEHAVIOUR, per_token[:, :1], MASK, **NAMED_LOSSES["grpo"])
 
 
 def test_every_point_that_resolves_can_be_unpacked_into_policy_loss() -> None:
     draw = random.Random(0)
     for _ in range(60):
-        options = {
+        options: Any = {
             "ratio": draw.choice([None, "token", "sequence"]),
             "clip": draw.choice([None, "ppo", "cispo"]),
             "aggregate": draw.choice([None, "sequence_mean", "token_mean", "constant"]),
         }
         name = draw.choice([name for name in sorted(NAMED_LOSSES) if name != "rloo"])
-        loss, _ = policy_loss(*random_inputs(0)[:4], **resolve_loss(name, **options)[1], max_length=6)
+        loss, _ = policy_loss(
+            *random_inputs(0)[:4], **resolve_algorithm(name, **options).loss.arguments(), max_length=6
+        )
         assert math.isfinite(loss.item())

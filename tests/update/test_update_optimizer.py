@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.update.optimizer import Optimizer
 
@@ -30,6 +31,11 @@ def two_weights(dtype: torch.dtype = torch.float64) -> nn.Linear:
     return layer
 
 
+def optimizer_of(model: nn.Module, **options: Any) -> Optimizer:
+    """Options out of range too, such as an optimizer that does not exist."""
+    return Optimizer(model, OptimConfig.model_construct(**options))
+
+
 def give(layer: nn.Linear, weight: float, bias: float) -> None:
     layer.weight.grad = torch.full_like(layer.weight, weight)
     layer.bias.grad = torch.full_like(layer.bias, bias)
@@ -37,7 +43,7 @@ def give(layer: nn.Linear, weight: float, bias: float) -> None:
 
 def test_three_steps_equal_adamw_worked_out_with_plain_numbers() -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS | {"weight_decay": 0.5, "warmup_steps": 2})
+    optimizer = optimizer_of(layer, **OPTIONS | {"weight_decay": 0.5, "warmup_steps": 2})
     values, first, second = {"weight": 2.0, "bias": 3.0}, dict.fromkeys("wb", 0.0), dict.fromkeys("wb", 0.0)
     for step, (g_weight, g_bias) in enumerate([(3.0, -4.0), (1.0, 2.0), (-2.0, 0.5)], start=1):
         give(layer, g_weight, g_bias)
@@ -56,7 +62,7 @@ def test_three_steps_equal_adamw_worked_out_with_plain_numbers() -> None:
 
 def test_a_large_gradient_is_scaled_down_to_the_norm_and_the_old_norm_is_returned() -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS | {"max_grad_norm": 1.0})
+    optimizer = optimizer_of(layer, **OPTIONS | {"max_grad_norm": 1.0})
     give(layer, 30.0, 40.0)
     assert optimizer.step() == pytest.approx(50.0)
     tensors, _ = optimizer.state_dict()
@@ -67,7 +73,7 @@ def test_a_large_gradient_is_scaled_down_to_the_norm_and_the_old_norm_is_returne
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_is_dropped_and_counted(bad: float) -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS)
+    optimizer = optimizer_of(layer, **OPTIONS)
     give(layer, 1.0, bad)
     assert not math.isfinite(optimizer.step())
     assert (layer.weight.item(), layer.bias.item(), layer.weight.grad) == (2.0, 3.0, None)
@@ -80,7 +86,7 @@ def test_a_gradient_that_is_not_finite_is_dropped_and_counted(bad: float) -> Non
 
 def test_without_a_gradient_nothing_moves() -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS | {"weight_decay": 0.5})
+    optimizer = optimizer_of(layer, **OPTIONS | {"weight_decay": 0.5})
     give(layer, 1.0, 1.0)
     optimizer.step()
     before = layer.weight.item(), {k: v.clone() for k, v in optimizer.state_dict()[0].items()}
@@ -93,7 +99,7 @@ def test_without_a_gradient_nothing_moves() -> None:
 def test_frozen_weights_are_left_alone_and_a_model_without_others_is_refused() -> None:
     layer = two_weights()
     layer.bias.requires_grad_(False)
-    optimizer = Optimizer(layer, **OPTIONS)
+    optimizer = optimizer_of(layer, **OPTIONS)
     layer.weight.grad = torch.ones_like(layer.weight)
     optimizer.step()
     assert layer.bias.item() == 3.0 and set(optimizer.state_dict()[0]) == {
@@ -103,12 +109,12 @@ def test_frozen_weights_are_left_alone_and_a_model_without_others_is_refused() -
     }
     layer.weight.requires_grad_(False)
     with pytest.raises(UsageError, match="no parameter that requires a gradient"):
-        Optimizer(layer, **OPTIONS)
+        optimizer_of(layer, **OPTIONS)
 
 
 def test_many_steps_too_small_for_bfloat16_still_move_a_bfloat16_weight() -> None:
     layer = two_weights(torch.bfloat16)
-    optimizer = Optimizer(layer, **OPTIONS | {"lr": 1e-4})
+    optimizer = optimizer_of(layer, **OPTIONS | {"lr": 1e-4})
     for _ in range(100):
         give(layer, 1.0, 0.0)
         optimizer.step()
@@ -132,13 +138,13 @@ def test_a_state_that_went_through_a_file_continues_bit_for_bit(
 ) -> None:
     options = OPTIONS | {"warmup_steps": 4, "max_grad_norm": 0.5, "weight_decay": 0.1, "lr": 1e-3}
     model = make_model(dtype=dtype)
-    optimizer = Optimizer(model, **options)
+    optimizer = optimizer_of(model, **options)
     train(model, optimizer, range(3))
     tensors, numbers = optimizer.state_dict()
     save_file(tensors, tmp_path / "optimizer.safetensors")
     copy = make_model(dtype=dtype)
     copy.load_state_dict(model.state_dict())
-    other = Optimizer(copy, **options)
+    other = optimizer_of(copy, **options)
     other.load_state_dict(load_file(tmp_path / "optimizer.safetensors"), dict(numbers))
     train(model, optimizer, range(3, 6))
     train(copy, other, range(3, 6))
@@ -151,7 +157,7 @@ def test_a_state_that_went_through_a_file_continues_bit_for_bit(
 
 def test_a_loaded_state_is_a_copy() -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS)
+    optimizer = optimizer_of(layer, **OPTIONS)
     give(layer, 1.0, 1.0)
     optimizer.step()
     tensors = {key: value.clone() for key, value in optimizer.state_dict()[0].items()}
@@ -178,7 +184,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(
     change: Callable[[dict[str, Any], dict[str, Any]], Any], message: str
 ) -> None:
     layer = two_weights(torch.bfloat16)
-    optimizer = Optimizer(layer, **OPTIONS)
+    optimizer = optimizer_of(layer, **OPTIONS)
     give(layer, 1.0, 1.0)
     optimizer.step()
     tensors, numbers = optimizer.state_dict()
@@ -196,7 +202,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(
 def rates(num_steps: int, **options: Any) -> list[float]:
     """How far each step moves a weight whose gradient is always 1: Adam's step is then the rate itself."""
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS | {"eps": 1e-30} | options)
+    optimizer = optimizer_of(layer, **OPTIONS | {"eps": 1e-30} | options)
     found = []
     for _ in range(num_steps):
         before = layer.weight.item()
@@ -221,7 +227,7 @@ def test_warm_up_steps_count_among_those_of_the_schedule() -> None:
 
 def test_a_step_that_is_skipped_does_not_move_the_schedule() -> None:
     layer = two_weights()
-    optimizer = Optimizer(layer, **OPTIONS | {"schedule": "cosine", "schedule_steps": 2})
+    optimizer = optimizer_of(layer, **OPTIONS | {"schedule": "cosine", "schedule_steps": 2})
     for value in (1.0, math.inf, 1.0):
         give(layer, value, 0.0)
         optimizer.step()
@@ -230,7 +236,7 @@ def test_a_step_that_is_skipped_does_not_move_the_schedule() -> None:
 
 def test_a_resumed_schedule_goes_on_where_it_was() -> None:
     options = OPTIONS | {"schedule": "cosine", "schedule_steps": 4}
-    first, second = (Optimizer(two_weights(), **options) for _ in range(2))
+    first, second = (optimizer_of(two_weights(), **options) for _ in range(2))
     numbers = {"num_steps": 3, "num_skipped_steps": 0}
     second.load_state_dict({}, numbers)
     assert first.lr == pytest.approx(0.1) and second.lr == pytest.approx(0.1 * (1 + math.cos(math.pi / 2)) / 2)
@@ -251,7 +257,7 @@ def test_a_resumed_schedule_goes_on_where_it_was() -> None:
 )
 def test_steps_that_do_not_go_with_the_schedule_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Optimizer(two_weights(), **OPTIONS | options)
+        optimizer_of(two_weights(), **OPTIONS | options)
 
 
 # --- 8-bit moments ---
@@ -266,7 +272,7 @@ def wide_layer(dtype: torch.dtype = torch.float32) -> nn.Linear:
 def test_8_bit_adam_steps_small_weights_exactly_as_adamw_worked_out_with_plain_numbers() -> None:
     pytest.importorskip("bitsandbytes")
     layer = two_weights(torch.float32)
-    optimizer = Optimizer(layer, **OPTIONS | {"name": "adamw_8bit", "weight_decay": 0.5})
+    optimizer = optimizer_of(layer, **OPTIONS | {"name": "adamw_8bit", "weight_decay": 0.5})
     value, first, second = 2.0, 0.0, 0.0
     for step, g in enumerate([3.0, 1.0, -2.0], start=1):
         give(layer, g, 0.0)
@@ -283,7 +289,7 @@ def test_8_bit_adam_stays_near_adamw_with_a_quarter_of_its_memory() -> None:
     for name in ("adamw", "adamw_8bit"):
         layer = wide_layer()
         start = layer.weight.detach().clone()
-        optimizer = Optimizer(layer, **OPTIONS | {"name": name, "lr": 1e-2})
+        optimizer = optimizer_of(layer, **OPTIONS | {"name": name, "lr": 1e-2})
         train(layer, optimizer, range(10))
         layers.append(layer.weight.detach() - start)
         state = optimizer.state_dict()[0]
@@ -298,7 +304,7 @@ def test_8_bit_state_that_went_through_a_file_continues_bit_for_bit(tmp_path: Pa
     pytest.importorskip("bitsandbytes")
     options = OPTIONS | {"name": "adamw_8bit", "lr": 1e-3, "warmup_steps": 4, "weight_decay": 0.1}
     layer = wide_layer(dtype)
-    optimizer = Optimizer(layer, **options)
+    optimizer = optimizer_of(layer, **options)
     train(layer, optimizer, range(3))
     tensors, numbers = optimizer.state_dict()
     masters = {"master/weight", "master/bias"} if dtype == torch.bfloat16 else set()
@@ -311,7 +317,7 @@ def test_8_bit_state_that_went_through_a_file_continues_bit_for_bit(tmp_path: Pa
     save_file(tensors, tmp_path / "optimizer.safetensors")
     copy = wide_layer(dtype)
     copy.load_state_dict(layer.state_dict())
-    other = Optimizer(copy, **options)
+    other = optimizer_of(copy, **options)
     other.load_state_dict(load_file(tmp_path / "optimizer.safetensors"), dict(numbers))
     train(layer, optimizer, range(3, 6))
     train(copy, other, range(3, 6))
@@ -323,7 +329,7 @@ def test_8_bit_state_that_went_through_a_file_continues_bit_for_bit(tmp_path: Pa
 def test_moments_of_the_other_optimizer_are_refused() -> None:
     pytest.importorskip("bitsandbytes")
     layer = wide_layer()
-    exact, short = Optimizer(layer, **OPTIONS), Optimizer(layer, **OPTIONS | {"name": "adamw_8bit"})
+    exact, short = optimizer_of(layer, **OPTIONS), optimizer_of(layer, **OPTIONS | {"name": "adamw_8bit"})
     train(layer, exact, range(1))
     with pytest.raises(CheckpointError, match=r"'weight' holds .*exp_avg.*; want .*absmax1"):
         short.load_state_dict(*exact.state_dict())
@@ -332,7 +338,7 @@ def test_moments_of_the_other_optimizer_are_refused() -> None:
 def test_without_bitsandbytes_8_bit_adam_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
     with pytest.raises(UsageError, match=r"needs bitsandbytes, .*: pip install 'podsrl\[quantized\]'"):
-        Optimizer(two_weights(), **OPTIONS | {"name": "adamw_8bit"})
+        optimizer_of(two_weights(), **OPTIONS | {"name": "adamw_8bit"})
 
 
 def test_sharded_weights_are_stepped_as_whole_ones_are_but_not_in_8_bits() -> None:
@@ -344,7 +350,7 @@ def test_sharded_weights_are_stepped_as_whole_ones_are_but_not_in_8_bits() -> No
         whole, sharded = wide_layer(), wide_layer()
         for name, weight in list(sharded.named_parameters()):
             setattr(sharded, name, nn.Parameter(distribute_tensor(weight.detach(), mesh, [Replicate()])))
-        optimizers = [Optimizer(layer, **OPTIONS | {"max_grad_norm": 0.5}) for layer in (whole, sharded)]
+        optimizers = [optimizer_of(layer, **OPTIONS | {"max_grad_norm": 0.5}) for layer in (whole, sharded)]
         for step in range(3):
             draw = torch.Generator().manual_seed(step)
             for weight, other in zip(whole.parameters(), sharded.parameters(), strict=True):
@@ -354,6 +360,6 @@ def test_sharded_weights_are_stepped_as_whole_ones_are_but_not_in_8_bits() -> No
             assert norms[0] == pytest.approx(norms[1], rel=1e-6)
         assert torch.allclose(whole.weight, sharded.weight.full_tensor(), atol=1e-7)
         with pytest.raises(UsageError, match="does not step sharded weights"):
-            Optimizer(sharded, **OPTIONS | {"name": "adamw_8bit"})
+            optimizer_of(sharded, **OPTIONS | {"name": "adamw_8bit"})
     finally:
         torch.distributed.destroy_process_group()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Completion, Sample
 from podsrl.update import TokenLogprobs, make_batch
 
 MAX_WEIGHTS = 20_000_000
@@ -215,7 +215,7 @@ def _judged(name: str, model: Any) -> Verdict:
         forward=engine.forward.name,
         limit=limit,
         longest=max(map(len, rows)),
-        engine_gap=_gap([each.raw_logprobs for each in completions], plain),
+        engine_gap=_gap([each.logprobs for each in completions], plain),
         update=update,
         update_gap=_gap(trained, plain),
         sensitivity=_gap([tuple(each.tolist()) for each in shifted], plain),
@@ -245,12 +245,16 @@ def _update_logprobs(
     model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Completion]
 ) -> tuple[str, list[Tensor]]:
     """How the rows lie in the update, and its log-probabilities of each completion."""
-    batch = make_batch(
-        [prompts[int(each.request_id)] for each in completions],
-        completions,
-        torch.ones(len(completions)),
-        pad_token_id=0,
-    )
+    samples = [
+        Sample(
+            group_id=each.request_id,
+            prompt_ids=tuple(prompts[int(each.request_id)]),
+            completion=each,
+            advantage=1.0,
+        )
+        for each in completions
+    ]
+    batch = make_batch(samples, pad_token_id=0)
     forward = TokenLogprobs(model)
     with torch.no_grad():
         logprobs, _ = forward(batch)

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from podsrl.bench.trl_setup import Scene, grpo_trainer, make_scene, quiet
+from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.types import Completion
-from podsrl.update import NAMED_ADVANTAGES, NAMED_LOSSES, Updater, batch_advantages, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Updater, group_advantages, make_batch
 
 DRIFT = 0.9
 """Standard deviation of what is added to the true log-probabilities, so that every loss's bound acts on some tokens."""
@@ -78,8 +79,12 @@ def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion
 def our_batch(scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], loss: str) -> Any:
     """Our `Batch` of a step, with the advantages that belong to the loss."""
     prompts = [tuple(scene.tokenizer.encode(prompt)) for prompt in scene.prompts for _ in range(scene.num_rollouts)]
-    advantages = batch_advantages(rewards, NAMED_ADVANTAGES[loss])
-    return make_batch(prompts, completions, advantages, pad_token_id=scene.tokenizer.pad_token_id)
+    advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), ALGORITHMS[loss].advantage).flatten()
+    samples = [
+        Sample(group_id=done.request_id, prompt_ids=prompt, completion=done, advantage=advantage)
+        for prompt, done, advantage in zip(prompts, completions, advantages.tolist(), strict=True)
+    ]
+    return make_batch(samples, pad_token_id=scene.tokenizer.pad_token_id)
 
 
 def trl_inputs(trainer: Any, scene: Scene) -> dict[str, Any]:
@@ -96,11 +101,10 @@ def _compare(
     ours, theirs = copy.deepcopy(scene.model), copy.deepcopy(scene.model)
     updater = Updater(
         ours,
-        lr=1e-6,
-        loss=NAMED_LOSSES[name],
+        OptimConfig(lr=1e-6, micro_batch_tokens=100),  # several pieces, which must add up
+        loss=ALGORITHMS[name].loss,
         temperature=temperature,
         max_length=scene.max_new_tokens,
-        micro_batch_tokens=100,  # several pieces, which must add up
     )
     stats = updater.forward_backward(our_batch(scene, completions, rewards, name))
     loss = _trl_backward(name, scene, theirs, completions, rewards, temperature)

@@ -20,10 +20,11 @@ import torch
 from podsrl.bench.trl_losses import generate, our_batch, trl_inputs
 from podsrl.bench.trl_setup import Clock, Scene, StepClock, Taken, grpo_trainer, quiet, share_of_vowels
 from podsrl.config.load import load_config
+from podsrl.config.schema import OptimConfig
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater
+from podsrl.update import ALGORITHMS, Updater
 
 Json = dict[str, Any]
 Arm = Callable[[], Taken]
@@ -99,11 +100,8 @@ def _our_update(
     batch = our_batch(scene, completions, rewards, "grpo")
     updater = Updater(
         copy.deepcopy(scene.model),
-        lr=_LR,
-        betas=_BETAS,
-        loss=NAMED_LOSSES["grpo"],
-        micro_batch_tokens=micro_batch_tokens,
-        **layout,
+        OptimConfig(lr=_LR, betas=_BETAS, micro_batch_tokens=micro_batch_tokens, **layout),
+        loss=ALGORITHMS["grpo"].loss,
     )
 
     def arm() -> Taken:

@@ -29,9 +29,10 @@ from torch import Tensor
 
 from podsrl.bench.engine_models import shaped_model
 from podsrl.bench.hardware import hardware_line
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Batch, Updater, make_batch
-from podsrl.update.linear import fast_linears
+from podsrl.config.schema import OptimConfig
+from podsrl.lib.matmul.linears import fast_linears
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Batch, Updater, make_batch
 
 HELP = "Forward and backward with shared prompts against rows with their own; the update's peak memory against n."
 
@@ -87,8 +88,8 @@ def _say(show: Callable[[int, Any, str], None], text: str) -> None:
 def measure(model: Any, prompt: int, answer: int, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """All arms at one pair of lengths, in turn; ratios are shared prompts to the others."""
     batch = group_of(NUM_KEPT, prompt, answer)
-    plain = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="off")
-    shared = Updater(model, lr=1e-3, loss=NAMED_LOSSES["grpo"], packing="on", prefix_sharing="on")
+    plain = Updater(model, OptimConfig(lr=1e-3, packing="off"), loss=ALGORITHMS["grpo"].loss)
+    shared = Updater(model, OptimConfig(lr=1e-3, packing="on", prefix_sharing="on"), loss=ALGORITHMS["grpo"].loss)
     arms: dict[str, Callable[[], Timed]] = {
         PLAIN: lambda: _seconds(plain, batch, nullcontext()),
         PLAIN_FAST: lambda: _seconds(plain, batch, fast_linears(model)),
@@ -119,14 +120,17 @@ def group_of(num_rows: int, prompt: int, answer: int) -> Batch:
     draw = random.Random(0)
     words = range(4, 64)
     rows = [tuple(draw.choices(words, k=answer)) for _ in range(num_rows)]
-    prompts = [tuple(draw.choices(words, k=prompt))] * num_rows
+    question = tuple(draw.choices(words, k=prompt))
     logprobs = (-4.0,) * answer
     completions = [
         Completion(request_id="bench", index=i, token_ids=row, logprobs=logprobs, finish_reason="length", version=0)
         for i, row in enumerate(rows)
     ]
-    advantages = torch.tensor([(-1.0) ** i for i in range(num_rows)])
-    return make_batch(prompts, completions, advantages, pad_token_id=0)
+    samples = [
+        Sample(group_id="bench", prompt_ids=question, completion=done, advantage=(-1.0) ** i)
+        for i, done in enumerate(completions)
+    ]
+    return make_batch(samples, pad_token_id=0)
 
 
 def _seconds(updater: Updater, batch: Batch, context: AbstractContextManager[None]) -> Timed:

@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 
 from podsrl.bench.engine_models import shaped_model
+from podsrl.config.schema import OptimConfig
 from podsrl.select import RULES
-from podsrl.types import Completion
-from podsrl.update import NAMED_LOSSES, Updater, batch_advantages, make_batch
+from podsrl.types import Completion, Sample
+from podsrl.update import ALGORITHMS, Updater, group_advantages, make_batch
 
 NUM_PROMPTS, NUM_KEPT = 4, 16
 
@@ -32,11 +33,15 @@ def measure(num_rollouts: int, shape: str, prompt: int, answer: int) -> dict[str
     questions = [tuple(draw.choices(words, k=prompt)) for _ in pools]
     prompts = [question for question in questions for _ in range(NUM_KEPT)]
     chosen = [pool[int(i)] for pool, row in zip(pools, kept, strict=True) for i in row]
-    advantages = batch_advantages(rewards.gather(1, kept).tolist())
-    updater = Updater(shaped_model(shape), lr=1e-4, loss=NAMED_LOSSES["grpo"])
+    advantages = group_advantages(rewards.gather(1, kept)).flatten().tolist()
+    samples = [
+        Sample(group_id="bench", prompt_ids=prompt, completion=done, advantage=advantage)
+        for prompt, done, advantage in zip(prompts, chosen, advantages, strict=True)
+    ]
+    updater = Updater(shaped_model(shape), OptimConfig(lr=1e-4), loss=ALGORITHMS["grpo"].loss)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    updater.forward_backward(make_batch(prompts, chosen, advantages, pad_token_id=0))
+    updater.forward_backward(make_batch(samples, pad_token_id=0))
     updater.optim_step()
     return {"num_rollouts": num_rollouts, "held_bytes": before, "update_bytes": _status("VmHWM") - before}
 

@@ -53,11 +53,11 @@ def _table(key: str) -> Iterable[str]:
 
         return RULES
     if key == "loss.name":
-        from podsrl.update.loss import NAMED_LOSSES
+        from podsrl.update import ALGORITHMS
 
-        return NAMED_LOSSES
+        return ALGORITHMS
     if key == "loss.advantage":
-        from podsrl.update.advantage import NORMALIZERS
+        from podsrl.update import ADVANTAGES
 
-        return NORMALIZERS
+        return ADVANTAGES
     return ()

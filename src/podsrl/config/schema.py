@@ -161,6 +161,20 @@ class RolloutConfig(Section):
     """Questions with a longer prompt are left out, counted and shown; never truncated."""
 
 
+class BudgetConfig(Section):
+    """Which questions a step asks, and how many rollouts of each. A part's own options stand in `[options.NAME]`."""
+
+    enough: str = "one_round"
+    """How many new groups each round asks for: a known part (`podsrl.control.ENOUGH`: "one_round", all
+    `rollouts.num_prompts` at once) or "module:function"."""
+    questions: str = "stream"
+    """Which questions: a known part (`podsrl.control.QUESTIONS`: "stream", the next ones of the data stream) or
+    "module:function"."""
+    rollouts: str = "equal"
+    """How many rollouts of each: a known part (`podsrl.control.ROLLOUTS`: "equal", `rollouts.num_rollouts`) or
+    "module:function"."""
+
+
 class SelectConfig(Section):
     """Which rollouts of a group are worth an update."""
 
@@ -174,12 +188,13 @@ class SelectConfig(Section):
 
 
 class LossConfig(Section):
-    """The policy loss: a named point, and any of its coordinates changed."""
+    """The algorithm: an advantage and a policy loss, by name, and any of its choices replaced."""
 
     name: str = "grpo"
-    """A known point (`podsrl.update.loss.NAMED_LOSSES`); the fields below override it where set."""
+    """A known algorithm (`podsrl.update.ALGORITHMS`); the fields below replace its own values where set."""
     advantage: str | None = None
-    """How rewards of the kept subset become advantages (`podsrl.update.advantage.NORMALIZERS`)."""
+    """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
+    "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
@@ -293,6 +308,7 @@ class RunConfig(Section):
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
+    budget: BudgetConfig = BudgetConfig()
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
@@ -301,6 +317,8 @@ class RunConfig(Section):
     stop: StopConfig = StopConfig(steps=100)
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+    options: dict[str, dict[str, Any]] = {}
+    """Options of a part that `[budget]` names: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -21,12 +21,12 @@ from safetensors import SafetensorError
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UnavailableError
 from podsrl.generate import Request, Sampling
-from podsrl.generate.memory import plan_memory
+from podsrl.generate.engine.limits import plan_memory
 from podsrl.plan.estimate import kv_bytes_per_token
 from podsrl.policy import model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.files import shapes_in
-from podsrl.policy.hub import unreadable
+from podsrl.policy.source import unreadable
 from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
 from podsrl.run.model_shape import read_shape

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
 from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step
+from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer
 from podsrl.run.wiring import new_updater
 from podsrl.types import Group, Selection
@@ -36,17 +36,6 @@ SHARE_OF_STEPS = 0.55
 MAX_ROUNDS = 12
 KEPT_STEPS = 4
 """Steps at the largest n whose rollouts are updated on again and again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One training step, with what its metrics leave out."""
-
-    metrics: dict[str, Any]
-    groups: tuple[Group, ...]
-    selections: tuple[Selection, ...]
-    advantages: tuple[Tensor, ...]
-    decode_steps: int
 
 
 def probing_config(config: RunConfig) -> RunConfig:
@@ -120,9 +109,7 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
     try:
         yield trainer
     finally:
-        close = getattr(trainer.scorer, "close", None)
-        if close is not None:
-            close()
+        trainer.close()
 
 
 def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:
@@ -132,36 +119,8 @@ def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_to
         trainer.config, num_rollouts=num_rollouts, num_kept=num_kept, micro_batch_tokens=micro_batch_tokens
     )
     if is_other:
-        del trainer.updater  # before the new one, whose moments take as much memory
-        trainer.updater = new_updater(trainer.config, trainer.policy, trainer.parts, trainer.processes)
-
-
-def watched_step(trainer: Trainer) -> Watched:
-    """A real training step, listened to."""
-    seen: dict[str, Any] = {}
-    choose, advantages = trainer.choose, trainer.advantages
-
-    def listen_choose(groups: Sequence[Group]) -> list[Selection]:
-        seen["groups"], seen["selections"] = tuple(groups), choose(groups)
-        return list(seen["selections"])
-
-    def listen_advantages(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
-        seen["advantages"] = advantages(groups, selections)
-        return list(seen["advantages"])
-
-    listened: Any = trainer
-    listened.choose, listened.advantages = listen_choose, listen_advantages
-    try:
-        metrics = training_step(trainer)
-    finally:
-        del listened.choose, listened.advantages
-    return Watched(
-        metrics=metrics,
-        groups=seen["groups"],
-        selections=tuple(seen["selections"]),
-        advantages=tuple(seen["advantages"]),
-        decode_steps=max(1, trainer.engine.stats.steps),
-    )
+        del trainer.learner.updater  # before the new one, whose moments take as much memory
+        trainer.learner.updater = new_updater(trainer.config, trainer.policy, trainer.parts, trainer.processes)
 
 
 def seen_groups(groups: Sequence[Group]) -> list[Seen]:
@@ -195,12 +154,12 @@ class _Prober:
         sizes, own = probe_sizes(self._config), self._config.optim.micro_batch_tokens
         kept = self._config.select.num_kept
         self._resize(sizes[0], min(kept, sizes[0]), own)
-        watched_step(self._trainer)  # not counted: memory is taken and kernels are chosen
+        training_step(self._trainer)  # not counted: memory is taken and kernels are chosen
         for done in range(MAX_ROUNDS):
             for size in sizes:
                 self._progress(min(self._spent(), SHARE_OF_STEPS), 1.0, f"a step of {size} rollouts per question")
                 self._resize(size, min(kept, size), own)
-                self._take_step(watched_step(self._trainer), size)
+                self._take_step(training_step(self._trainer), size)
             if self._spent() > SHARE_OF_STEPS * (done + 1) / (done + 2):  # the next round would not fit
                 break
 
@@ -257,34 +216,33 @@ class _Prober:
         batch = trainer.make_batch(groups, selections, advantages)
         selected = time.perf_counter()
         start_peak(device)
-        stats, norm = trainer.update(batch)
+        update = trainer.update(batch)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         probe = UpdateProbe(
             num_rollouts=trainer.config.rollouts.num_rollouts,
             num_kept=trainer.config.select.num_kept,
             micro_batch_tokens=trainer.config.optim.micro_batch_tokens,
-            trained_rows=stats.num_trained_rows,
-            trained_tokens=stats.num_trained_tokens,
+            trained_rows=update.stats.num_trained_rows,
+            trained_tokens=update.stats.num_trained_tokens,
             update_seconds=time.perf_counter() - selected,
             select_seconds=selected - start,
             peak_bytes=peak_bytes(device),
         )
-        return probe, _gradient(groups, selections, advantages, norm, trainer.config.select.num_chunks)
+        return probe, _gradient(groups, selections, advantages, update.grad_norm, trainer.config.select.num_chunks)
 
-    def _take_step(self, step: Watched, size: int) -> None:
-        line = step.metrics
-        stages = {stage: line[f"seconds/{stage}"] for stage in PREDICTED_STAGES}
+    def _take_step(self, step: StepResult, size: int) -> None:
+        stages = {stage: step.seconds[stage] for stage in PREDICTED_STAGES}
         self._generation.append(
             GenerationProbe(
                 num_rollouts=size,
-                decode_steps=step.decode_steps,
-                forwarded=line["tokens/forwarded"],
-                generated=line["tokens/generated"],
+                decode_steps=max(1, step.load.num_decode_steps),
+                forwarded=step.load.num_forwarded,
+                generated=sum(len(r.completion.token_ids) for group in step.groups for r in group.rollouts),
                 generate_seconds=stages["generate"],
                 score_seconds=stages["score"],
-                rest_seconds=max(0.0, line["seconds/total"] - sum(stages.values())),
-                kv_bytes=line["memory/peak_generate_bytes"],
+                rest_seconds=max(0.0, step.total_seconds - sum(stages.values())),
+                kv_bytes=step.load.peak_generate_bytes,
             )
         )
         self._updates.append(
@@ -293,7 +251,7 @@ class _Prober:
                 num_kept=self._trainer.config.select.num_kept,
                 micro_batch_tokens=self._trainer.config.optim.micro_batch_tokens,
                 trained_rows=sum(int((a != 0).sum()) for a in step.advantages),
-                trained_tokens=line["tokens/trained"],
+                trained_tokens=step.update.stats.num_trained_tokens,
                 update_seconds=stages["update"],
                 select_seconds=stages["select"],
                 peak_bytes=None,

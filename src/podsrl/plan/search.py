@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from podsrl.config.schema import RunConfig
-from podsrl.errors import PodsError
+from podsrl.errors import PodsError, UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
 from podsrl.plan.measured import Measurements
 from podsrl.plan.resample import MIDDLE, resampled_costs, residuals
 from podsrl.plan.rewards import RewardModel
 from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
-from podsrl.update import resolve_loss
+from podsrl.update.advantage import NORMALIZERS, RewardAdvantage, reads_groups, resolve_advantage
+from podsrl.update.algorithms import resolve_algorithm
 
 NUM_DRAWS = 768
 """Groups drawn to average over."""
@@ -168,7 +170,7 @@ class _Search:
         memory = measured.memory_bytes if bound_bytes is None else bound_bytes
         self.limit = None if memory is None else (1 - SPARE) * memory
         self._rule = planning_rule(measured.config)
-        self._advantage, _ = resolve_loss(measured.config.loss.name, advantage=measured.config.loss.advantage)
+        self._advantage = planning_advantage(measured.config)
 
     def at(self, rewards: RewardModel, tilt: float, resampled: Sequence[CostModel] = ()) -> list[Candidate]:
         """All candidates that fit, at the rewards' own pass rate or shifted from it."""
@@ -221,6 +223,21 @@ class _Search:
 def planning_rule(config: RunConfig) -> SelectionRule:
     """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n."""
     return resolve_rule("max_variance" if config.select.rule == "keep_all" else config.select.rule)
+
+
+def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
+    """The config's advantage, as `teaching` takes it.
+
+    Raises:
+        UsageError: a function of the user's own that reads groups: the plan has rewards alone.
+    """
+    name = resolve_algorithm(config.loss.name, advantage=config.loss.advantage).advantage
+    if name in NORMALIZERS:
+        return name
+    advantage = resolve_advantage(name)
+    if reads_groups(advantage):
+        raise UsageError(f"loss.advantage = {name!r} reads groups, and pods plan has only rewards; plan with another")
+    return cast(RewardAdvantage, advantage)
 
 
 def rollout_sizes(config: RunConfig, largest: int) -> list[int]:

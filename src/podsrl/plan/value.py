@@ -42,7 +42,7 @@ from torch import Tensor
 from podsrl.plan.least_squares import fit_nonnegative
 from podsrl.plan.rewards import Seen
 from podsrl.select import SelectionRule
-from podsrl.update import group_advantages
+from podsrl.update.advantage import RewardAdvantage, group_advantages
 
 DEFAULT_NOISE = 0.8
 """κ where it was not measured: with 0.3 to 1 the paper's sweep over m is flat down to n / 16 and falls at m = 2."""
@@ -89,7 +89,7 @@ def teaching(
     num_kept: int,
     *,
     rule: SelectionRule,
-    advantage: str = "std",
+    advantage: str | RewardAdvantage = "std",
     num_chunks: int = 1,
 ) -> Teaching:
     """Average over drawn groups.
@@ -99,7 +99,7 @@ def teaching(
         num_rollouts: n.
         num_kept: m, 2 .. n.
         rule: selection rule.
-        advantage: a key of `podsrl.update.NORMALIZERS`.
+        advantage: a key of `podsrl.update.NORMALIZERS`, or a function of rewards.
         num_chunks: select and normalise in each of that many chunks alone; divides n and m.
 
     Example:
@@ -138,7 +138,9 @@ def teaching(
     )
 
 
-def _signal_and_noise(chosen: Tensor, centre: Tensor, advantage: str) -> tuple[Tensor, Tensor, Tensor]:
+def _signal_and_noise(
+    chosen: Tensor, centre: Tensor, advantage: str | RewardAdvantage
+) -> tuple[Tensor, Tensor, Tensor]:
     """[R, m] kept rewards and [R, 1] means of all -> signal [R], noise [R], whether a row has a gradient [R, m]."""
     advantages = group_advantages(chosen, advantage)
     signal = (advantages * (chosen - centre)).mean(-1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.probe import resize, watched_step
+from podsrl.plan.probe import resize
 from podsrl.plan.search import Candidate
+from podsrl.run.loop import training_step
+from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer
 
 
@@ -50,29 +51,29 @@ def verify(
         num_steps: per choice.
         progress: out of 1.
     """
-    lines: list[list[dict[str, Any]]] = [[] for _ in candidates]
+    steps: list[list[StepResult]] = [[] for _ in candidates]
     for done in range(num_steps):
-        for candidate, own in zip(candidates, lines, strict=True):
+        for candidate, own in zip(candidates, steps, strict=True):
             n, m, micro = candidate.key
             progress(done / num_steps, 1.0, f"{n} → {m} for real")
             is_new = done == 0 or micro != trainer.config.optim.micro_batch_tokens
             resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
             if is_new:
-                watched_step(trainer)
-            own.append(watched_step(trainer).metrics)
-    return [_compare(candidate, own) for candidate, own in zip(candidates, lines, strict=True)]
+                training_step(trainer)
+            own.append(training_step(trainer))
+    return [_compare(candidate, own) for candidate, own in zip(candidates, steps, strict=True)]
 
 
-def _compare(candidate: Candidate, lines: Sequence[dict[str, Any]]) -> Verification:
-    totals = np.array([line["seconds/total"] for line in lines])
+def _compare(candidate: Candidate, steps: Sequence[StepResult]) -> Verification:
+    totals = np.array([step.total_seconds for step in steps])
     return Verification(
         predicted=candidate.seconds.total,
         measured=float(np.median(totals)),
         low=float(np.quantile(totals, 0.25)),
         high=float(np.quantile(totals, 0.75)),
-        num_steps=len(lines),
+        num_steps=len(steps),
         stages={
-            name: (getattr(candidate.seconds, name), float(np.median([line[f"seconds/{name}"] for line in lines])))
+            name: (getattr(candidate.seconds, name), float(np.median([step.seconds[name] for step in steps])))
             for name in PREDICTED_STAGES
         },
     )

@@ -1,13 +1,11 @@
 """Model, tokenizer and prompts; what is trained, and what the generator samples from."""
 
-from podsrl.policy.adapted import AdaptedPolicy
 from podsrl.policy.device import choose_device, device_notes
-from podsrl.policy.load import load_policy
-from podsrl.policy.options import check_model_options
+from podsrl.policy.load import check_model_options, load_policy
+from podsrl.policy.lora import AdaptedPolicy
 from podsrl.policy.policy import Policy
-from podsrl.policy.prompts import check_chat_template, prompt_ids, prompts_ids, special_token_in
 from podsrl.policy.source import model_folder, quiet_bars
-from podsrl.policy.tokenizer import load_tokenizer
+from podsrl.policy.tokenizer import check_chat_template, load_tokenizer, prompt_ids, prompts_ids, special_token_in
 from podsrl.policy.weights import load_model, outline
 
 __all__ = [

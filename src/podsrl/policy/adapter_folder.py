@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.model_files import check_files, read_json
+from podsrl.policy.quantized import quiet_import
 from podsrl.policy.source import model_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+MAX_SECONDS = 10.0
+"""CPU time for the patterns of an adapter_config.json on all modules of a model; common ones take milliseconds."""
 
 
 def base_of(config: ModelConfig) -> ModelConfig | None:
-    """The model that the adapters in a folder belong to; None for a folder or name that is a whole model.
+    """The model that the adapters in a folder belong to; None if the path is a whole model.
 
     Raises:
-        UsageError: adapters without weights, that do not say which model they belong to, that belong to adapters, or
-            that want another library to be imported; what `check_files` refuses.
+        UsageError: the adapters have no weights, name no base, name a base that holds adapters itself, or ask for
+            another library to be imported; what `check_files` raises.
     """
     folder = Path(model_folder(config.path))
     description = folder / ADAPTER_CONFIG
@@ -52,7 +60,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
 
 @contextmanager
 def naming_base(config: ModelConfig) -> Iterator[None]:
-    """An error with the base of a folder of adapters says that it is the base, which nobody wrote in a config."""
+    """Errors about the base of a folder of adapters say where its name comes from: no config holds it."""
     try:
         yield
     except UsageError as error:
@@ -62,11 +70,11 @@ def naming_base(config: ModelConfig) -> Iterator[None]:
 
 
 def check_is_whole(config: ModelConfig) -> None:
-    """See that new adapters would go onto a whole model.
+    """Check that new adapters would go onto a whole model.
 
     Raises:
-        UsageError: a folder of adapters. What was saved of new ones on top would name that folder as its base, which
-            PEFT reads without a word as another model: it does not merge the first adapters before it adds the second.
+        UsageError: the path is a folder of adapters. Adapters on top of them could not be saved: PEFT would read the
+            folder as their base without merging the first adapters, and without an error.
     """
     if base_of(config) is not None:
         raise UsageError(
@@ -74,3 +82,57 @@ def check_is_whole(config: ModelConfig) -> None:
             "can describe: merge them into their base first (PEFT's merge_and_unload, then save_pretrained), or leave "
             "[lora] out to train the merged weights"
         )
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Silence warnings that a user can do nothing about or gets in another form."""
+    with warnings.catch_warnings(), quiet_import():
+        # PEFT asks transformers for something by a name that it is about to lose
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", "Found missing adapter keys", UserWarning)  # `load_model` makes it an error
+        yield
+
+
+def check_patterns(model: Any, config: Any, given: str) -> None:
+    """Match every pattern of adapter_config.json against every module's name within a time limit, before PEFT does.
+
+    The file came with the adapters, and some regular expressions take longer than the age of the universe for a name
+    of 40 letters.
+
+    Args:
+        model: the base of the adapters.
+        config: PEFT's config of the adapters.
+        given: what the user wrote in `model.path`.
+
+    Raises:
+        UsageError: the match takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match,
+            so nothing is checked there.
+    """
+    from peft.tuners.tuners_utils import check_target_module_exists
+    from peft.utils.other import get_pattern_key
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    keys = [*(config.rank_pattern or {}), *(config.alpha_pattern or {})]
+    problem = f"model.path = {given!r}: a pattern in its adapter_config.json takes more than {MAX_SECONDS:g} seconds"
+    with _limited(UsageError(f"{problem} of CPU time; name the modules in target_modules one by one")):
+        for name, _ in model.named_modules():
+            check_target_module_exists(config, name)
+            get_pattern_key(keys, name)
+
+
+@contextmanager
+def _limited(error: Exception) -> Iterator[None]:
+    """Raise an error after `MAX_SECONDS` of CPU time; Python's matching checks for signals now and then."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise error
+
+    previous = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)

@@ -1,8 +1,8 @@
-"""Special tokens in the text of a data set are text.
+"""Encode special tokens in the text of a data set as plain characters.
 
-A tokenizer finds its special tokens in whatever it is given, so a question that holds `<|im_end|>` could end the user's
-turn and begin another. Here such a question is encoded as if the tokenizer knew them under other names, which only a
-chat template and `TokenMarkup` are translated to. Questions without such text never come here.
+A tokenizer finds its special tokens in any text, so a question that holds `<|im_end|>` could end the user's turn and
+begin another. Such a question is encoded with a copy of the tokenizer in which the special tokens have other names;
+only a chat template and `TokenMarkup` are translated to these names. Questions without such text are encoded as usual.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from weakref import WeakKeyDictionary
 from tokenizers import Tokenizer
 
 from podsrl.errors import UsageError
-from podsrl.policy.hub import first_line
 from podsrl.policy.render import Conversation
+from podsrl.policy.source import first_line
 from podsrl.types import TokenMarkup
 
 _FIRST_STAND_IN, _LAST_STAND_IN = 0x100000, 0x10FFFD
-"""A plane of Unicode for private use: in a template, one such character stands for a special token of the data's."""
+"""A plane of Unicode for private use: in a template, such a character stands for one special token of the data."""
 _NOTHING = re.compile(r"(?!)")
 
 
 class ControlTokens:
-    """The tokens that a chat template steers the model with, and which no data may write.
+    """The tokens by which a chat template structures a conversation, and which no data may write.
 
-    They are the tokenizer's special tokens, and those of its other added tokens that its chat template writes (but for
-    words and white space).
+    They are the tokenizer's special tokens, and the other added tokens that its chat template writes (except words and
+    white space).
 
     Args:
         tokenizer: of a model.
@@ -53,21 +53,21 @@ class ControlTokens:
         self._aliases: dict[str, str] = {}
 
     def find(self, text: str) -> str | None:
-        """The first special token that the tokenizer would see in a text of the data's; None for `TokenMarkup`."""
+        """The first special token that the tokenizer would find in a text of the data; None for `TokenMarkup`."""
         if isinstance(text, TokenMarkup):
             return None
         return self.find_token(text)
 
     def find_token(self, text: str) -> str | None:
-        """The first special token that the tokenizer would see in any text."""
+        """The first special token that the tokenizer would find in any text."""
         found = self._raw.search(text) or self._find_normal(text)
         return found[0] if found else None
 
     def stand_in(self, messages: Conversation) -> tuple[list[dict[str, str]], dict[str, str]]:
-        """Put a private character for each special token of the data's, before a template is rendered.
+        """Replace each special token in the data by a private character, before a template is rendered.
 
         Returns:
-            The messages, and character -> what it stands for.
+            The messages, and character -> the text that it stands for.
         """
         used = {character for message in messages for text in message.values() for character in text}
         free = (chr(code) for code in range(_FIRST_STAND_IN, _LAST_STAND_IN) if chr(code) not in used)
@@ -82,16 +82,16 @@ class ControlTokens:
         return changed, stands_for
 
     def encode_text(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Token ids of plain prompts, with what the tokenizer puts around a text and no other special token."""
+        """Token ids of plain prompts; the only special tokens are those that the tokenizer adds around a text."""
         if not texts:
             return []
         return [tuple(encoding.ids) for encoding in self._named_otherwise().encode_batch(list(texts))]
 
     def encode_rendered(self, rendered: Sequence[tuple[str, Mapping[str, str]]]) -> list[tuple[int, ...]]:
-        """Token ids of rendered conversations, in which only the special tokens that stand there are tokens.
+        """Token ids of rendered conversations; special tokens from the template are tokens, those from the data are text.
 
         Args:
-            rendered: text, and what the private characters of `stand_in` in it stand for.
+            rendered: texts, each with the meaning of its private characters (from `stand_in`).
         """
         if not rendered:
             return []
@@ -106,14 +106,14 @@ class ControlTokens:
         return self._changed(text, lambda _, found: character_for(found)) if self._find_normal(text) else text
 
     def _translated(self, text: str, stands_for: Mapping[str, str]) -> str:
-        """With other names for the special tokens that the tokenizer sees, and the data's own text again."""
+        """Rename the special tokens that the tokenizer finds, then put the data's own text back."""
         text = self._changed(text, lambda name, _: self._aliases[name])
         return _any_of(stands_for).sub(lambda found: stands_for[found[0]], text)
 
     def _changed(self, text: str, new: Callable[[str, str], str]) -> str:
-        """Put `new(name, what stands there)` wherever the tokenizer sees one of these tokens.
+        """Replace each place where the tokenizer finds one of these tokens by `new(name, the text there)`.
 
-        That is not everywhere that their text stands, since normalisers differ in what they do to it.
+        A search for the name would not find the same places, because normalisers change the text first.
         """
         parts, done = [], 0
         encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
@@ -125,9 +125,9 @@ class ControlTokens:
         return "".join((*parts, text[done:]))
 
     def _place(self, name: str, span: str) -> tuple[int, int] | None:
-        """Where a token's name stands in the text that it was found in, which may hold white space around it.
+        """Start and end of a token's name in the text it was found in, which may have white space around it.
 
-        None: it does not stand there, as where an unknown character became the token for those.
+        None: the name is not in the text, as when an unknown character became the token for unknown ones.
         """
         if name in span:
             return span.index(name), span.index(name) + len(name)
@@ -143,7 +143,7 @@ class ControlTokens:
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def _named_otherwise(self) -> Tokenizer:
-        """The same tokenizer, to which these tokens have names that nobody can write."""
+        """The same tokenizer with names for these tokens that no data can contain."""
         if self._twin is None:
             self._twin = self._renamed()
         return self._twin
@@ -179,7 +179,7 @@ _known: WeakKeyDictionary[Any, tuple[Any, ControlTokens]] = WeakKeyDictionary()
 
 
 def control_tokens(tokenizer: Any) -> ControlTokens:
-    """Those of a tokenizer; made once, and again when its vocabulary or template has changed."""
+    """The control tokens of a tokenizer; cached until its vocabulary or template changes."""
     state = len(tokenizer), tokenizer.chat_template
     known = _known.get(tokenizer)
     if known is None or known[0] != state:
@@ -193,18 +193,18 @@ def _template_text(tokenizer: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """A word or white space: a token of the vocabulary, which a template may hold for other reasons."""
+    """Whether a text is a word or white space, which a template may hold for other reasons."""
     return all(character.isalnum() or character.isspace() for character in text)
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """Longer ones first: of two that begin at the same place, a tokenizer takes the longer."""
+    """A pattern for any of the texts. Longer ones come first, because a tokenizer takes the longest match."""
     found = sorted({text for text in texts if text}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, found))) if found else _NOTHING
 
 
 def _renamed_tree(tree: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """A tokenizer.json whose tokens have other names, in the vocabulary too: its model could find them there."""
+    """A tokenizer.json with the tokens renamed, in the vocabulary too, where its model could find them."""
     model = tree["model"]
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):

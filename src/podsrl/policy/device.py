@@ -1,4 +1,4 @@
-"""Which device a model is placed on, and what is worth knowing about that."""
+"""Choose the device of a model, and report what is worth knowing about the choice."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from podsrl.policy.files import shapes_in
 from podsrl.policy.source import find_device, model_folder
 
 SMALL_FOR_A_GPU = 200_000
-"""Weights under which "auto" stays on the CPU. A rule of thumb, from counting rather than measuring.
+"""Below this many weights "auto" stays on the CPU. A rule of thumb from counting, not from measurement.
 
-A decode step of a model of three layers starts some 150 kernels, at about 8 µs each 1.2 ms, however few rows there are.
-A CPU core that makes 50 GFLOP/s multiplies 200,000 weights with 150 rows in that time.
+A decode step of a model with three layers launches some 150 kernels, which take about 8 µs each: 1.2 ms, however few
+rows there are. In that time a CPU core at 50 GFLOP/s multiplies 200,000 weights with 150 rows.
 """
 
 
 def choose_device(config: ModelConfig) -> torch.device:
-    """The device of a run's model. What is asked for is obeyed; "auto" keeps a small model on the CPU.
+    """The device of a run's model; "auto" keeps a small model on the CPU.
 
     Raises:
-        UsageError: an unknown device, or one that is not there.
+        UsageError: the device is unknown or not there.
     """
     device = find_device(config.device)
     return torch.device("cpu") if _small_size(config, device) else device
 
 
 def device_notes(config: ModelConfig) -> tuple[str, ...]:
-    """What a person should know of the choice, a line each.
+    """What a person should know about the choice, one line each.
 
     Raises:
         UsageError: as `choose_device`.
@@ -53,13 +53,13 @@ def device_notes(config: ModelConfig) -> tuple[str, ...]:
 
 
 def _small_size(config: ModelConfig, device: torch.device) -> int:
-    """Weights of a model that "auto" keeps from a GPU; 0 for any other, and for one whose files are not here yet."""
+    """Weights of a model that "auto" keeps off a GPU; 0 for any other model, and for one that is not downloaded yet."""
     if config.device != "auto" or device.type != "cuda":
         return 0
     source = base_of(config) or config
     try:
         shapes = shapes_in(sorted(Path(model_folder(source.path)).glob("*.safetensors")))
-    except (OSError, SafetensorError):  # reading the weights will say what is wrong with them
+    except (OSError, SafetensorError):  # loading the weights will report what is wrong
         return 0
     size = sum(prod(shape) for shape in shapes.values())
     return size if size < SMALL_FOR_A_GPU else 0

@@ -1,7 +1,7 @@
-"""The model's own dropout: off in the update unless it is asked for, because rollouts are sampled without it.
+"""The model's own dropout: off in the update unless the config keeps it, because rollouts are sampled without it.
 
-With it the update would compare probabilities of two different networks: importance ratios are then far from 1 before
-the first step. Some models draw other noise while they train (in a router, say); it is turned off with the dropout.
+With dropout the update would compare probabilities of two different networks, and importance ratios would be far from 1
+before the first step. Some models add other noise in training (in a router, say); it is turned off too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.nn.modules.dropout import _DropoutNd
 from podsrl.lib.torch_model import evaluating
 
 _WORDS, _OTHERS = ("drop", "jitter"), ("classifier", "summary")
-"""A number between 0 and 1 whose name contains one of the first is a probability of dropout, or the size of a noise;
-with one of the others in it, of a head that a causal language model does not have."""
+"""A number between 0 and 1 is a dropout probability or the size of a noise if its name contains one of the first words,
+unless it contains one of the others: those belong to heads that a causal language model does not have."""
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-"""Largest difference of the logits of both modes by the largest logit; 16 bits: 0.01."""
+"""Largest difference between the logits of both modes, relative to the largest logit; for 16 bits it is 0.01."""
 
 
 class Setting(NamedTuple):
-    """An option of a model's config, as it was."""
+    """One option of a model's config with its original value."""
 
     config: Any
     name: str
@@ -35,10 +35,10 @@ def turn_off_dropout(model: nn.Module) -> list[Setting]:
     """Set every dropout of a model to 0, in its modules and its config.
 
     Args:
-        model: of transformers, before adapters are put in, whose dropout is their own.
+        model: of transformers, before adapters are added, which have their own dropout.
 
     Returns:
-        What its config had.
+        The options that its config had.
     """
     for module in model.modules():
         if isinstance(module, _DropoutNd):
@@ -52,14 +52,14 @@ def turn_off_dropout(model: nn.Module) -> list[Setting]:
 
 
 def configured_dropout(model: nn.Module) -> list[Setting]:
-    """Options of a model's config that make it draw random numbers while it trains."""
+    """Options of a model's config that make it draw random numbers in training."""
     configs = _configs(getattr(model, "config", None))
     return [Setting(config, name, getattr(config, name)) for config in configs for name in _noises(config)]
 
 
 @contextmanager
 def as_configured(settings: Sequence[Setting]) -> Iterator[None]:
-    """Configs as they were, to save them; then 0 again."""
+    """Restore the original values while the context is open (to save the config), then set 0 again."""
     for setting in settings:
         setattr(setting.config, setting.name, setting.value)
     try:
@@ -70,7 +70,7 @@ def as_configured(settings: Sequence[Setting]) -> Iterator[None]:
 
 
 def is_alike_in_training(model: Any) -> bool:
-    """Whether a forward in training mode gives what it gives in evaluation mode: two forwards of four tokens."""
+    """Whether training mode and evaluation mode give the same logits, on four tokens."""
     device = next(model.parameters()).device
     ids = torch.arange(4, device=device)[None] % model.get_input_embeddings().num_embeddings
     forks = [device] if device.type == "cuda" else []

@@ -1,4 +1,4 @@
-"""Weights of a checkpoint into a live model, one tensor at a time."""
+"""Read the weights of a checkpoint into a live model, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Write = Callable[[Tensor, Tensor], None]
 
 @torch.no_grad()
 def read_weights(files: Sequence[Path], own: Mapping[str, Tensor], write: Write) -> None:
-    """Copy every tensor of some files into the live ones of the same names.
+    """Copy every tensor of some files into the live tensors of the same names.
 
     Args:
         files: *.safetensors that together hold every name once.
         own: name -> tensor of the live model.
-        write: how a value gets into a tensor.
+        write: copies a value into a live tensor.
 
     Raises:
-        CheckpointError: a name that is missing or left over, or another shape. Nothing has changed then.
+        CheckpointError: a name is missing or unknown, or a shape differs. Nothing has changed then.
     """
     check_shapes(files[0].parent if files else Path("the checkpoint"), shapes_in(files), own)
     for file in files:
@@ -35,7 +35,7 @@ def read_weights(files: Sequence[Path], own: Mapping[str, Tensor], write: Write)
 
 
 def check_shapes(where: Path, found: Mapping[str, tuple[int, ...]], own: Mapping[str, Tensor]) -> None:
-    """CheckpointError: `found` (name -> shape) is not what the live model has."""
+    """CheckpointError: `found` (name -> shape) differs from the live model."""
     for name in sorted(set(found) ^ set(own)):
         raise CheckpointError(f"{where}: weight {name!r} is {'not in the model' if name in found else 'missing'}")
     for name, shape in found.items():
@@ -44,7 +44,7 @@ def check_shapes(where: Path, found: Mapping[str, tuple[int, ...]], own: Mapping
 
 
 def shapes_in(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Name of each tensor in some *.safetensors -> its shape; the tensors are not read."""
+    """Name -> shape of each tensor in some *.safetensors files; the tensors are not read."""
     found: dict[str, tuple[int, ...]] = {}
     for file in files:
         with safe_open(file, framework="pt") as tensors:
@@ -53,5 +53,5 @@ def shapes_in(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
 
 
 def copy_into(own: Tensor, value: Tensor) -> None:
-    """How a value gets into a tensor that is whole."""
+    """Copy a value into a tensor that is not sharded."""
     own.copy_(value)

@@ -1,35 +1,39 @@
-"""Config -> policy."""
+"""Load the policy that a config names, and check beforehand what the config asks of the machine."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
+import torch
+
 from podsrl.config.schema import LoraConfig, RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
-from podsrl.policy.adapted import AdaptedPolicy
+from podsrl.lib.matmul import check_option
 from podsrl.policy.adapter_folder import check_is_whole
-from podsrl.policy.adapters import adapter_layers, add_adapters, find_targets
+from podsrl.policy.device import choose_device
 from podsrl.policy.dropout import Setting, configured_dropout, describe, is_alike_in_training, turn_off_dropout
-from podsrl.policy.generator import plain_copy
+from podsrl.policy.lora import AdaptedPolicy, adapter_layers, add_adapters, find_targets, plain_copy
 from podsrl.policy.policy import Policy
-from podsrl.policy.source import model_folder
+from podsrl.policy.quantized import check_4bit, check_adam_8bit
+from podsrl.policy.source import find_device, model_folder
 from podsrl.policy.tokenizer import check_vocabulary
-from podsrl.policy.weights import load_model
+from podsrl.policy.weights import load_model, outline
 
 
 def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Policy:
-    """The policy that a config names, on its device.
+    """Load the policy that a config names, onto its device.
 
     Args:
-        config: its sections model and lora, and the seed, which the adapters' first values depend on.
+        config: its sections `model` and `lora`, and its seed, which decides the adapters' first values.
         tokenizer: of the model.
-        model: an already loaded one instead of `config.model`'s; adapters go into it in place, and its dropout is
-            turned off in place as `model.dropout` says.
+        model: a loaded model instead of `config.model`'s. It is changed in place: adapters are added, and its dropout
+            is turned off if `model.dropout` says so.
 
     Raises:
-        UsageError: see `load_model`; a tokenizer with tokens beyond the model's; adapters that match no module, or on a
-            folder of adapters; a model that cannot keep only its blocks' inputs.
+        UsageError: see `load_model`; the tokenizer has tokens beyond the model's; `lora.targets` match no module, or
+            `model.path` is a folder of adapters; the model does not support gradient checkpointing.
 
     Example:
         >>> policy = load_policy(RunConfig(), load_tokenizer(ModelConfig()))               # doctest: +SKIP
@@ -54,10 +58,10 @@ def load_policy(config: RunConfig, tokenizer: Any, *, model: Any = None) -> Poli
 
 
 def _settle_dropout(model: Any, config: RunConfig) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Turn the model's dropout off where that is asked for.
+    """Turn the model's dropout off unless the config keeps it.
 
     Returns:
-        What its config had, and what a person should know.
+        The dropout that the model's config had, and what a person should know.
     """
     if config.model.dropout == "as_configured":
         found = describe(configured_dropout(model))
@@ -83,7 +87,9 @@ def _adapted(model: Any, tokenizer: Any, config: RunConfig, lora: LoraConfig, ba
     targets = find_targets(model, lora.targets)
     generator = plain_copy(model, targets)
     adapted = add_adapters(model, lora, base=model_folder(base), revision=config.model.revision, seed=config.seed)
-    if strange := set(targets) ^ set(adapter_layers(adapted)):  # a matrix of the generator would be shared, or stale
+    if strange := set(targets) ^ set(
+        adapter_layers(adapted)
+    ):  # else a matrix of the generator would be shared or stale
         raise UsageError(
             f"lora.targets = {list(lora.targets)}: PEFT reads it otherwise at {min(strange)}; name modules"
         )
@@ -96,6 +102,48 @@ def _keep_inputs_only(model: Any) -> None:
     # transformers renamed it, and the old name warns where there is a new one.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
-    # It also lets a hook make the embedding's output require a gradient, which only the reentrant form wants: the hook
-    # would keep the generator from its hand-written step.
+    # transformers also adds a hook that makes the embedding's output require a gradient. Only the reentrant form needs
+    # it, and it would keep the generator from its hand-written decode step.
     model.disable_input_require_grads()
+
+
+def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
+    """Check that the machine has what a config asks for, before any model is read.
+
+    That is: device, attention kernel, matmul library, 4-bit weights, 8-bit Adam, and modules for `lora.targets`.
+
+    Args:
+        config: of a run.
+        has_model: the run trains an already loaded model and not `model.path`.
+
+    Raises:
+        UsageError: names the option that is not available here, and what it needs.
+
+    Example:
+        >>> check_model_options(RunConfig())
+    """
+    device = find_device(config.model.device) if has_model else choose_device(config.model)
+    if config.model.attention == "flash_attention_2":
+        _check_flash_attention(device, config.model.dtype)
+    check_option(config.model.matmul)
+    if config.model.load_in_4bit:
+        check_4bit(device)
+    if config.optim.name == "adamw_8bit":
+        check_adam_8bit(device)
+    if config.lora is not None and not has_model:
+        check_is_whole(config.model)
+        find_targets(outline(config.model), config.lora.targets)
+
+
+def _check_flash_attention(device: torch.device, dtype: str) -> None:
+    wants = []
+    if find_spec("flash_attn") is None:
+        wants.append("the package flash-attn (pip install flash-attn)")
+    if device.type != "cuda":
+        wants.append(f"a CUDA GPU (model.device is {device})")
+    if dtype == "float32":
+        wants.append('model.dtype = "bfloat16" or "float16"')
+    if wants:
+        raise UnavailableError(
+            f"model.attention = 'flash_attention_2' needs {' and '.join(wants)}; \"auto\" runs everywhere"
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,26 @@ Full = Callable[[Tensor], Tensor]
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
-    """The `full` of parameters that are whole already."""
+    """The `full` of parameters that are not sharded."""
     return tensor
 
 
 class Policy:
-    """A model all of whose weights are trained.
+    """A model with all of its weights trained.
 
     Args:
         model: a causal language model of transformers.
         tokenizer: saved beside it.
     """
 
-    is_adapted = False
-    """Whether adapters are trained instead of the weights."""
-
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model: Any = model.eval()
-        """What the update forwards: the model, or PEFT's model around it."""
+        """The model that the update forwards; under adapters PEFT's model around it."""
         self.tokenizer = tokenizer
         self.generator_model: Any = self.model
-        """What the generator samples from: a plain model of transformers."""
+        """The model that the generator samples from: a plain model of transformers."""
         self.dropout: Sequence[Setting] = ()
-        """What the model's config had before its dropout was turned off; a saved config has it again."""
+        """Dropout of the model's config before it was turned off; a saved config has it again."""
         self.notes: Sequence[str] = ()
         """What a person should know about the model, one sentence each."""
 
@@ -58,35 +54,27 @@ class Policy:
         return f"all {count_weights(self.generator_model):,} weights are trained"
 
     def sampled_weights(self, full: Full = as_it_is) -> Iterator[tuple[str, Tensor]]:
-        """The weights that the generator must sample from, one at a time: let go of each before you ask for the next.
+        """The weights that the generator samples from, one at a time; each is valid only until the next is yielded.
 
         Args:
-            full: turns a sharded parameter into a whole one; called for the same parameters in the same order in every
-                process.
+            full: turns a sharded parameter into a whole one. Every process calls it for the same parameters in the same
+                order.
 
         Yields:
-            Name in the plain model, tensor: as trained, or merged under adapters.
+            Name in the plain model and tensor: as trained, or merged with its adapter.
         """
         for name, parameter in self.model.named_parameters():
             yield name, full(parameter.detach())
 
-    def reference(self) -> AbstractContextManager[nn.Module]:
-        """The starting model, while the context is open: `model` with its adapters off.
-
-        Raises:
-            UsageError: without adapters; the weights are then not what they were.
-        """
-        raise UsageError("a policy without adapters holds no reference: keep a frozen copy of the starting model")
-
     def weights(self) -> dict[str, Tensor]:
-        """What a checkpoint holds: name -> the live tensor, which later steps change in place; tied ones once."""
+        """What a checkpoint holds: name -> live tensor, which later steps change in place; tied weights once."""
         return whole_weights(self.model)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write the policy so that transformers (or PEFT, under adapters) loads it, and the tokenizer beside it.
 
         Args:
-            folder: made where it is not there.
+            folder: created if missing.
             weights: whole tensors under the names of `weights()`, where the live ones are sharded.
         """
         with quiet_bars(), as_configured(self.dropout):
@@ -94,16 +82,17 @@ class Policy:
         self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path, write: Write = copy_into) -> None:
-        """Take over saved weights, bit for bit, one tensor at a time.
+        """Load saved weights, bit for bit, one tensor at a time.
 
-        Families whose files name weights otherwise than the model (mixtures of experts) are read as a whole first.
+        In some families (mixtures of experts) the files name weights otherwise than the model: these are read as a
+        whole first.
 
         Args:
             folder: of `save`.
             write: how a whole value gets into a live tensor, where those are sharded.
 
         Raises:
-            CheckpointError: weights of another model. Nothing has changed then.
+            CheckpointError: the weights belong to another model. Nothing has changed then.
         """
         own, files = self.weights(), sorted(folder.glob("*.safetensors"))
         if not files or set(shapes_in(files)) == set(own):
@@ -116,7 +105,7 @@ class Policy:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and the buffers that are saved, as live tensors; tied ones once."""
+    """Parameters and saved buffers, as live tensors; tied ones once."""
     kept = model.state_dict()
     tensors = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach() for name, tensor in tensors if name in kept}
@@ -128,7 +117,7 @@ def count_weights(model: nn.Module) -> int:
 
 
 def _as_loaded(folder: Path, model: nn.Module) -> dict[str, Tensor]:
-    """Saved weights of a model under the names that it has."""
+    """Saved weights under the names of the model."""
     options = {
         "path": str(folder.absolute()),
         "dtype": str(model.dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""4-bit weights (bitsandbytes, an optional extra): what is needed for them, and whole matrices back out of them.
+"""4-bit weights (bitsandbytes, an optional extra): checks of what they need, and their dequantised matrices.
 
 Source: NF4 and adapters on a quantised base, Dettmers et al. 2023 (QLoRA).
 """
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UnavailableError
-from podsrl.policy.hub import first_line
+from podsrl.policy.source import first_line
 
 
 @contextmanager
 def quiet_import() -> Iterator[None]:
-    """Silence bitsandbytes' hint, on some CPUs, at a faster kernel that it would fetch; PEFT imports it too."""
+    """Silence bitsandbytes' hint, on some CPUs, at a faster kernel to download; PEFT imports bitsandbytes too."""
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -31,7 +31,7 @@ def quiet_import() -> Iterator[None]:
 
 
 def require_bitsandbytes(option: str) -> Any:
-    """The package. UnavailableError: it is not installed, or it cannot be imported."""
+    """Import bitsandbytes. UnavailableError: it is not installed or cannot be imported."""
     if find_spec("bitsandbytes") is None:
         raise UnavailableError(f"{option} needs bitsandbytes, which is not installed: pip install 'podsrl[quantized]'")
     try:
@@ -43,7 +43,7 @@ def require_bitsandbytes(option: str) -> Any:
 
 
 def check_4bit(device: torch.device) -> None:
-    """Run one small layer on the device. UnavailableError: the package is missing, or has no 4-bit kernels for it."""
+    """Run a small layer on the device. UnavailableError: the package is missing, or has no 4-bit kernels for it."""
     bnb = require_bitsandbytes("model.load_in_4bit")
     try:
         layer = bnb.nn.Linear4bit(64, 64, bias=False, compute_dtype=torch.float32, quant_type="nf4").to(device)
@@ -54,7 +54,7 @@ def check_4bit(device: torch.device) -> None:
 
 
 def check_adam_8bit(device: torch.device) -> None:
-    """Take one small step on the device. UnavailableError: the package is missing, or has no 8-bit Adam for it."""
+    """Take a small step on the device. UnavailableError: the package is missing, or has no 8-bit Adam for it."""
     bnb = require_bitsandbytes("optim.name = 'adamw_8bit'")
     weight = nn.Parameter(torch.zeros(64, 64, device=device))
     weight.grad = torch.ones_like(weight)
@@ -65,14 +65,14 @@ def check_adam_8bit(device: torch.device) -> None:
 
 
 def quantisation(dtype: torch.dtype) -> Any:
-    """What transformers wants to be told: NF4, products in `dtype`."""
+    """The quantisation config for transformers: NF4, products in `dtype`."""
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
 def keep_layout(model: nn.Module) -> None:
-    """Forbid bitsandbytes to rearrange weights for some CPUs in an evaluation: they are read again at every sync."""
+    """Keep bitsandbytes from rearranging weights for some CPUs in evaluation mode: every sync reads them again."""
     for module in model.modules():
         if is_4bit(module):
             setattr(module, "support_avx512bf16_for_cpu", False)  # noqa: B010  (an attribute that nn.Module does not know)
@@ -85,7 +85,7 @@ def is_4bit(module: nn.Module) -> bool:
 
 
 def dequantised(module: Any) -> Tensor:
-    """[out, in] in the type that the products are made in."""
+    """The whole matrix [out, in], in the type of the layer's products."""
     import bitsandbytes
 
     weight = module.weight

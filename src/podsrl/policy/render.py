@@ -1,7 +1,7 @@
-"""Chat messages to text by a tokenizer's template, within limits.
+"""Render chat messages to text by a tokenizer's template, within limits of time and memory.
 
-A template is a program that came with the model. It runs in a process of its own (`render_worker`), so that one that
-loops or grows without end is an error and not a run that hangs.
+A template is a program that came with the model. It runs in a process of its own (`render_worker`), so that an endless
+loop in it is an error and not a run that hangs.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from podsrl.policy.hub import first_line, one_line
+from podsrl.policy.source import first_line, line_of
 
 MAX_SECONDS = 10
-"""CPU time for one request; a common template takes under 0.1 ms for a conversation."""
+"""CPU time per request; a common template takes less than 0.1 ms per conversation."""
 MAX_BYTES = 1 << 30
-"""Data that the process may hold."""
+"""Memory for data of the process."""
 _BATCH, _BATCH_CHARACTERS = 256, 4 << 20
-"""Conversations of one request, and their characters."""
+"""Most conversations per request, and most characters."""
 
 Conversation = Sequence[Mapping[str, str]]
 
 
 class RenderError(Exception):
-    """A template refused a conversation, or went beyond a limit; the message is one line."""
+    """A template rejected a conversation or exceeded a limit; the message is one line."""
 
     def __init__(self, place: int, message: str) -> None:
         super().__init__(message)
         self.place = place
-        """Of the conversation among those given; the first of them that may be at fault, where none is known."""
+        """Index of the conversation; if it is unknown, of the first that may be at fault."""
 
 
 def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
     """The text of each conversation, with the opening of the answer.
 
-    A tokenizer whose class renders in its own way is asked itself, in this process: its code is no part of a folder's
-    data.
+    A tokenizer whose class overrides `apply_chat_template` renders in this process: its code does not come from the
+    model's folder.
 
     Args:
         tokenizer: with a chat template.
         conversations: messages `{"role": ..., "content": ...}`.
 
     Raises:
-        RenderError: see there.
+        RenderError: a template rejects a conversation or exceeds a limit.
     """
     plain = [[{key: str(text) for key, text in message.items()} for message in messages] for messages in conversations]
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
@@ -65,7 +65,7 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
         request = {"template": template, "variables": tokenizer.special_tokens_map, "conversations": batch}
         answer = _renderer.ask(json.dumps(request, default=str))
         if "texts" not in answer:
-            raise RenderError(len(texts) + answer["place"], one_line(f"{answer['type']}: {answer['message']}"))
+            raise RenderError(len(texts) + answer["place"], line_of(f"{answer['type']}: {answer['message']}"))
         texts += answer["texts"]
     return texts
 
@@ -93,7 +93,7 @@ def _by_itself(tokenizer: Any, place: int, messages: list[dict[str, str]]) -> st
 
 
 class _Renderer:
-    """The process, started with the first question and kept; of one that forks, each side has its own."""
+    """The rendering process: started by the first request and kept; after a fork, each process has its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,12 +101,12 @@ class _Renderer:
         self._owner = 0
 
     def ask(self, request: str) -> dict[str, Any]:
-        """One line there and one back."""
+        """Send one line and read one line."""
         with self._lock:
             process = self._running()
             try:
                 answer: dict[str, Any] | None = _exchange(process, request)
-            except BaseException:  # an interrupt: the answer that is still to come would be taken for the next one
+            except BaseException:  # an interrupt: the pending answer would be read as the next one
                 self._end()
                 raise
             if answer is None:

@@ -1,7 +1,8 @@
 """Renders chat templates within limits, in a process of its own: a script, so that it imports no torch.
 
-Goes in, a JSON object per line: a template, its variables and conversations. Comes out, a line for each: the texts, or
-the first conversation that failed and why. The process ends with its input, or when it uses more CPU time than it may.
+Each input line is a JSON object: a template, its variables and conversations. Each output line is its answer: the
+texts, or the first conversation that failed and why. The process ends with its input, or when a request uses too much
+CPU time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import sys
 from typing import Any
 
 MAX_CHARACTERS = 64 << 20
-"""Of all that one request renders."""
+"""Most characters that one request may render."""
 
 
 def main() -> None:
-    """Serve until the input ends. Arguments: CPU seconds for one request, bytes of data that may be held."""
+    """Serve until the input ends. Arguments: CPU seconds per request, bytes of data."""
     seconds, num_bytes = int(sys.argv[1]), int(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
-    os.environ["USE_TORCH"] = "0"  # it would be imported, and is not needed
+    os.environ["USE_TORCH"] = "0"  # transformers would import it, and it is not needed
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, num_bytes))
     for line in sys.stdin:
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def _limit_seconds(seconds: int) -> None:
-    """CPU time and not the clock's: a busy machine stops no template. The system kills what uses more."""
+    """Limit the CPU time, so that a busy machine stops no template; the system kills a process that uses more."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(used.ru_utime + used.ru_stime) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))

@@ -1,26 +1,44 @@
-"""Where a model comes from: a folder, the hub, or this package; what can be said before anything is read."""
+"""Where a model comes from: a folder, the hub, or this package; and what went wrong while it was read, in one line."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from transformers.utils import logging as transformers_logging
 
-from podsrl.errors import UsageError, nearest
-from podsrl.lib.model_files import check_files
+from podsrl.config.schema import ModelConfig
+from podsrl.errors import UnavailableError, UsageError, nearest
+from podsrl.lib.model_files import check_files, has_own_code
 
 BUILTIN_PREFIX = "builtin:"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+_NO_HUB = (
+    "no such folder here, not in the download cache, and the hub cannot be reached "
+    "(no network, or HF_HUB_OFFLINE is set): connect, or give the folder of a downloaded copy"
+)
+_MAX_LINE = 600
+"""Characters of a library's message that are shown; some messages quote whole files."""
 
 
 def model_folder(path: str) -> str:
-    """Turn "builtin:NAME" into its folder; leave folders and hub names as they are."""
+    """The folder of "builtin:NAME"; folders and hub names stay as they are."""
     if not path.startswith(BUILTIN_PREFIX):
         return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = Path(str(resources.files("podsrl") / "models"))
@@ -32,14 +50,14 @@ def model_folder(path: str) -> str:
 
 
 def check_folder(path: str, given: str) -> None:
-    """Say what a folder lacks to be a model; a hub name passes.
+    """Check that a folder has all the files of a model; a hub name passes.
 
     Args:
         path: from `model_folder`.
         given: what the user wrote.
 
     Raises:
-        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` refuses.
+        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
     """
     folder = Path(path)
     if not _is_there(folder, given):
@@ -61,7 +79,7 @@ def check_folder(path: str, given: str) -> None:
 
 
 def check_local(given: str) -> None:
-    """`check_files`, where a model is a folder here and no hub name."""
+    """`check_files` for a model that is a local folder and no hub name."""
     folder = Path(model_folder(given))
     if folder.is_dir():
         check_files(folder, given)
@@ -81,7 +99,7 @@ def has_tokenizer(path: str) -> bool:
 
 
 def find_device(name: str) -> torch.device:
-    """The device that `model.device` means here. UsageError: an unknown one, or one that is not there."""
+    """The torch device of `model.device` on this machine. UsageError: it is unknown or not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -94,9 +112,9 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-@contextlib.contextmanager
+@contextmanager
 def quiet_report() -> Iterator[None]:
-    """Silence transformers' table of weights that do not fit: `load_model` says it in a line."""
+    """Silence transformers' table of weights that do not fit: `load_model` reports them in one line."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(_is_severe)  # not its level: transformers reads that, and at a higher one says more
     try:
@@ -109,7 +127,7 @@ def _is_severe(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING
 
 
-@contextlib.contextmanager
+@contextmanager
 def quiet_bars() -> Iterator[None]:
     """Silence transformers' loading bars; its warnings and errors stay."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
@@ -119,3 +137,112 @@ def quiet_bars() -> Iterator[None]:
     finally:
         if was_enabled:
             transformers_logging.enable_progress_bar()
+
+
+def code_options(config: ModelConfig) -> dict[str, Any]:
+    """Options for every loader of transformers about Python code that comes with a model.
+
+    Without them transformers asks on the terminal, and a "y" runs the code. With `model.trust_remote_code` a warning
+    says that such code runs, or that there is none.
+    """
+    if config.trust_remote_code:
+        warnings.warn(_said(config), stacklevel=1)  # one place in the code, so that several loaders warn once
+    return {"trust_remote_code": config.trust_remote_code}
+
+
+def _said(config: ModelConfig) -> str:
+    folder = Path(model_folder(config.path))
+    start = f"model.trust_remote_code = true: Python code that came with {config.path!r}"
+    if not folder.is_dir():
+        return f"{start} runs in this process, if it has any"
+    if has_own_code(folder):
+        return f"{start} runs in this process"
+    return f"model.trust_remote_code = true changes nothing: {config.path!r} has no Python code of its own"
+
+
+def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageError:
+    """Turn an error of transformers or of the hub's client into one line.
+
+    Args:
+        config: names the model.
+        what: what could not be read: "" for config and tokenizer, "weights ", "adapters ".
+        error: the library's.
+
+    Returns:
+        For errors of the hub the reason and the cure; else the library's own first line.
+    """
+    reason = _code_reason(error) or _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
+    kind = UnavailableError if reason == _NO_HUB else UsageError
+    return kind(f"model.path = {config.path!r}: {reason}")
+
+
+@contextmanager
+def reading(config: ModelConfig, what: str = "") -> Iterator[None]:
+    """Turn whatever the libraries raise inside into `unreadable`.
+
+    For a damaged file they raise KeyError, RuntimeError and types of their own; a library written in Rust may panic,
+    and that is no `Exception`.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise unreadable(config, what, error) from None
+
+
+def _code_reason(error: BaseException) -> str | None:
+    if not any("trust_remote_code" in str(cause) for cause in _causes(error)):
+        return None
+    return (
+        "it wants to run Python code of its own (auto_map in its JSON files), and model.trust_remote_code is false: "
+        "read that code, then set model.trust_remote_code = true, or use a model that transformers knows by itself"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """An error of a library in one line: its type and the first line of its text (see `line_of`).
+
+    Example:
+        >>> first_line(ValueError("layer types do not fit:\\n  3 layers, 2 types\\nsee the manual"))
+        'ValueError: layer types do not fit: 3 layers, 2 types'
+    """
+    return line_of(f"{type(error).__name__}: {str(error).strip()}")
+
+
+def line_of(text: str) -> str:
+    """The first line of a text, and the second where the first ends in a colon; a long line is cut.
+
+    Example:
+        >>> line_of("one:\\ntwo\\nthree")
+        'one: two'
+    """
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} …"
+
+
+def _hub_reason(config: ModelConfig, error: BaseException) -> str | None:
+    name = config.path
+    for cause in _causes(error):
+        if isinstance(cause, GatedRepoError):  # before its base class, an unknown name
+            return f"is gated: accept its terms at https://huggingface.co/{name}, then run `hf auth login`"
+        if isinstance(cause, RevisionNotFoundError):
+            return f"has no revision {config.revision!r} on the hub: give a branch, tag or commit in model.revision"
+        if isinstance(cause, RepositoryNotFoundError):
+            return "no such folder here, and no such model on the hub (or a private one: run `hf auth login`)"
+        if isinstance(cause, EntryNotFoundError) and not isinstance(cause, LocalEntryNotFoundError):
+            return f"lacks a file on the hub: {first_line(error)}"
+        if isinstance(cause, LocalEntryNotFoundError | OfflineModeIsEnabled | HfHubHTTPError | ConnectionError):
+            return _NO_HUB
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

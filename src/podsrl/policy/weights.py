@@ -13,23 +13,19 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
-from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, naming_base
-from podsrl.policy.adapter_patterns import check_patterns
-from podsrl.policy.adapters import quiet_peft
+from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, check_patterns, naming_base, quiet_peft
 from podsrl.policy.device import choose_device
 from podsrl.policy.files import shapes_in
-from podsrl.policy.hub import reading
-from podsrl.policy.own_code import code_options
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
-from podsrl.policy.source import check_local, model_folder, quiet_bars, quiet_report
+from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_report, reading
 
 
 def load_model(config: ModelConfig) -> Any:
-    """The causal language model, on its device; of a folder of adapters, their base with the adapters merged into it.
+    """Load the causal language model onto its device; for a folder of adapters, their base with the adapters merged.
 
     Raises:
-        UsageError: the weights cannot be read or are not all there; the device, the attention kernel or what 4-bit
-            weights need is not there; 4-bit weights of a folder of adapters.
+        UsageError: the weights cannot be read or are incomplete; the device, the attention kernel or what 4-bit weights
+            need is missing; 4-bit weights are asked of a folder of adapters.
     """
     device = choose_device(config)
     avoid_cudnn_attention(device)
@@ -43,7 +39,7 @@ def load_model(config: ModelConfig) -> Any:
         model, info = AutoModelForCausalLM.from_pretrained(
             model_folder(config.path),
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told below, in a line
+            ignore_mismatched_sizes=True,  # reported below, in one line
             **options,
         )
     _check_complete(config.path, info)
@@ -55,7 +51,7 @@ def load_model(config: ModelConfig) -> Any:
 
 
 def _check_complete(path: str, info: Mapping[str, Any]) -> None:
-    """UsageError: weights that would be random. Weights that the model has no place for are a warning."""
+    """UsageError: some weights would be random. Weights that the model does not use are a warning."""
     cure = "use complete weights, and the config.json that was saved with them"
     if mismatched := sorted(info["mismatched_keys"]):
         name, found, wanted = mismatched[0]
@@ -87,10 +83,10 @@ def _check_end_tokens(path: str, model: Any) -> None:
 
 
 def outline(config: ModelConfig) -> Any:
-    """The model's modules without memory for weights (on torch's meta device), from its description alone.
+    """The model's modules without memory for weights (on torch's meta device), from its config alone.
 
     Raises:
-        UsageError: the description cannot be read, or is of no causal language model.
+        UsageError: the config cannot be read, or describes no causal language model.
     """
     source = base_of(config) or config
     with naming_base(config):

@@ -3,6 +3,7 @@
     step-00000012/
       model/                  weights, config and tokenizer in Hugging Face layout
       optimizer.safetensors   moments by parameter name
+      parts.safetensors       arrays that parts of the config remember, by "part/key"; absent where there are none
       state.json              step, version, data position, seconds, sizes of the logs, the config (run/state.py)
       manifest.json           size and SHA-256 of every file above
 
@@ -19,9 +20,13 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -30,6 +35,7 @@ from podsrl.run.state import read_object
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
+PARTS = "parts.safetensors"
 FILES = "files"
 """Entry of the state: the digest of every other file, so that one of another checkpoint is noticed."""
 
@@ -67,6 +73,18 @@ class Checkpoint:
             raise CheckpointError(f"{file} is damaged: it holds no moments, and {steps} optimizer steps were made")
         return found
 
+    def parts(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays that parts remember, by "part/key".
+
+        Raises:
+            CheckpointError: the file holds no arrays.
+        """
+        file = self.path / PARTS
+        try:
+            return load_arrays(file) if file.exists() else {}
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}") from None
+
 
 def _check_moment(file: Path, name: str, tensor: Tensor) -> None:
     if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
@@ -87,6 +105,7 @@ def save_checkpoint(
     optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any],
     keep: int,
+    parts: Mapping[str, np.ndarray[Any, Any]] = MappingProxyType({}),
 ) -> Path:
     """Write `folder`/step-N for N = state["step"], then remove all but it and the `keep` - 1 before it.
 
@@ -96,6 +115,7 @@ def save_checkpoint(
         optimizer: moments by parameter name.
         state: plain JSON.
         keep: checkpoints to keep, ≥ 1.
+        parts: arrays that parts remember.
     """
     final = checkpoint_path(folder, state["step"])
     if final.exists():
@@ -107,6 +127,8 @@ def save_checkpoint(
     temporary = folder / f".{final.name}.tmp"
     save_model(temporary / "model")
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
+    if parts:
+        save_arrays(dict(parts), temporary / PARTS)
     files = _describe_files(temporary)
     (temporary / STATE).write_text(json.dumps({**state, FILES: _digests(files)}, indent=1))
     (temporary / MANIFEST).write_text(json.dumps({**files, STATE: _describe(temporary / STATE)}, indent=1))

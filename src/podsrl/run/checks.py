@@ -10,7 +10,7 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.decode.limits import row_limit
+from podsrl.generate.engine.row_limit import row_limit
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.processes import Processes

@@ -1,12 +1,14 @@
-"""Seconds by stage."""
+"""The stages of a step, and a clock for their seconds. Nothing here loads torch before a clock is made."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 from podsrl.lib.stages import STAGES
 
@@ -26,6 +28,8 @@ class StageClock:
             yield
         finally:
             if self._device.type == "cuda":
+                import torch
+
                 torch.cuda.synchronize(self._device)
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 

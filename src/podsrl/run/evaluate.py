@@ -9,7 +9,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
-from podsrl.run.ask import OnAnswer
+from podsrl.run.collect import OnAnswer, new_group
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
@@ -49,10 +49,11 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     tasks = trainer.tasks.eval
-    ids = [eval_request_id(place, task.id) for place, task in enumerate(tasks)]
+    num_samples = trainer.config.eval.num_samples
+    wanted = [(new_group(eval_request_id(place, task.id), task), num_samples) for place, task in enumerate(tasks)]
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
-    groups = trainer.answer(ids, tasks, trainer.config.eval.num_samples, sampling, on_answer=on_answer)
+    groups = trainer.collector.answer(wanted, sampling, on_answer=on_answer)
     num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,

@@ -1,24 +1,23 @@
-"""The loop: choose tasks; generate a group for each; score; select; make a batch; update; sync; record."""
+"""The loop: sample, recall, choose, weigh, update, sync; record; evaluate and save where that is due."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from podsrl.errors import PodsError
-from podsrl.generate import EngineStats
 from podsrl.lib.seeds import seed_globals
-from podsrl.run.ask import OnAnswer
 from podsrl.run.clock import StageClock
+from podsrl.run.collect import OnAnswer
+from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.group_log import record_group
-from podsrl.run.metrics import gather_load, seconds_metrics, step_metrics
+from podsrl.run.load import gather_load, start_load
+from podsrl.run.metrics import group_records, step_metrics
+from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer
-from podsrl.score import ScoreStats
 
 Json = dict[str, Any]
 MAX_EMPTY_STEPS = 3
@@ -26,66 +25,60 @@ MAX_EMPTY_STEPS = 3
 
 
 class NothingToLearn(PodsError):
-    """Every rollout of several steps in a row was invalid."""
+    """Several steps in a row had no group with two valid rollouts."""
 
 
 Outcome = Literal["finished", "interrupted"]
 
 
-@dataclass(slots=True)
-class Schedule:
-    """When the next evaluation by time is due; saved with a checkpoint."""
-
-    last_eval_step: int = -1
-    next_eval_seconds: float = 0.0
-
-
-def training_step(trainer: Trainer, folder: RunFolder | None = None) -> Json:
-    """One step, whole. Returns its metrics, which it also appends to the folder's log."""
+def training_step(trainer: Trainer) -> StepResult:
+    """One step. With several processes all call it."""
     clock = StageClock(trainer.model.device)
     seed_globals(trainer.config.seed, trainer.progress.step, rank=trainer.processes.rank)
-    trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()  # evaluation's own do not count
-    trainer.scorer.stats = ScoreStats()
-    with clock.stage("generate"):
-        tasks = trainer.next_tasks()
-    groups = trainer.sample(tasks, stage=clock.stage)
+    start_load(trainer)
+    collected = trainer.sample(stage=clock.stage)
     with clock.stage("select"):
+        groups = trainer.recall(collected.groups)
         selections = trainer.choose(groups)
         advantages = trainer.advantages(groups, selections)
         batch = trainer.make_batch(groups, selections, advantages)
     with clock.stage("update"):
-        stats, grad_norm = trainer.update(batch)
+        update = trainer.update(batch)
     with clock.stage("sync"):
         trainer.sync()
     with clock.stage("record"):
-        trainer.finish_step()
-        metrics = step_metrics(
-            trainer.progress,
-            groups,
-            selections,
-            stats,
-            grad_norm,
-            num_chunks=trainer.config.select.num_chunks,
-            num_skipped_updates=trainer.updater.optimizer.num_skipped_steps,
-            weights_digest=trainer.weights_digest,
-            load=gather_load(trainer),
-        )
-        if folder is not None and _is_due(trainer.config.record.groups_every_steps, trainer.progress.step):
-            for i in range(min(trainer.config.record.num_groups, len(groups))):
-                record = record_group(trainer.progress.step, groups[i], selections[i], advantages[i].tolist())
-                folder.append("groups.jsonl", record.to_json())
+        trainer.finish_step(collected)
+        load = gather_load(trainer)
     total = trainer.processes.broadcast(clock.total())  # process 0's clock decides when a run evaluates and ends
     trainer.add_seconds(total)
-    metrics |= seconds_metrics(clock.seconds, total, trainer.progress.train_seconds)
-    if folder is not None:
-        folder.append("metrics.jsonl", metrics)
+    return StepResult(
+        progress=trainer.progress,
+        groups=tuple(groups),
+        probes=collected.probes,
+        selections=tuple(selections),
+        advantages=tuple(advantages),
+        update=update,
+        num_skipped_updates=trainer.learner.num_skipped_updates,
+        weights_digest=trainer.weights_digest,
+        load=load,
+        seconds=clock.seconds,
+        total_seconds=total,
+    )
+
+
+def record(folder: RunFolder, result: StepResult, num_groups: int = 0) -> Json:
+    """Append a step to the logs: its metrics, and at most `num_groups` whole groups. Returns the metrics."""
+    for line in islice(group_records(result), num_groups):
+        folder.append("groups.jsonl", line)
+    metrics = step_metrics(result)
+    folder.append("metrics.jsonl", metrics)
     return metrics
 
 
 def train(
     trainer: Trainer,
     folder: RunFolder | None,
-    schedule: Schedule,
+    due: Due,
     *,
     on_record: Callable[[Json], None],
     should_stop: Callable[[], bool],
@@ -96,73 +89,81 @@ def train(
     Args:
         trainer: new, or loaded from a checkpoint.
         folder: where logs and checkpoints go; None on all processes but the first.
-        schedule: new, or loaded.
-        on_record: called with every line that goes into `metrics.jsonl`.
+        due: new, or loaded.
+        on_record: called with every line of `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
-        on_answer: told how far an evaluation is.
+        on_answer: called after each completion of an evaluation.
+
+    Raises:
+        NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
     """
-    last_save, num_empty = time.monotonic(), 0
-    _evaluate_if_due(trainer, folder, schedule, on_record, on_answer)
-    while not _is_done(trainer):
+    run = _Run(trainer, folder, due, on_record, on_answer)
+    num_empty = 0
+    run.evaluate_if_due()
+    while not due.is_end(trainer.config, trainer.progress):
         if trainer.processes.broadcast(should_stop()):
-            _save(trainer, folder, schedule)
+            run.save()
             return "interrupted"
-        record = training_step(trainer, folder)
-        on_record(record)
-        num_empty = num_empty + 1 if record["reward/kept"] is None else 0  # nothing was kept, of however many groups
-        _evaluate_if_due(trainer, folder, schedule, on_record, on_answer)
-        options = trainer.config.checkpoint
-        by_time = options.every_seconds > 0 and time.monotonic() - last_save >= options.every_seconds
-        by_time = trainer.processes.broadcast(by_time)
-        if by_time or _is_due(options.every_steps, trainer.progress.step) or num_empty == MAX_EMPTY_STEPS:
-            _save(trainer, folder, schedule)
-            last_save = time.monotonic()
+        result = run.step()
+        num_empty = num_empty + 1 if result.is_empty else 0
+        run.evaluate_if_due()
+        run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
         if num_empty == MAX_EMPTY_STEPS:
             raise NothingToLearn(
                 f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
-                f"Why the last were invalid: {record['invalid_reasons']}"
+                f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
             )
-    _save(trainer, folder, schedule)
+    run.save()
     return "finished"
 
 
-def _evaluate_if_due(
-    trainer: Trainer,
-    folder: RunFolder | None,
-    schedule: Schedule,
-    on_record: Callable[[Json], None],
-    on_answer: OnAnswer | None,
-) -> None:
-    """At the start, at the end, and each time the config's seconds or steps have passed; once a step at most."""
-    options, progress = trainer.config.eval, trainer.progress
-    by_time = options.every_seconds > 0 and progress.train_seconds >= schedule.next_eval_seconds
-    by_steps = options.every_steps > 0 and progress.step % options.every_steps == 0
-    if progress.step == schedule.last_eval_step or not (by_time or by_steps or progress.step == 0 or _is_done(trainer)):
-        return
-    record = evaluate(trainer, on_answer).to_json()
-    if folder is not None:
-        folder.append("metrics.jsonl", record)
-    on_record(record)
-    schedule.last_eval_step = progress.step
-    if options.every_seconds > 0:
-        schedule.next_eval_seconds = (progress.train_seconds // options.every_seconds + 1) * options.every_seconds
+class _Run:
+    """What happens around a step."""
 
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: RunFolder | None,
+        due: Due,
+        on_record: Callable[[Json], None],
+        on_answer: OnAnswer | None,
+    ) -> None:
+        self._trainer, self._folder, self._due = trainer, folder, due
+        self._on_record, self._on_answer = on_record, on_answer
 
-def _is_done(trainer: Trainer) -> bool:
-    stop, progress = trainer.config.stop, trainer.progress
-    return 0 < stop.steps <= progress.step or 0 < stop.seconds <= progress.train_seconds
+    def step(self) -> StepResult:
+        """Take a step, and record it."""
+        result = training_step(self._trainer)
+        config = self._trainer.config
+        if self._folder is None:
+            self._on_record(step_metrics(result))
+            return result
+        is_due = self._due.is_group_record(config, result.progress)
+        self._on_record(record(self._folder, result, config.record.num_groups if is_due else 0))
+        return result
 
+    def evaluate_if_due(self) -> None:
+        trainer, due = self._trainer, self._due
+        if not due.is_evaluation(trainer.config, trainer.progress):
+            return
+        line = evaluate(trainer, self._on_answer).to_json()
+        if self._folder is not None:
+            self._folder.append("metrics.jsonl", line)
+        self._on_record(line)
+        due.evaluated(trainer.config, trainer.progress)
 
-def _is_due(every: int, step: int) -> bool:
-    return every > 0 and step % every == 0
+    def save_if_due(self, *, is_last: bool) -> None:
+        trainer, due = self._trainer, self._due
+        by_time = trainer.processes.broadcast(due.is_save_by_time(trainer.config))
+        if by_time or is_last or due.is_save_by_steps(trainer.config, trainer.progress):
+            self.save()
 
-
-def _save(trainer: Trainer, folder: RunFolder | None, schedule: Schedule) -> None:
-    if folder is None:
-        trainer.save(Path(), {})  # gives its share of the weights, and writes nothing
-        return
-    extra = {
-        "schedule": {"last_eval_step": schedule.last_eval_step, "next_eval_seconds": schedule.next_eval_seconds},
-        "log_bytes": folder.log_sizes(),
-    }
-    trainer.save(folder.checkpoints, extra)
+    def save(self) -> None:
+        if self._folder is None:
+            self._trainer.save(Path(), {})  # gives its share of the weights, and writes nothing
+            return
+        due = self._due
+        schedule = {"last_eval_step": due.last_eval_step, "next_eval_seconds": due.next_eval_seconds}
+        extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
+        self._trainer.save(self._folder.checkpoints, extra)
+        due.saved()

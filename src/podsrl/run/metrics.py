@@ -1,172 +1,116 @@
-"""One step's records -> one flat object with the public metric names (docs/metrics.md)."""
+"""A step's result as flat objects with the public metric names (docs/metrics.md)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from podsrl.run.progress import Progress
-from podsrl.run.trainer import Trainer
-from podsrl.types import Group, Selection
-from podsrl.update import UpdateStats
+from podsrl.run.group_log import record_group
+from podsrl.run.step_result import StepResult
+from podsrl.types import Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What a step asked of the machine: counts of all processes, memory of the one that needed most."""
-
-    num_forwarded: int
-    num_reread: int
-    peak_generate_bytes: int
-    peak_update_bytes: int | None
-    num_stopped: int
-    """Rollouts counted as wrong because a known reward ran into a limit."""
-    num_hurried: int
-    stopped_reasons: tuple[str, ...]
-
-
-def gather_load(trainer: Trainer) -> Load:
-    """Of all processes since the step's start; all call it."""
-    stats, engine, scored = trainer.engine.stats, trainer.engine, trainer.scorer.stats
-    own = (
-        *(stats.forwarded, stats.reread_tokens, engine.peak_kv_bytes, trainer.updater.peak_bytes()),
-        *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
-    )
-    forwarded, reread, generate_bytes, update_bytes, stopped, hurried, reasons = zip(
-        *trainer.processes.gather(own), strict=True
-    )
-    return Load(
-        num_forwarded=sum(forwarded),
-        num_reread=sum(reread),
-        peak_generate_bytes=max(generate_bytes),
-        peak_update_bytes=None if update_bytes[0] is None else max(update_bytes),
-        num_stopped=sum(stopped),
-        num_hurried=sum(hurried),
-        stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
-    )
-
-
-def step_metrics(
-    progress: Progress,
-    groups: Sequence[Group],
-    selections: Sequence[Selection],
-    stats: UpdateStats,
-    grad_norm: float,
-    *,
-    num_chunks: int,
-    num_skipped_updates: int,
-    weights_digest: str,
-    load: Load,
-) -> Json:
-    """All metrics of a step but its seconds.
-
-    Args:
-        progress: with this step counted.
-        groups: P groups of n rollouts.
-        selections: P selections, same order.
-        stats: of the update.
-        grad_norm: before clipping; written as null where it is not finite (no JSON number is).
-        num_chunks: groups that share a prompt, neighbours of each other.
-        num_skipped_updates: of the whole run, given up because the gradient was not finite.
-        weights_digest: of the weights that the generator samples from in the next step.
-        load: counted since the step's start.
-    """
-    reward_all = [np.array([r.reward for r in group.rollouts if r.is_valid]) for group in groups]
-    reward_kept = [np.array([g.rollouts[k].reward for k in s.kept]) for g, s in zip(groups, selections, strict=True)]
-    length_all = np.array([len(r.completion.token_ids) for g in groups for r in g.rollouts])
-    kept = [g.rollouts[k] for g, s in zip(groups, selections, strict=True) for k in s.kept]
-    length_kept = np.array([len(rollout.completion.token_ids) for rollout in kept])
+def step_metrics(result: StepResult) -> Json:
+    """The line of a step in `metrics.jsonl`; null for numbers that are not finite, since JSON has none."""
+    rollouts = [rollout for group in result.groups for rollout in group.rollouts if not rollout.is_pruned]
+    pools = list(result.pools())
+    kept = [rollout for _, of_pool in pools for rollout in of_pool]
+    valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
+    kept_rewards = [np.array([r.reward for r in of_pool]) for _, of_pool in pools]
+    stats = result.update.stats
     metrics = {
-        "step": progress.step,
-        "version": progress.version,
-        **_token_counts(groups[::num_chunks], length_all, length_kept, stats, load),
-        "reward/all": _mean(np.concatenate([np.empty(0), *reward_all])),  # there may be no group at all
-        "reward/kept": _mean(np.concatenate([np.empty(0), *reward_kept])),
-        "reward_std/all": _mean(np.array([_std(rewards) for rewards in reward_all])),
-        "reward_std/kept": _mean(np.array([_std(rewards) for rewards in reward_kept])),
-        "accuracy/all": _mean(np.array([r.is_correct for g in groups for r in g.rollouts], dtype=np.float64)),
-        "groups/num": len(groups),
-        "groups/zero_signal": sum(1 for rewards in reward_kept if len(rewards) == 0 or rewards.min() == rewards.max()),
-        "groups/invalid": sum(1 for selection in selections if not selection.kept),
-        **_unjudged(groups, load),
-        "rollouts/truncated": sum(1 for g in groups for r in g.rollouts if r.completion.finish_reason == "length"),
-        "length/all": _mean(length_all),
-        "length/kept": _mean(length_kept),
+        "step": result.progress.step,
+        "version": result.progress.version,
+        **_token_counts(result, rollouts, kept),
+        "reward/all": _mean(np.concatenate([np.empty(0), *valid_rewards])),  # there may be no group at all
+        "reward/kept": _mean(np.concatenate([np.empty(0), *kept_rewards])),
+        "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
+        "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
+        "accuracy/all": _mean(np.array([rollout.is_correct for rollout in rollouts], dtype=np.float64)),
+        "groups/num": len(pools),
+        "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
+        "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
+        **_without_verdict(result, rollouts),
+        "rollouts/generated": len(rollouts),
+        "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
+        "length/all": _mean(_lengths(rollouts)),
+        "length/kept": _mean(_lengths(kept)),
         "loss": stats.loss,
-        "grad_norm": grad_norm,
+        "grad_norm": result.update.grad_norm,
         "entropy": stats.entropy,
         "kl": stats.kl,
         "clip_fraction": stats.clip_fraction,
         "logprob_gap": stats.logprob_gap,
-        "updates/skipped": num_skipped_updates,
-        "sync/weights_digest": weights_digest,
-        "memory/peak_generate_bytes": load.peak_generate_bytes,
-        "memory/peak_update_bytes": load.peak_update_bytes,
+        "updates/skipped": result.num_skipped_updates,
+        "sync/weights_digest": result.weights_digest,
+        "memory/peak_generate_bytes": result.load.peak_generate_bytes,
+        "memory/peak_update_bytes": result.load.peak_update_bytes,
+        **{f"seconds/{stage}": seconds for stage, seconds in result.seconds.items()},
+        "seconds/total": result.total_seconds,
+        "seconds/train_elapsed": result.progress.train_seconds,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
 
 
-def _unjudged(groups: Sequence[Group], load: Load) -> Json:
-    """Rollouts that the rewards did not judge, or not to the end."""
+def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
+    """Generated is the sum of trained, skipped, discarded, pruned and postponed."""
+    load, num_trained = result.load, result.update.stats.num_trained_tokens
+    pruned = [r for group in (*result.groups, *result.probes) for r in group.rollouts if r.is_pruned]
+    probed = [r for group in result.probes for r in group.rollouts if not r.is_pruned]
+    num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in ([*rollouts, *probed], kept, pruned))
     return {
-        "rollouts/generated": sum(len(group.rollouts) for group in groups),
-        "rollouts/invalid": sum(1 for g in groups for r in g.rollouts if not r.is_valid),
-        "invalid_reasons": _reasons(groups),
-        "rollouts/reward_timeouts": load.num_stopped,
-        "rollouts/reward_hurried": load.num_hurried,
-        "reward_timeout_reasons": list(load.stopped_reasons[:MAX_REASONS]),
-    }
-
-
-def _token_counts(
-    groups: Sequence[Group],
-    length_all: np.ndarray[Any, Any],
-    length_kept: np.ndarray[Any, Any],
-    stats: UpdateStats,
-    load: Load,
-) -> Json:
-    """What was read, made, trained on and left; `groups` has each prompt once."""
-    return {
-        "tokens/prompt": sum(len(group.prompt_ids) for group in groups),
-        "tokens/generated": int(length_all.sum()),
+        "tokens/prompt": sum(len(group.prompt_ids) for group in (*result.groups, *result.probes)),
+        "tokens/generated": num_ended + num_pruned + load.num_postponed_tokens,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
-        "tokens/trained": stats.num_trained_tokens,
-        "tokens/skipped": int(length_kept.sum()) - stats.num_trained_tokens,
-        "tokens/discarded": int(length_all.sum() - length_kept.sum()),
+        "tokens/trained": num_trained,
+        "tokens/skipped": num_kept - num_trained,
+        "tokens/discarded": num_ended - num_kept,
+        "tokens/pruned": num_pruned,
+        "tokens/postponed": load.num_postponed_tokens,
+        "rollouts/pruned": len(pruned),
+        "rollouts/postponed": load.num_postponed,
     }
 
 
-def seconds_metrics(seconds: Mapping[str, float], total: float, train_elapsed: float) -> Json:
-    """The clock's readings under their public names."""
-    stages = {f"seconds/{stage}": value for stage, value in seconds.items()}
-    return {**stages, "seconds/total": total, "seconds/train_elapsed": train_elapsed}
+def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
+    """Rollouts that the rewards did not judge, or not to the end."""
+    reasons = [rollout.invalid_reason for rollout in rollouts if rollout.invalid_reason is not None]
+    return {
+        "rollouts/invalid": len(reasons),
+        "invalid_reasons": list(dict.fromkeys(reasons))[:MAX_REASONS],
+        "rollouts/reward_timeouts": result.load.num_stopped,
+        "rollouts/reward_hurried": result.load.num_hurried,
+        "reward_timeout_reasons": list(result.load.stopped_reasons[:MAX_REASONS]),
+    }
 
 
-def _reasons(groups: Sequence[Group]) -> list[str]:
-    """Why rollouts were invalid: each reason once, three at most."""
-    reasons = {r.invalid_reason: None for group in groups for r in group.rollouts if r.invalid_reason is not None}
-    return list(reasons)[:MAX_REASONS]
+def group_records(result: StepResult) -> Iterator[Json]:
+    """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
+    for group, selection, advantages in zip(result.groups, result.selections, result.advantages, strict=True):
+        yield record_group(result.progress.step, group, selection, advantages.tolist()).to_json()
 
 
 def _as_json(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _mean(values: np.ndarray[Any, Any]) -> float | None:
-    """None, not NaN, where there is nothing: NaN is no JSON."""
+def _lengths(rollouts: Sequence[Rollout]) -> NDArray[np.int64]:
+    return np.array([len(rollout.completion.token_ids) for rollout in rollouts], dtype=np.int64)
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    """None where there is nothing."""
     return float(values.mean()) if len(values) else None
 
 
-def _std(values: np.ndarray[Any, Any]) -> float:
-    """Unbiased (ddof 1), as the advantages' own; 0 for fewer than two."""
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def _std(rewards: NDArray[Any]) -> float:
+    """Unbiased (ddof 1), as in the advantages; 0 for fewer than two."""
+    return float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from podsrl.config.schema import RunConfig
+from podsrl.control import Budget, make_budget
 from podsrl.errors import UsageError
+from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
-from podsrl.generate.stop import StopStrings
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_dtype
@@ -27,7 +28,7 @@ from podsrl.score import Scorer
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import TaskSet
-from podsrl.update import resolve_loss
+from podsrl.update import Advantage, LossSpec, resolve_advantage, resolve_algorithm, try_advantage
 
 Excuse = Callable[[str], AbstractContextManager[None]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
@@ -37,11 +38,11 @@ Excuse = Callable[[str], AbstractContextManager[None]]
 class Parts:
     """What a trainer is made of, besides the model."""
 
+    budget: Budget
+    """Decides what each step asks."""
     rule: SelectionRule
-    advantage: str
-    """A key of `podsrl.update.NORMALIZERS`."""
-    loss: Mapping[str, Any]
-    """Keyword arguments of `podsrl.update.policy_loss`."""
+    advantage: Advantage
+    loss: LossSpec
     rewards: Mapping[str, float]
     """Reward function -> weight: the config's, else the task set's."""
     correct: str
@@ -72,9 +73,10 @@ class Parts:
 class Names:
     """What the names in a config stand for, whatever model and data it names."""
 
+    budget: Budget
     rule: SelectionRule
-    advantage: str
-    loss: Mapping[str, Any]
+    advantage: Advantage
+    loss: LossSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     judged, fitted = found.judged, found.fitted
     assert judged is not None and fitted is not None, "nothing was excused"
     return Parts(
+        budget=found.names.budget,
         rule=found.names.rule,
         advantage=found.names.advantage,
         loss=found.names.loss,
@@ -198,8 +201,11 @@ def _resolve_names(config: RunConfig) -> Names:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
     rule = resolve_rule(config.select.rule)
     _try_rule(rule, config)
-    advantage, loss = _resolve_loss(config)
-    return Names(rule=rule, advantage=advantage, loss=loss)
+    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
+    advantage = resolve_advantage(algorithm.advantage)
+    try_advantage(advantage, config.select.num_kept // config.select.num_chunks)
+    budget = make_budget(config.budget.model_dump(), config.options)
+    return Names(budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
 
 def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
@@ -243,16 +249,3 @@ def _try_rule(rule: SelectionRule, config: RunConfig) -> None:
     n, m = config.rollouts.num_rollouts // chunks, config.select.num_kept // chunks  # as `Trainer.choose` calls it
     rewards = torch.linspace(0, 1, n, dtype=torch.float64).reshape(1, n)
     call_rule(rule, rewards, m, generator=torch.Generator().manual_seed(0))
-
-
-def _resolve_loss(config: RunConfig) -> tuple[str, Mapping[str, Any]]:
-    loss = config.loss
-    return resolve_loss(
-        loss.name,
-        advantage=loss.advantage,
-        ratio=loss.ratio,
-        clip=loss.clip,
-        clip_low=loss.clip_low,
-        clip_high=loss.clip_high,
-        aggregate=loss.aggregate,
-    )

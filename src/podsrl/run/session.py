@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by
-from podsrl.run.ask import OnAnswer
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
+from podsrl.run.collect import OnAnswer
 from podsrl.run.data_digest import describe_data
+from podsrl.run.due import Due
 from podsrl.run.folder import RunFolder, refusing
 from podsrl.run.logs import find_loss, remembered
-from podsrl.run.loop import Outcome, Schedule, train
+from podsrl.run.loop import Outcome, train
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.state import check_state
 from podsrl.run.trainer import Trainer
@@ -58,7 +58,7 @@ def start(
         if folder is not None:
             folder.create(dump(config))
         with _locked(folder):
-            return _run(trainer, folder, Schedule(), on_record, say, on_answer)
+            return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
 def resume(
@@ -94,22 +94,20 @@ def resume(
             newest = _newest_checkpoint(RunFolder(path), processes)
             lost = _lost_logs(folder, newest, allow_lost_lines, say)
             parts, change = _prepare(config, processes, newest, allow_data_change, say)
-            trainer, schedule = Trainer(config, processes=processes, parts=parts), Schedule()
+            trainer, due = Trainer(config, processes=processes, parts=parts), Due()
             checkpoint = _load(trainer, RunFolder(path), newest, allow_data_change)
             if checkpoint is not newest:
                 lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                schedule = Schedule(
-                    **{field.name: checkpoint.state["schedule"][field.name] for field in fields(Schedule)}
-                )
+                due = Due(**checkpoint.state["schedule"])
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
                 _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
-            return _run(trainer, folder, schedule, on_record, say, on_answer)
+            return _run(trainer, folder, due, on_record, say, on_answer)
 
 
 def _newest_checkpoint(
@@ -243,7 +241,7 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
 def _run(
     trainer: Trainer,
     folder: RunFolder | None,
-    schedule: Schedule,
+    due: Due,
     on_record: Callable[[Json], None],
     say: Say,
     on_answer: OnAnswer | None,
@@ -259,13 +257,13 @@ def _run(
         say(note)
     say(f"matrix products: {trainer.matmul}")
     say(f"generation: {trainer.generation}")
-    say(f"update: {trainer.updater.layout}")
+    say(f"update: {trainer.learner.updater.layout}")
     for note in trainer.parts.notes:
         say(note)
     for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
-        outcome = train(trainer, folder, schedule, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+        outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
     if outcome == "finished" and folder is not None:
         progress = trainer.progress
         result = {

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from podsrl.config.bounds import MAX_SECONDS, MAX_STEPS
 from podsrl.config.load import build
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ class OptimizerCounts(_Strict):
 
 
 class DueEvaluation(_Strict):
-    """As `podsrl.run.loop.Schedule`."""
+    """As `podsrl.run.due.Due`."""
 
     last_eval_step: Annotated[int, Field(ge=-1, le=MAX_STEPS)]
     next_eval_seconds: Seconds
@@ -74,6 +74,7 @@ class StoredState(_Strict):
     log_bytes: dict[str, Natural]
     matmul: dict[str, Any] | None = None
     data: Data | None = None
+    parts: dict[str, dict[str, Any]] = {}
     device: str = ""
 
     @model_validator(mode="after")
@@ -122,10 +123,9 @@ def check_state(path: Path, state: Mapping[str, Any]) -> None:
         ) from None
     except UsageError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from None
-    wanted = {
-        "step": (found.step, int(path.name.removeprefix("step-"))),
-        "data_position": (found.data_position, found.step * config.rollouts.num_prompts),
-    }
+    wanted = {"step": (found.step, int(path.name.removeprefix("step-")))}
+    if config.budget == BudgetConfig():
+        wanted["data_position"] = (found.data_position, found.step * config.rollouts.num_prompts)
     for name, (is_there, should_be) in wanted.items():
         if is_there != should_be:
             raise CheckpointError(f"{file} is damaged: {name} = {is_there}, wanted {should_be}")

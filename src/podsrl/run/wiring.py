@@ -8,7 +8,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.lib.seeds import derive
-from podsrl.policy import Policy
+from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
@@ -84,35 +84,19 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
         packing=optim.packing,
         prefix_sharing=optim.prefix_sharing,
     )
-    reference = _reference(config, policy)
+    has_penalty = config.loss.kl_beta > 0
+    reference = copy.deepcopy(policy.model) if has_penalty and not isinstance(policy, AdaptedPolicy) else None
     if is_sharded(config.scale.strategy, processes):
-        if reference is not None and not policy.is_adapted:
+        if reference is not None:
             shard_frozen(reference, config.scale.strategy, processes)
         shard(forward, policy.model, config.scale.strategy, processes)
     return Updater(
         policy.model,
+        optim,
         forward=forward,
         reference=reference,
-        lr=optim.lr,
-        betas=optim.betas,
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-        max_grad_norm=optim.max_grad_norm,
-        warmup_steps=optim.warmup_steps,
-        optimizer=optim.name,
-        schedule=optim.schedule,
-        schedule_steps=optim.schedule_steps,
+        reference_context=policy.reference if has_penalty and isinstance(policy, AdaptedPolicy) else None,
         loss=parts.loss,
         kl_beta=config.loss.kl_beta,
-        temperature=config.rollouts.temperature,
         max_length=config.rollouts.max_new_tokens,
-        micro_batch_tokens=optim.micro_batch_tokens,
-        chunk_tokens=optim.logprob_chunk_tokens,
     )
-
-
-def _reference(config: RunConfig, policy: Policy) -> Any:
-    """The base with its adapters off, or a frozen copy of the starting weights; None without a penalty."""
-    if config.loss.kl_beta == 0:
-        return None
-    return policy.reference if policy.is_adapted else copy.deepcopy(policy.model)

@@ -1,35 +1,26 @@
-"""How answers are judged. Goes in: tasks and completions. Comes out: rollouts, with their rewards."""
+"""Judge completions: tasks and completions in, rollouts with rewards out.
+
+rewards/   the reward functions, and the table of their names
+forms.py   the two forms of a reward function behind one call
+workers/   the processes that call slow functions, within limits of time and memory
+panel.py   decides where each function of a run is called
+scorer.py  adds the values up: `Scorer`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from podsrl.score.answers import math_correct, voted_answer
 from podsrl.score.base import BatchReward, Reward, RowReward
-from podsrl.score.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
+from podsrl.score.rewards import EXTRACTORS, REWARDS
+from podsrl.score.rewards.answers import is_correct
 from podsrl.score.scorer import Scorer, ScoreStats
-from podsrl.score.stated import correct, format, stated_answer
-from podsrl.score.tags import answer_format
 
-__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "ScoreStats", "Scorer"]
-
-REWARDS: dict[str, Reward] = {
-    "correct": correct,
-    "format": format,
-    "math_correct": math_correct,
-    "answer_format": answer_format,
-    "any_correct": any_correct,
-    "think_format": think_format,
-    "tag_count": tag_count,
-    "boxed_correct": boxed_correct,
-    "strict_format": strict_format,
-    "tag_share": tag_share,
-}
-
-EXTRACTORS: dict[str, Callable[[str], str | None]] = {
-    "correct": stated_answer,
-    "math_correct": voted_answer,
-    "any_correct": voted_answer,
-    "boxed_correct": voted_answer,
-}
-"""Reward that says what is right -> the final answer in a text, for majority votes."""
+__all__ = [
+    "EXTRACTORS",
+    "REWARDS",
+    "BatchReward",
+    "Reward",
+    "RowReward",
+    "ScoreStats",
+    "Scorer",
+    "is_correct",
+]

@@ -1,15 +1,19 @@
-"""The seam of the score stage: what a reward function is, what it is given, and what its answers become.
+"""The seam of the score stage: what a reward function is, its input `Rows`, and its result `Values`.
 
-Goes in: a flat batch of rows (`Rows`). Comes out: `Values`, for each row a number or a `Fault`. A fault is data: it
-makes its rollout invalid and never stops a run. What breaks a whole batch (`podsrl.errors.RewardError`) does.
+A row's result is a number or a `Fault`. A fault is data: it makes its rollout invalid and never stops a run. Only what
+breaks a whole batch stops it (`podsrl.errors.RewardError`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from pathlib import Path
 from typing import Literal
 
 from podsrl.types import Task
@@ -18,10 +22,13 @@ RowReward = Callable[[Task, str], float]
 """`f(task, completion_text) -> float`."""
 
 BatchReward = Callable[..., Sequence[float | None]]
-"""TRL's `f(prompts, completions, **columns) -> list[float]`; see `podsrl.score.batch_form`."""
+"""TRL's `f(prompts, completions, **columns) -> list[float]`; see `podsrl.score.forms`."""
 
 Reward = RowReward | BatchReward
 """A plain callable of either form."""
+
+WANTED = "f(task, completion_text) -> float or f(prompts, completions, **columns) -> list[float]"
+"""Both forms, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,7 @@ class Rows:
 
 
 FaultKind = Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died", "exhausted"]
-"""exhausted: memory, or the depth of recursion. died: the worker process that judged it ended."""
+"""exhausted: it ran out of memory or of recursion depth; died: the worker process that judged it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +62,19 @@ class Fault:
     reason: str
     """One sentence that names the reward function."""
     is_hurried: bool = False
-    """Whether the time limit that it broke had been lowered, because other time-outs had used up the step's seconds."""
+    """Whether it broke a time limit that was lowered, because other time-outs had used up the step's seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What one reward function says about a batch."""
+    """The results of one reward function for a batch."""
 
     values: list[float]
-    """One a row; NaN where there is a fault."""
+    """One per row; NaN where there is a fault."""
     faults: dict[int, Fault]
     """Row -> why it has no value."""
     stopped: dict[int, Fault] = field(default_factory=dict)
-    """Row -> why it was not judged to the end, where that counts as a wrong answer: its value is 0."""
+    """Row -> why judging it was stopped, where that counts as a wrong answer: its value is 0."""
 
 
 _MAX_MESSAGE, _MAX_SHOWN = 500, 60
@@ -78,7 +85,7 @@ Judge = Callable[[Rows], Values]
 
 
 def collect(outcomes: Sequence[float | Fault]) -> Values:
-    """Part numbers from faults.
+    """Separate numbers from faults.
 
     Example:
         >>> collect([0.5, Fault(kind="none", reason="none there")]).values
@@ -91,14 +98,14 @@ def collect(outcomes: Sequence[float | Fault]) -> Values:
 
 
 def fault_of(name: str, error: BaseException) -> Fault:
-    """Describe an exception that the reward function `name` raised.
+    """Describe an exception that the reward function `name` raised, with its place in the user's code.
 
     Example:
         >>> fault_of("mine", ZeroDivisionError("division by zero")).reason
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
     kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
-    return Fault(kind=kind, reason=f"reward '{name}' raised {_type_name(error)}: {_message(error)}")
+    return Fault(kind=kind, reason=f"reward '{name}' raised {_type_name(error)}: {_message(error)}{_place(error)}")
 
 
 def read_value(name: str, value: object) -> float | Fault:
@@ -121,7 +128,7 @@ def read_value(name: str, value: object) -> float | Fault:
         return Fault(kind="none", reason=f"reward '{name}' returned None")
     try:
         return _read_number(name, value)
-    except BaseException as error:  # an object of the user's may raise anything from anywhere
+    except BaseException as error:  # a user's object may raise anything
         fault = fault_of(name, error)
         return Fault(kind=fault.kind, reason=f"{fault.reason} (when its value was read)")
 
@@ -141,11 +148,28 @@ def _read_number(name: str, value: object) -> float | Fault:
 
 
 def _message(error: BaseException) -> str:
-    """A bounded part: some hold the whole completion, and the reason goes into every step's metrics."""
+    """The start of an exception's message: some hold the whole completion, and metrics hold the reason."""
     try:
         return _cut(str(error), _MAX_MESSAGE)
-    except BaseException:  # what a user's own class does there
+    except BaseException:  # a user's own class may raise anything
         return "its message cannot be read"
+
+
+def _place(error: BaseException) -> str:
+    """The file and line of the last call in the user's own code; empty where only libraries and podsrl were at work."""
+    own = [
+        (Path(frame.f_code.co_filename), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(_folders_of_others())
+    ]
+    return f" ({_cut(own[-1][0].name)}, line {own[-1][1]})" if own else ""
+
+
+@functools.lru_cache(maxsize=1)
+def _folders_of_others() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    return (*folders, str(Path(__file__).parents[1]), "<")  # "<": no file
 
 
 def _unwrap_scalar(value: object) -> object:
@@ -159,5 +183,5 @@ def _type_name(value: object) -> str:
 
 
 def _cut(text: str, length: int = _MAX_SHOWN) -> str:
-    text = str.__str__(text)  # a subclass of a user's is left behind
+    text = str.__str__(text)  # a plain `str`, not a user's subclass
     return text if len(text) <= length else f"{text[: length - 3]}..."

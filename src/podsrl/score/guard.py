@@ -1,7 +1,7 @@
 """Keeps a user's function from stopping, or changing, the process that calls it.
 
-Whatever such a function raises is its own failure, SystemExit and KeyboardInterrupt too. A real Ctrl-C or SIGTERM is
-known by its signal, and stops the process even if the function swallows it.
+Every exception of such a function is its own failure, SystemExit and KeyboardInterrupt too. A real Ctrl-C or SIGTERM is
+recognised by its signal, and stops the process even if the function catches the exception.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Guard:
 
     def __enter__(self) -> Guard:
         self._folder = _folder()
-        if threading.current_thread() is threading.main_thread():  # no other thread hears signals
+        if threading.current_thread() is threading.main_thread():  # only this one gets signals
             for number in _STOPS:
                 self._handlers[number] = handler = signal.getsignal(number)
                 if callable(handler):
-                    signal.signal(number, self._noting(handler))
+                    signal.signal(number, self._recording(handler))
         return self
 
     def __exit__(
@@ -55,23 +55,23 @@ class Guard:
             self.check()
 
     def check(self) -> None:
-        """Raise what a real signal has raised, if one came."""
+        """Raise the exception of a real signal, if one came."""
         if self._stop is not None:
             raise self._stop
 
-    def _noting(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
-        def note(number: int, frame: FrameType | None) -> None:
+    def _recording(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
+        def record(number: int, frame: FrameType | None) -> None:
             try:
                 handler(number, frame)
             except BaseException as error:
                 self._stop = error
                 raise
 
-        return note
+        return record
 
 
 class Unguarded(Guard):
-    """For a worker process, which is the function's own."""
+    """Does nothing: for a worker process, which a function may stop and change."""
 
     def __enter__(self) -> Guard:
         return self

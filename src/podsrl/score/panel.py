@@ -1,7 +1,7 @@
-"""Reward functions called by name, each where it belongs: in a worker process, or, if it is known to be quick, here.
+"""Calls reward functions by name: in worker processes, or in this process where a function is known to be quick.
 
-Goes in: names. Comes out: for each name and batch its `Values`. A run, `pods check-reward` and its attack all judge
-this way, so what the two commands say about time limits and failures holds for a run.
+A run, `pods check-reward` and its attack all judge this way, so the two commands' time limits and failures are those
+of a run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import redirect_stdout
 
 from podsrl.errors import RewardError
 from podsrl.score.base import Rows, Values
-from podsrl.score.batch_form import BatchForm
-from podsrl.score.batch_worker import BatchWorker
-from podsrl.score.find import HIDDEN_FROM_WORKERS, find_reward, is_found_by_workers, is_quick
-from podsrl.score.forms import RowForm, judge_of
-from podsrl.score.row_job import task_line
-from podsrl.score.workers import Workers
+from podsrl.score.forms import BatchForm, RowForm, judge_of
+from podsrl.score.rewards import find_reward, is_importable_by_workers, is_quick
+from podsrl.score.workers.jobs import task_line
+from podsrl.score.workers.pool import BatchWorker, WorkerPool
 from podsrl.types import Task
+
+_NOT_IMPORTABLE = "a worker process cannot import its module; put it into a file of its own"
 
 
 class Panel:
@@ -27,14 +27,15 @@ class Panel:
 
     Functions that may be slow (mathematics, and a user's own) run in worker processes, which start with the first
     `start`, `submit` or `judge`: those of the row form in several, those of TRL's form in one that gets whole batches.
-    Those that no worker can import, or whose columns no worker can be sent, run in the caller's thread.
+    Functions that a worker cannot import, or that read columns which cannot be sent to one, run in the caller's thread.
 
     Args:
-        options: name of each function, as `podsrl.score.find.find_reward` knows it -> the option it comes from.
+        options: name of each function, as `find_reward` knows it -> the option it comes from.
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit in a worker for one function on one completion.
         batch_timeout_seconds: limit for a function of TRL's form on a whole batch.
-        is_capped: whether time-outs lower the limit of the row form until `forget`; see `podsrl.score.dispatch`.
+        is_capped: whether time-outs lower the limit of the row form until `new_step`; see
+            `podsrl.score.workers.dispatcher`.
         has_quick_here: whether known functions that take microseconds run in the caller's thread, without a limit.
 
     Raises:
@@ -60,15 +61,14 @@ class Panel:
         self.forms = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
         """Name -> the function in its form."""
         slow = [name for name in self.forms if not (has_quick_here and is_quick(name))]
-        self._here = {name: HIDDEN_FROM_WORKERS for name in slow if not is_found_by_workers(name)}
+        self._here = {name: _NOT_IMPORTABLE for name in slow if not is_importable_by_workers(name)}
         """Slow functions that run in this process, and why."""
         away = {name: self.forms[name] for name in slow if name not in self._here}
-        rows = [name for name, form in away.items() if isinstance(form, RowForm)]
-        self._rows = frozenset(rows)
+        self._rows = [name for name, form in away.items() if isinstance(form, RowForm)]
         self._batches = {name: form for name, form in away.items() if isinstance(form, BatchForm)}
-        self._workers = (
-            Workers(rows, num_workers=num_workers, timeout_seconds=timeout_seconds, is_capped=is_capped)
-            if rows
+        self._pool = (
+            WorkerPool(self._rows, num_workers=num_workers, timeout_seconds=timeout_seconds, is_capped=is_capped)
+            if self._rows
             else None
         )
         self._batch_worker = (
@@ -79,11 +79,11 @@ class Panel:
     @property
     def has_workers(self) -> bool:
         """Whether `submit` would begin anything."""
-        return self._workers is not None
+        return self._pool is not None
 
     @property
     def warnings(self) -> list[str]:
-        """What has no time limit, a sentence each."""
+        """One sentence per function that has no time limit."""
         return [
             f"reward '{name}' runs in the main process, without a time limit: {why}" for name, why in self._here.items()
         ]
@@ -93,7 +93,7 @@ class Panel:
 
         Args:
             task: any that will be judged. Functions of TRL's form stay in this process if they read a column of it
-                that no worker can be sent.
+                that cannot be sent to a worker.
         """
         for name, form in list(self._batches.items()):
             try:
@@ -101,14 +101,14 @@ class Panel:
             except RewardError as error:
                 self._here[name] = str(error)
                 del self._batches[name]
-        for workers in (self._workers, self._batch_worker if self._batches else None):
+        for workers in (self._pool, self._batch_worker if self._batches else None):
             if workers is not None:
                 workers.start()
 
     def submit(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
         """Begin to judge by the row-form functions in workers, while the caller does something else."""
-        if self._workers is not None:
-            self._workers.submit(tasks, texts)
+        if self._pool is not None:
+            self._pool.submit(tasks, texts)
 
     def judge(self, name: str, rows: Rows) -> Values:
         """Judge a batch by one of the functions.
@@ -117,14 +117,14 @@ class Panel:
             RewardError: the function breaks its contract for the whole batch, a column cannot be sent to a worker, or
                 no worker can load it.
         """
-        if self._workers is not None and name in self._rows:
-            return self._workers.judge(name, rows)
+        if self._pool is not None and name in self._rows:
+            return self._pool.judge(name, rows)
         if self._batch_worker is not None and name in self._batches:
             values = self._batch_worker.judge(name, rows)
             self._batch_seconds = self._batch_worker.seconds
             return values
         start = time.perf_counter()
-        with redirect_stdout(sys.stderr):  # as in the workers: what a reward prints is no part of a command's result
+        with redirect_stdout(sys.stderr):  # as in the workers: what a reward prints is no result of the command
             values = self.forms[name](rows)
         self._batch_seconds = time.perf_counter() - start
         return values
@@ -141,7 +141,7 @@ class Panel:
             tell: called with the number of rows done so far, after each part.
 
         Returns:
-            What `judge` does, and for each row its seconds: the mean of its part where all were timed together.
+            The values, and the seconds of each row: the mean of its part where all were timed together.
 
         Raises:
             RewardError: as of `judge`.
@@ -164,18 +164,23 @@ class Panel:
 
     def _seconds(self, name: str, rows: Rows) -> list[float]:
         """Of each row of the batch judged last."""
-        if self._workers is not None and name in self._rows:
-            return self._workers.seconds(name, rows)
+        if self._pool is not None and name in self._rows:
+            return self._pool.seconds(name, rows)
         return [self._batch_seconds / len(rows)] * len(rows)
 
-    def forget(self, rows: Rows) -> None:
-        """End a step: see `Workers.forget`."""
-        if self._workers is not None:
-            self._workers.forget(rows)
+    def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
+        """Drop rows that were submitted: they are judged already, or will never be asked for."""
+        if self._pool is not None:
+            self._pool.forget(tasks, texts)
+
+    def new_step(self) -> None:
+        """Put the time limit, which time-outs may have lowered, back to its full length."""
+        if self._pool is not None:
+            self._pool.new_step()
 
     def close(self) -> None:
         """End the worker processes. They also end with the panel, and with the process that made it."""
-        for workers in (self._workers, self._batch_worker):
+        for workers in (self._pool, self._batch_worker):
             if workers is not None:
                 workers.close()
 

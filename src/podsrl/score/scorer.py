@@ -1,38 +1,58 @@
-"""Completions to rollouts: calls every reward function and adds up.
-
-Goes in: tasks [P], completions and their texts [P][G]. Comes out: rollouts [P][G]. All rows of a step go to a function
-of TRL's form in one call.
-"""
+"""Completions to rollouts: calls every reward function and adds the values up."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-import podsrl.score  # for its table; read at call time only, because that package imports this file
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Fault, Rows, Values
-from podsrl.score.find import IN_WORKERS
 from podsrl.score.panel import Panel
+from podsrl.score.rewards import EXTRACTORS, is_slow
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
+_UNFINISHED = {"invalid": "the model's logits were no numbers", "aborted": "the completion was aborted"}
+"""Finish reasons of completions that carry no reward, because the policy did not end them."""
 
 
 @dataclass(slots=True)
 class ScoreStats:
-    """Rows whose judging did not come to its end."""
+    """Completions whose judging was stopped."""
 
     num_stopped: int = 0
-    """Counted as wrong, because a known reward ran out of time or memory, or its worker died."""
+    """Completions counted as wrong, because a known reward ran out of time or memory, or its worker died."""
     num_hurried: int = 0
-    """Stopped at a time limit that other time-outs of the same step had lowered."""
+    """Completions stopped at a time limit that other time-outs of the same step had lowered."""
     reasons: dict[str, None] = field(default_factory=dict)
     """Why those counted as wrong were stopped, each reason once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One completion to judge."""
+
+    task: Task
+    completion: Completion
+    text: str
+
+    @property
+    def is_pruned(self) -> bool:
+        return self.completion.finish_reason == "pruned"
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """One function's result for one completion."""
+
+    value: float
+    fault: Fault | None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the function returned None: it has nothing to say about the completion."""
+        return self.fault is not None and self.fault.kind == "none"
 
 
 class Scorer:
@@ -41,17 +61,17 @@ class Scorer:
     Functions that may be slow run in worker processes (`podsrl.score.panel`), which start with the first `prefetch`,
     `score` or `probe`.
 
-    A function that returns None for a row has nothing to say about it: the others are summed, and only where all of
-    `rewards` are None the rollout is invalid. A None of `correct` means not right, one of `format` not in the form.
-    Source: TRL (GRPOTrainer, 1.16), which sums by nansum, warns where all are None and takes such a row out of its
-    group's mean and gradient.
+    A function that returns None for a completion has nothing to say about it: the others are summed, and the rollout
+    is invalid only where all of `rewards` are None. A None of `correct` means not right, one of `format` not in the
+    form. Source: TRL (GRPOTrainer, 1.16), which sums by nansum, warns where all are None and takes such a row out of
+    its group's mean and gradient.
 
     Args:
         rewards: known name (`podsrl.score.REWARDS`) or "module:function" -> finite weight, not all zero.
         correct: the function, named in the same way, that says whether an answer is right (value at least 1). It need
             not be among `rewards`; then it does not count in the sum.
         format: the function that says whether an answer has the wanted form (value at least 1); None: all have.
-        workers: processes for slow functions; 0: one a core. The results do not depend on it.
+        workers: processes for slow functions; 0: one per core. The results do not depend on it.
         timeout_seconds: limit in a worker for one function on one completion. Beyond it, a known reward counts the
             answer as wrong, and the rollout is invalid for any other function.
         batch_timeout_seconds: limit for a function of TRL's form on a whole batch, all of whose rollouts are invalid
@@ -96,15 +116,19 @@ class Scorer:
 
     @property
     def has_workers(self) -> bool:
-        """Whether `prefetch` would begin anything."""
+        """Whether `prefetch` would start any work."""
         return self._panel.has_workers
 
     def prefetch(self, task: Task, text: str) -> None:
         """Begin to judge a completion in a worker, while others are still being generated.
 
-        `score` gives the same with and without; it wants the same task object.
+        The rollouts of `score` are the same with and without. It must get the same task object.
         """
         self._panel.submit([task], [text])
+
+    def forget(self, task: Task, text: str) -> None:
+        """Drop a completion that was prefetched and will not be scored, so that no worker judges it in vain."""
+        self._panel.forget([task], [text])
 
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""
@@ -121,38 +145,61 @@ class Scorer:
         tasks_P: Sequence[Task],
         completions_PG: Sequence[Sequence[Completion]],
         texts_PG: Sequence[Sequence[str]],
+        *,
+        is_last: bool = True,
     ) -> list[list[Rollout]]:
-        """Judge every completion.
+        """Judge completions: all of a step, or any of its groups, in any number of calls.
+
+        A function of TRL's form is called once with all completions of the call.
 
         Args:
             tasks_P: P tasks; groups may differ in size.
             completions_PG: the completions of each task.
             texts_PG: the same, decoded without special tokens.
+            is_last: whether no further call of this step follows, so that the time limit, which time-outs of a step
+                lower, is back at its full length.
 
         Returns:
             Rollouts in the same nesting. Where any function failed, or a completion is "invalid" or "aborted", the
             reward is NaN, `is_correct` is False and `invalid_reason` says why; `parts` has NaN for the failed function,
-            and for one that returned None.
+            and for one that returned None. No function judges a "pruned" completion: its reward and parts are NaN, and
+            its `invalid_reason` is None, because it is no failure.
 
         Raises:
             RewardError: a function breaks its contract for a whole batch.
-            ValueError: the three arguments do not have the same nesting.
+            ValueError: the three arguments do not have the same nesting, or a completion is "postponed".
         """
         if len(tasks_P) != len(completions_PG) or list(map(len, completions_PG)) != list(map(len, texts_PG)):
             shape = f"{len(tasks_P)} tasks, groups of {[*map(len, completions_PG)]}, texts of {[*map(len, texts_PG)]}"
             raise ValueError(f"{shape}; wanted the same nesting")
-        completions = [completion for completions_G in completions_PG for completion in completions_G]
+        rows_PG = [
+            [_Row(task, completion, text) for completion, text in zip(completions_G, texts_G, strict=True)]
+            for task, completions_G, texts_G in zip(tasks_P, completions_PG, texts_PG, strict=True)
+        ]
+        rollouts = iter(self._judge([row for rows_G in rows_PG for row in rows_G if not row.is_pruned]))
+        if is_last:
+            self._panel.new_step()
+        return [[self._pruned(row) if row.is_pruned else next(rollouts) for row in rows_G] for rows_G in rows_PG]
+
+    def _judge(self, judged: Sequence[_Row]) -> list[Rollout]:
+        for row in judged:
+            if row.completion.finish_reason == "postponed":
+                raise ValueError(
+                    f"completion {row.completion.index} of '{row.completion.request_id}' is postponed; wanted finished"
+                )
         rows = Rows(
-            tasks=[task for task, texts_G in zip(tasks_P, texts_PG, strict=True) for _ in texts_G],
-            texts=[text for texts_G in texts_PG for text in texts_G],
-            token_ids=[completion.token_ids for completion in completions],
+            tasks=[row.task for row in judged],
+            texts=[row.text for row in judged],
+            token_ids=[row.completion.token_ids for row in judged],
         )
-        self._panel.submit(rows.tasks, rows.texts)  # the workers are busy while the others are called here
-        judged = {name: self._panel.judge(name, rows) for name in self._panel.forms}
-        self._panel.forget(rows)
-        self._count(judged)
-        rollouts = iter(self._rollouts(completions, rows.texts, judged))
-        return [[next(rollouts) for _ in completions_G] for completions_G in completions_PG]
+        self._panel.submit(rows.tasks, rows.texts)  # the workers are busy while other functions are called here
+        found = {name: self._panel.judge(name, rows) for name in self._panel.forms}
+        self._panel.forget(rows.tasks, rows.texts)
+        self._count(found)
+        extract = EXTRACTORS.get(self._correct, lambda text: None)
+        answers = {text: extract(text) for text in set(rows.texts)}
+        verdicts = _by_row(found, len(rows))
+        return [self._rollout(row, of_row, answers[row.text]) for row, of_row in zip(judged, verdicts, strict=True)]
 
     def _count(self, judged: Mapping[str, Values]) -> None:
         stopped = {row for values in judged.values() for row in values.stopped}
@@ -161,51 +208,49 @@ class Scorer:
         self.stats.num_hurried += len({row for row, fault in faults if fault.is_hurried})
         self.stats.reasons |= {fault.reason: None for row, fault in faults if row in stopped}
 
-    def _rollouts(
-        self, completions: Sequence[Completion], texts: Sequence[str], judged: Mapping[str, Values]
-    ) -> list[Rollout]:
-        names, parts = list(self._weights), [judged[name].values for name in self._weights]
-        totals = _weighted_sums(self._weights, judged)
-        reasons = _unfinished(completions) | _reasons(self._failures(judged), totals)
-        correct, formatted = judged[self._correct].values, self._formatted(judged, len(texts))
-        answers = self._answers(texts)
-        columns = zip(completions, texts, totals, correct, formatted, zip(*parts, strict=True), strict=True)
-        return [
-            Rollout(
-                completion=completion,
-                text=text,
-                reward=math.nan if row in reasons else total,
-                parts=dict(zip(names, values, strict=True)),
-                is_correct=right >= 1 and row not in reasons,
-                is_formatted=form >= 1 and row not in reasons,
-                answer=answers[text],
-                invalid_reason=reasons.get(row),
-            )
-            for row, (completion, text, total, right, form, values) in enumerate(columns)
-        ]
-
-    def _failures(self, judged: Mapping[str, Values]) -> list[tuple[int, Fault]]:
-        """What makes rows invalid, in the functions' order: every fault, but None only where all rewards are None."""
-        num_values = Counter(
-            row
-            for name in self._weights
-            for row in range(len(judged[name].values))
-            if not _is_none(judged[name].faults.get(row))
+    def _rollout(self, row: _Row, verdicts: Mapping[str, _Verdict], answer: str | None) -> Rollout:
+        total = 0.0
+        for name, weight in self._weights.items():
+            if not verdicts[name].is_none:
+                total += weight * verdicts[name].value
+        reason = self._invalid_reason(row, verdicts, total)
+        return Rollout(
+            completion=row.completion,
+            text=row.text,
+            reward=total if reason is None else math.nan,
+            parts={name: verdicts[name].value for name in self._weights},
+            is_correct=reason is None and verdicts[self._correct].value >= 1,
+            is_formatted=reason is None and (self._format is None or verdicts[self._format].value >= 1),
+            answer=answer,
+            invalid_reason=reason,
         )
-        return [
-            (row, fault)
-            for name, values in judged.items()
-            for row, fault in values.faults.items()
-            if not _is_none(fault) or (name in self._weights and not num_values[row])
-        ]
 
-    def _formatted(self, judged: Mapping[str, Values], num_rows: int) -> list[float]:
-        return [1.0] * num_rows if self._format is None else judged[self._format].values
+    def _pruned(self, row: _Row) -> Rollout:
+        return Rollout(
+            completion=row.completion,
+            text=row.text,
+            reward=math.nan,
+            parts=dict.fromkeys(self._weights, math.nan),
+            is_correct=False,
+            is_formatted=False,
+        )
 
-    def _answers(self, texts: Sequence[str]) -> dict[str, str | None]:
-        """Each distinct text's final answer, where the way to find it is known."""
-        extract = podsrl.score.EXTRACTORS.get(self._correct)
-        return {text: None if extract is None else extract(text) for text in set(texts)}
+    def _invalid_reason(self, row: _Row, verdicts: Mapping[str, _Verdict], total: float) -> str | None:
+        """Why there is no usable reward, naming every function that failed; None where there is one."""
+        if failures := self._failures(verdicts):
+            return "; ".join(fault.reason for fault in failures.values())
+        if not math.isfinite(total):
+            return f"the weighted sum of the rewards is {total}, not a finite number"
+        return _UNFINISHED.get(row.completion.finish_reason)
+
+    def _failures(self, verdicts: Mapping[str, _Verdict]) -> dict[str, Fault]:
+        """The faults of one row that make it invalid: None counts only where all rewards are None."""
+        is_empty = all(verdicts[name].is_none for name in self._weights)
+        return {
+            name: verdict.fault
+            for name, verdict in verdicts.items()
+            if verdict.fault is not None and (not verdict.is_none or (is_empty and name in self._weights))
+        }
 
     def probe(self, task: Task) -> list[str]:
         """Try every function on two made-up completions of one task, before any model is loaded.
@@ -231,16 +276,18 @@ class Scorer:
         self._panel.start(task)
         judged = {}
         for name in self._panel.forms:
-            if name in IN_WORKERS:  # known to keep the contract, and its workers take a second to start
+            if is_slow(name):  # known to keep the contract, and its workers take a second to start
                 judged[name] = Values(values=[0.0] * len(rows), faults={})
                 continue
             judged[name] = self._panel.judge(name, rows)
             for fault in judged[name].faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
-        failures = [fault for _, fault in self._failures(judged)]
-        others = [fault for name in judged.keys() - self._weights.keys() for fault in judged[name].faults.values()]
-        return list(dict.fromkeys((*self._panel.warnings, *(fault.reason for fault in (*failures, *others)))))
+        failed = [self._failures(verdicts) for verdicts in _by_row(judged, len(rows))]
+        failures = [faults[name].reason for name in judged for faults in failed if name in faults]
+        unweighted = [values for name, values in judged.items() if name not in self._weights]
+        others = [fault.reason for values in unweighted for fault in values.faults.values()]
+        return list(dict.fromkeys((*self._panel.warnings, *failures, *others)))
 
 
 def _check_weights(rewards: Mapping[str, float]) -> None:
@@ -253,40 +300,8 @@ def _check_weights(rewards: Mapping[str, float]) -> None:
         raise UsageError(f"task.rewards: all weights of {list(rewards)} are 0; give at least one another weight")
 
 
-def _weighted_sums(weights: Mapping[str, float], judged: Mapping[str, Values]) -> list[float]:
-    """Add up in the functions' order, so that a row's sum does not depend on its batch; NaN where a part has failed.
-
-    A part that is None is left out.
-    """
-    num_rows = len(next(iter(judged.values())).values)
-    total = np.zeros(num_rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # a sum beyond the largest float makes its row invalid
-        for name, weight in weights.items():
-            values = np.array(judged[name].values)
-            values[[row for row, fault in judged[name].faults.items() if _is_none(fault)]] = 0.0
-            total = total + weight * values
-    sums: list[float] = total.tolist()
-    return sums
-
-
-def _is_none(fault: Fault | None) -> bool:
-    """Whether a function had nothing to say about the row."""
-    return fault is not None and fault.kind == "none"
-
-
-def _unfinished(completions: Sequence[Completion]) -> dict[int, str]:
-    """Completions that did not come to an end of the policy's own making carry no reward."""
-    causes = {"invalid": "the model's logits were no numbers", "aborted": "the completion was aborted"}
-    found = ((row, causes.get(completion.finish_reason)) for row, completion in enumerate(completions))
-    return {row: cause for row, cause in found if cause is not None}
-
-
-def _reasons(failures: Sequence[tuple[int, Fault]], totals: Sequence[float]) -> dict[int, str]:
-    """Say for each invalid row why it is, naming every function that failed."""
-    reasons: dict[int, str] = {}
-    for row, fault in failures:
-        reasons[row] = f"{reasons[row]}; {fault.reason}" if row in reasons else fault.reason
-    for row, total in enumerate(totals):
-        if not math.isfinite(total) and row not in reasons:
-            reasons[row] = f"the weighted sum of the rewards is {total}, not a finite number"
-    return reasons
+def _by_row(judged: Mapping[str, Values], num_rows: int) -> list[dict[str, _Verdict]]:
+    return [
+        {name: _Verdict(values.values[row], values.faults.get(row)) for name, values in judged.items()}
+        for row in range(num_rows)
+    ]

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
-from podsrl.select.arrays import any_array
-from podsrl.select.order import indices_of, is_among_first, ordered_rewards
+from podsrl.select.base import any_array
+from podsrl.select.variance import indices_of, is_among_first, ordered_rewards
 
 
 @any_array

@@ -1,10 +1,12 @@
-"""Apply a rule to the records of a step: groups in, one `Selection` each out, with a reason for every drop."""
+"""Apply a rule to the groups of a step: one `Selection` per group, with a reason for every dropped rollout."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Generator, Tensor
@@ -16,7 +18,12 @@ from podsrl.types import DropReason, Group, Selection
 
 
 def select_groups(
-    groups: Sequence[Group], rule: SelectionRule, num_kept: int, *, generator: Generator | None = None
+    groups: Sequence[Group],
+    rule: SelectionRule,
+    num_kept: int,
+    *,
+    num_chunks: int = 1,
+    generator: Generator | None = None,
 ) -> list[Selection]:
     """Choose the rollouts of each group that go to the update.
 
@@ -24,17 +31,22 @@ def select_groups(
     none, for a single reward has no advantage. All groups with the same number of valid rollouts, usually all groups of
     the step, go through the rule in one call, small numbers first.
 
+    With several chunks all of this holds for each chunk alone, as if it were a group: the paper's multi-GPU settings
+    (PODS, arXiv 2504.13818) cut 512 rollouts per prompt into four chunks of 128, of which 32 each are kept.
+
     Args:
         groups: P groups, of any sizes.
         rule: a rule of `RULES`, or one of your own; called with float64 `[groups, valid]` on the CPU, valid > num_kept.
-        num_kept: the paper's m, at least 1.
+        num_kept: how many to keep of each group, or of each chunk where there are several; at least 1.
+        num_chunks: c, how many equal chunks of consecutive rollouts each group is cut into; divides its size.
         generator: handed to the rule; the draws depend on the groups and their order alone.
 
     Returns:
         One selection for each group, in the same order; kept and dropped partition its rollouts.
 
     Raises:
-        UsageError: `num_kept` < 1; a rollout that counts as valid has no finite reward; or see `call_rule`.
+        UsageError: `num_kept` < 1; a group that `num_chunks` does not divide; a rollout that counts as valid has no
+            finite reward; or see `call_rule`.
 
     Example:
         >>> from podsrl.select import max_variance
@@ -43,18 +55,49 @@ def select_groups(
     """
     if num_kept < 1:
         raise UsageError(f"num_kept = {num_kept}; wanted at least 1: keep at least one rollout of a group")
-    valid_P_G = [_valid_rollouts(group) for group in groups]
-    kept_P_K = [valid if len(valid) >= 2 else [] for valid in valid_P_G]
-    for members in _groups_by_size(valid_P_G, num_kept):
-        rewards = [[groups[p].rollouts[i].reward for i in valid_P_G[p]] for p in members]
+    chunks_P = [_chunks(group, num_chunks) for group in groups]
+    pools = [
+        _Pool(group, _valid_rollouts(group, chunk))
+        for group, chunks in zip(groups, chunks_P, strict=True)
+        for chunk in chunks
+    ]
+    kept = [pool.valid if len(pool.valid) >= 2 else [] for pool in pools]
+    for members in _pools_by_size(pools, num_kept):
+        rewards = [[pools[p].group.rollouts[i].reward for i in pools[p].valid] for p in members]
         chosen = call_rule(rule, torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
         for p, row in zip(members, chosen.tolist(), strict=True):
-            kept_P_K[p] = [valid_P_G[p][i] for i in row]
-    return [_selection(*of_group) for of_group in zip(groups, valid_P_G, kept_P_K, strict=True)]
+            kept[p] = [pools[p].valid[i] for i in row]
+    of_pools = iter(zip(pools, kept, strict=True))
+    return [
+        _selection(group, chunks if num_chunks > 1 else (), list(islice(of_pools, len(chunks))))
+        for group, chunks in zip(groups, chunks_P, strict=True)
+    ]
 
 
-def _valid_rollouts(group: Group) -> list[int]:
-    valid = [i for i, rollout in enumerate(group.rollouts) if rollout.is_valid]
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The rollouts among which a rule chooses: the valid ones of a group, or of one of its chunks."""
+
+    group: Group
+    valid: list[int]
+
+
+def _chunks(group: Group, num_chunks: int) -> tuple[tuple[int, ...], ...]:
+    """Equal stretches of the group's rollouts: 6 rollouts with num_chunks = 3 are (0, 1), (2, 3) and (4, 5)."""
+    everything = range(len(group.rollouts))
+    if num_chunks == 1:
+        return (tuple(everything),)
+    size, rest = divmod(len(everything), num_chunks)
+    if rest or size == 0:
+        raise UsageError(
+            f"select.num_chunks = {num_chunks} does not divide the {len(everything)} rollouts of group {group.id!r} "
+            "into equal chunks; choose a divisor"
+        )
+    return tuple(tuple(everything[start : start + size]) for start in range(0, len(everything), size))
+
+
+def _valid_rollouts(group: Group, chunk: Sequence[int]) -> list[int]:
+    valid = [i for i in chunk if group.rollouts[i].is_valid]
     for i in valid:
         if not math.isfinite(group.rollouts[i].reward):
             raise UsageError(
@@ -64,12 +107,12 @@ def _valid_rollouts(group: Group) -> list[int]:
     return valid
 
 
-def _groups_by_size(valid_P_G: list[list[int]], num_kept: int) -> list[list[int]]:
-    """The groups that leave the rule a choice, by their number of valid rollouts, ascending: draws have one order."""
+def _pools_by_size(pools: Sequence[_Pool], num_kept: int) -> list[list[int]]:
+    """The pools that leave the rule a choice, by their number of valid rollouts, ascending: draws have one order."""
     by_size: dict[int, list[int]] = defaultdict(list)
-    for p, valid in enumerate(valid_P_G):
-        if len(valid) > num_kept:
-            by_size[len(valid)].append(p)
+    for p, pool in enumerate(pools):
+        if len(pool.valid) > num_kept:
+            by_size[len(pool.valid)].append(p)
     return [by_size[size] for size in sorted(by_size)]
 
 
@@ -114,10 +157,17 @@ def _checked_answer(answer: object, name: str, num_groups: int, size: int, num_k
     return indices
 
 
-def _selection(group: Group, valid: list[int], kept: list[int]) -> Selection:
-    reason: DropReason = "not_selected" if kept else "group_too_small"
-    dropped: dict[int, DropReason] = dict.fromkeys(range(len(group.rollouts)), "invalid")
-    dropped.update(dict.fromkeys(valid, reason))
-    for i in kept:
-        del dropped[i]
-    return Selection(group_id=group.id, kept=tuple(kept), dropped=dropped)
+def _selection(
+    group: Group, chunks: tuple[tuple[int, ...], ...], chosen: Sequence[tuple[_Pool, list[int]]]
+) -> Selection:
+    """One group's, from what was kept of each of its pools."""
+    dropped: dict[int, DropReason] = {
+        i: "pruned" if rollout.completion.finish_reason == "pruned" else "invalid"
+        for i, rollout in enumerate(group.rollouts)
+    }
+    for pool, kept in chosen:
+        dropped.update(dict.fromkeys(pool.valid, "not_selected" if kept else "group_too_small"))
+        for i in kept:
+            del dropped[i]
+    everything = tuple(i for _, kept in chosen for i in kept)
+    return Selection(group_id=group.id, kept=everything, dropped=dropped, chunks=chunks)

@@ -1,35 +1,13 @@
-r"""Reference answers out of published solutions.
+"""Reference answers out of published solutions; `podsrl.lib.boxed` reads boxes.
 
-Goes in: a solution's text. Comes out: its final answer as text, or None where there is none.
+Each function gives the final answer of a solution's text, or None where there is none.
 """
 
 from __future__ import annotations
 
 import re
 
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are characters, not groups
-_BARE = re.compile(r"\s*([^$\n]+)\$|\s*(\S+)")  # to the end of the formula, else one word
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
-
-
-def boxed_answer(text: str) -> str | None:
-    r"""Give what the last `\boxed{…}` or `\fbox{…}` holds, braces inside it included.
-
-    Args:
-        text: a solution in LaTeX. `\boxed 5` without braces counts as well; a box that is never closed or that is empty
-            does not, and the one before it is taken.
-
-    Example:
-        >>> boxed_answer(r"so $x = \boxed{3}$ or $\boxed{\frac{1}{2}}$."), boxed_answer("no box")
-        ('\\frac{1}{2}', None)
-    """
-    for box in reversed(list(_BOX.finditer(text))):
-        rest = text[box.end() :]
-        inside = _braced(rest.lstrip()) if rest.lstrip().startswith("{") else _bare(rest)
-        if inside is not None and inside.strip():
-            return inside.strip()
-    return None
 
 
 def gsm8k_answer(text: str) -> str | None:
@@ -58,18 +36,3 @@ def plain_number(text: str) -> str | None:
         return None
     number = number.replace(",", "")
     return number.rstrip("0").rstrip(".") if "." in number else number
-
-
-def _braced(text: str) -> str | None:
-    """Give the inside of the group that `text` opens with; None where it is never closed."""
-    depth = 0
-    for token in _BRACES.finditer(text):
-        depth += {"{": 1, "}": -1}.get(token[0], 0)
-        if depth == 0:
-            return text[1 : token.start()]
-    return None
-
-
-def _bare(text: str) -> str | None:
-    found = _BARE.match(text)
-    return (found[1] or found[2]).strip().rstrip(".,;:") if found else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podsrl.tasks.answers import boxed_answer
+from podsrl.lib.boxed import boxed_answer
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.published import Problem, Published, load_published
 from podsrl.tasks.rows import Row, text_column

@@ -19,9 +19,9 @@ from podsrl.errors import RewardError
 from podsrl.lib.progress import Progress, no_progress
 from podsrl.run.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
-from podsrl.score.find import find_reward
 from podsrl.score.forms import RowForm, judge_of
 from podsrl.score.panel import Panel
+from podsrl.score.rewards import find_reward
 from podsrl.tools.agreement import Agreement, agreement_of
 from podsrl.tools.completions import Stored
 

@@ -1,30 +1,43 @@
 """Kept rollouts become one optimizer step: advantages, a batch, log-probabilities, the loss, the update."""
 
-from podsrl.update.advantage import NORMALIZERS, batch_advantages, group_advantages
-from podsrl.update.batch import Batch, make_batch
-from podsrl.update.cut import micro_batches
-from podsrl.update.forward import TokenLogprobs
-from podsrl.update.logprobs import HeadPath, head_path, token_logprobs
-from podsrl.update.loss import NAMED_ADVANTAGES, NAMED_LOSSES, policy_loss, resolve_loss
+from podsrl.update.advantage import (
+    ADVANTAGES,
+    NORMALIZERS,
+    Advantage,
+    group_advantages,
+    resolve_advantage,
+    step_advantages,
+    try_advantage,
+)
+from podsrl.update.algorithms import ALGORITHMS, NAMED_LOSSES, Algorithm, resolve_algorithm
+from podsrl.update.batch import Batch, make_batch, to_samples
+from podsrl.update.logprobs import HeadPath, head_path
+from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
-from podsrl.update.step import Updater, UpdateStats
+from podsrl.update.token_logprobs import TokenLogprobs
+from podsrl.update.updater import Updater, UpdateStats
 
 __all__ = [
-    "NAMED_ADVANTAGES",
+    "ADVANTAGES",
+    "ALGORITHMS",
     "NAMED_LOSSES",
     "NORMALIZERS",
+    "Advantage",
+    "Algorithm",
     "Batch",
     "HeadPath",
+    "LossSpec",
     "Optimizer",
     "TokenLogprobs",
     "UpdateStats",
     "Updater",
-    "batch_advantages",
     "group_advantages",
     "head_path",
     "make_batch",
-    "micro_batches",
     "policy_loss",
-    "resolve_loss",
-    "token_logprobs",
+    "resolve_advantage",
+    "resolve_algorithm",
+    "step_advantages",
+    "to_samples",
+    "try_advantage",
 ]

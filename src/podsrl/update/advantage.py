@@ -1,17 +1,39 @@
-"""Rewards of the kept rollouts become advantages: how much better than its own group each one did.
+"""Advantages: how much better each kept rollout did than the others of its group.
 
-Goes in: the rewards of the kept subset, never of the whole pool (pool statistics would push the subset up or down as a
-whole). Comes out: one advantage a rollout. A group whose rewards are all equal teaches nothing and gets exact zeros.
+They are computed from the rewards of the kept rollouts alone. Statistics of the whole pool would push the kept subset
+up or down as a whole. A group whose kept rewards are all equal teaches nothing: the advantages of this module are
+exactly 0 there.
+
+An advantage is a plain function in one of two forms, told apart by the name of its first parameter:
+
+    f(rewards)              float64 [..., m], one group in the last dimension -> the same shape
+    f(groups, selections)   all groups of the step -> one tensor [m] or [m, T] per group
+
+The second form may read everything that a group holds (lengths, texts, log-probs) and may compare groups.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.resolve import resolve
+from podsrl.lib.user_function import FAILURES, reason_of
+from podsrl.types import Completion, Group, Rollout, Selection, Task
+
+RewardAdvantage: TypeAlias = Callable[[Tensor], Tensor]
+"""Rewards [..., m] float64 -> advantages of the same shape; called once per group, or per chunk of a group."""
+GroupAdvantage: TypeAlias = Callable[[Sequence[Group], Sequence[Selection]], Sequence[Tensor]]
+"""All groups of a step and what was kept of each -> one tensor [m] or [m, T] per group, in the order of `kept`.
+
+[m, T] holds one value per token; T is at least the longest kept completion of the group, and what stands behind a
+completion's end is not read. A group of which nothing was kept gets a tensor [0]."""
+Advantage: TypeAlias = RewardAdvantage | GroupAdvantage
 
 STD_EPS = 1e-4
 """Added to a standard deviation (the authors' PODS code)."""
@@ -19,68 +41,99 @@ MAD_EPS = 1e-3
 """Added to a median absolute deviation (the authors' MC-GRPO code)."""
 
 
-def group_advantages(rewards: Tensor, normalize: str = "std") -> Tensor:
+def group_advantages(rewards: Tensor, normalize: str | RewardAdvantage = "std") -> Tensor:
     """Advantages of groups of equal size, computed in float64.
 
     Args:
-        rewards: [..., m], m ≥ 2 rewards a group in the last dimension; finite.
-        normalize: a key of `NORMALIZERS`; "batch_std" reads all groups together as one batch, the others each alone.
+        rewards: [..., m], one group of m ≥ 2 rewards in the last dimension; finite.
+        normalize: a key of `NORMALIZERS`, or a function of rewards. "batch_std" reads all groups of `rewards`
+            together, the other names each group alone.
 
     Returns:
-        [..., m] in the dtype of `rewards` (float32 for integers and booleans); exactly 0 in a group of equal rewards.
+        [..., m] in the dtype of `rewards` (float32 for integers and booleans); exactly 0 in a group of equal rewards
+        for the known names.
 
     Raises:
-        UsageError: m < 2, a reward that is NaN or infinite, or an unknown `normalize`.
+        UsageError: m < 2, a reward that is NaN or infinite, an unknown name, or a function that fails.
 
     Example:
         >>> group_advantages(torch.tensor([[1.0, 0.0, 0.0, 1.0]]), "none")
         tensor([[ 0.5000, -0.5000, -0.5000,  0.5000]])
     """
-    if normalize not in NORMALIZERS:
+    if isinstance(normalize, str) and normalize not in NORMALIZERS:
         raise UsageError(f"advantage = {normalize!r} is unknown.{nearest(normalize, NORMALIZERS)}")
+    function = NORMALIZERS[normalize] if isinstance(normalize, str) else normalize
     _check_rewards(rewards)
-    exact = rewards.to(torch.float64)
-    advantages = _zero_where_equal(exact, NORMALIZERS[normalize](exact))
+    advantages = _of_rewards(function, rewards.to(torch.float64))
     return advantages.to(rewards.dtype if rewards.is_floating_point() else torch.float32)
 
 
-def batch_advantages(rewards_P_K: Sequence[Sequence[float]], normalize: str = "std") -> Tensor:
-    """Advantages of a whole step, whose groups may have kept different numbers of rollouts.
+def step_advantages(groups: Sequence[Group], selections: Sequence[Selection], advantage: Advantage) -> list[Tensor]:
+    """Advantages of all kept rollouts of a step.
 
     Args:
-        rewards_P_K: the kept rewards of each group, at least two a group.
-        normalize: a key of `NORMALIZERS`; "batch_std" whitens over all groups together, whatever their sizes.
+        groups: P groups, of any sizes.
+        selections: what was kept of each; rewards are normalised within each of a selection's chunks alone.
+        advantage: a function of `ADVANTAGES`, or one in either form of this module.
 
     Returns:
-        [B] float32, the groups one after the other.
+        One float32 tensor [m] or [m, T] per group, in the order of `kept`; m = 0 where nothing was kept.
 
     Raises:
-        UsageError: as `group_advantages`.
+        UsageError: a single reward in a group or chunk, a reward that is NaN or infinite; or the function raised, or
+            did not return what its form wants.
+
+    Example: groups that kept the rewards (1, 0) and (3, 0, 0) have the advantages (0.5, -0.5) and (2, -1, -1) with
+    `ADVANTAGES["none"]`.
+    """
+    if reads_groups(advantage):
+        return _checked(advantage, _call(advantage, groups, selections), groups, selections)
+    function = cast(RewardAdvantage, advantage)
+    return [found.to(torch.float32) for found in _by_chunk(groups, selections, function)]
+
+
+def kept_by_chunk(selection: Selection) -> list[list[int]]:
+    """Which of the kept rollouts belong to each chunk that kept any, as places in `kept`.
 
     Example:
-        >>> batch_advantages([[1.0, 0.0], [3.0, 0.0, 0.0]], "none")
-        tensor([ 0.5000, -0.5000,  2.0000, -1.0000, -1.0000])
+        >>> chosen = Selection(group_id="q", kept=(0, 2, 3), dropped={1: "not_selected"}, chunks=((0, 1), (2, 3)))
+        >>> kept_by_chunk(chosen)
+        [[0], [1, 2]]
     """
-    within = "none" if normalize == "batch_std" else normalize
-    flat = [group_advantages(torch.tensor(group, dtype=torch.float64), within) for group in rewards_P_K]
-    advantages = torch.cat(flat) if flat else torch.zeros(0, dtype=torch.float64)
-    if normalize == "batch_std" and len(advantages):
-        advantages = _over_batch_std(advantages)
-    return advantages.to(torch.float32)
+    place = {rollout: k for k, rollout in enumerate(selection.kept)}
+    chunks = selection.chunks or (selection.kept,)
+    return [places for chunk in chunks if (places := [place[i] for i in chunk if i in place])]
+
+
+def _by_chunk(groups: Sequence[Group], selections: Sequence[Selection], advantage: RewardAdvantage) -> list[Tensor]:
+    """One float64 tensor [m] per group: the function of each chunk's kept rewards."""
+    found = []
+    for group, selection in zip(groups, selections, strict=True):
+        rewards = torch.tensor([group.rollouts[i].reward for i in selection.kept], dtype=torch.float64)
+        advantages = torch.zeros_like(rewards)
+        for places in kept_by_chunk(selection):
+            of_chunk = rewards[places]
+            _check_rewards(of_chunk)
+            advantages[places] = _of_rewards(advantage, of_chunk)
+        found.append(advantages)
+    return found
+
+
+# The known advantages of rewards.
 
 
 def _std(rewards: Tensor) -> Tensor:
-    return _centred(rewards) / (rewards.std(-1, correction=1, keepdim=True) + STD_EPS)
+    return _zero_where_equal(rewards, _centred(rewards) / (rewards.std(-1, correction=1, keepdim=True) + STD_EPS))
 
 
-def _centred(rewards: Tensor) -> Tensor:
-    return rewards - rewards.mean(-1, keepdim=True)
+def _none(rewards: Tensor) -> Tensor:
+    return _zero_where_equal(rewards, _centred(rewards))
 
 
 def _leave_one_out(rewards: Tensor) -> Tensor:
     """r_i minus the mean of the other m - 1 rewards."""
     m = rewards.shape[-1]
-    return _centred(rewards) * (m / (m - 1))
+    return _zero_where_equal(rewards, _centred(rewards) * (m / (m - 1)))
 
 
 def _median_mad(rewards: Tensor) -> Tensor:
@@ -94,15 +147,26 @@ def _median_mad(rewards: Tensor) -> Tensor:
     distance = rewards - median
     mad = distance.abs().median(-1, keepdim=True).values
     floor = rewards.std(-1, correction=1, keepdim=True) / 2
-    return distance / (torch.maximum(mad, floor) + MAD_EPS)
+    return _zero_where_equal(rewards, distance / (torch.maximum(mad, floor) + MAD_EPS))
 
 
 def _batch_std(rewards: Tensor) -> Tensor:
-    return _over_batch_std(_zero_where_equal(rewards, _centred(rewards)))
+    return _zero_where_equal(rewards, _whitened(_none(rewards)))
 
 
-def _over_batch_std(centred: Tensor) -> Tensor:
-    """Whiten group-centred rewards by one standard deviation over all rows; their mean is 0 already."""
+def _batch_std_of_step(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    """Rewards centred within each group, then whitened over all kept rollouts of the step."""
+    centred = _by_chunk(groups, selections, _none)
+    whole = torch.cat(centred) if centred else torch.zeros(0, dtype=torch.float64)
+    return list(torch.split(_whitened(whole) if len(whole) else whole, [len(each) for each in centred]))
+
+
+def _centred(rewards: Tensor) -> Tensor:
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def _whitened(centred: Tensor) -> Tensor:
+    """Group-centred rewards divided by one standard deviation over all of them; their mean is 0 already."""
     return centred / (centred.std(correction=1) + STD_EPS)
 
 
@@ -112,22 +176,165 @@ def _zero_where_equal(rewards: Tensor, advantages: Tensor) -> Tensor:
     return torch.where(equal, torch.zeros_like(advantages), advantages)
 
 
-def _check_rewards(rewards: Tensor) -> None:
-    size = rewards.shape[-1] if rewards.ndim else 1
-    if size < 2:
-        raise UsageError(
-            f"rewards have {size} a group (shape {tuple(rewards.shape)}); an advantage compares at least 2: "
-            f"raise select.num_kept, or leave this group out"
-        )
-    if not torch.isfinite(rewards).all():
-        raise UsageError("rewards hold NaN or inf; drop invalid rollouts before computing advantages")
-
-
-NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
+NORMALIZERS: dict[str, RewardAdvantage] = {
     "std": _std,  # GRPO, arXiv 2402.03300; ddof 1 and 1e-4 as in PODS, arXiv 2504.13818
-    "none": _centred,  # Dr. GRPO, arXiv 2503.20783
+    "none": _none,  # Dr. GRPO, arXiv 2503.20783
     "leave_one_out": _leave_one_out,  # RLOO, arXiv 2402.14740
     "median_mad": _median_mad,  # MC-GRPO, arXiv 2601.22582
     "batch_std": _batch_std,  # REINFORCE++-baseline, arXiv 2501.03262; over rows, where its code weighs rows by length
 }
-"""How rewards [..., m] float64 become advantages of the same shape."""
+"""Name -> advantage of rewards [..., m]; "batch_std" whitens over all groups of the tensor that it is given."""
+
+ADVANTAGES: dict[str, Advantage] = {**NORMALIZERS, "batch_std": _batch_std_of_step}
+"""Name -> advantage of a step; "batch_std" whitens over all groups of the step."""
+
+
+# Functions of the user's own.
+
+
+def resolve_advantage(name: str) -> Advantage:
+    """A function of `ADVANTAGES`, or one of the user's own by "module:function".
+
+    Args:
+        name: what `loss.advantage` holds.
+
+    Raises:
+        UsageError: no such name, module or function; or a function in neither of the two forms.
+
+    Example:
+        >>> resolve_advantage("std") is ADVANTAGES["std"]
+        True
+    """
+    wanted = "a function f(rewards) or f(groups, selections)"
+    advantage = resolve(name, ADVANTAGES, option="loss.advantage", kind="advantage", wanted=wanted)
+    if name not in ADVANTAGES:
+        where = f"loss.advantage = {name!r}"
+        arguments = _parameters(advantage, where)
+        form = ["groups", "selections"] if arguments[:1] == ["groups"] else ["rewards"]
+        if arguments != form:
+            raise UsageError(f"{where} takes ({', '.join(arguments)}); wanted {wanted}, with these names")
+    return advantage
+
+
+def reads_groups(advantage: Advantage) -> bool:
+    """Whether an advantage has the form f(groups, selections)."""
+    return _parameters(advantage, f"the advantage {_name(advantage)!r}")[:1] == ["groups"]
+
+
+def try_advantage(advantage: Advantage, num_kept: int) -> None:
+    """Call an advantage once, on two made-up groups of which `num_kept` ≥ 2 rollouts are kept.
+
+    Raises:
+        UsageError: as `step_advantages`. A function that fails here would fail after the first rollouts.
+    """
+    groups = [_made_up_group(name, num_kept) for name in ("first", "second")]
+    selections = [Selection(group_id=group.id, kept=tuple(range(num_kept)), dropped={}) for group in groups]
+    step_advantages(groups, selections, advantage)
+
+
+def _made_up_group(name: str, size: int) -> Group:
+    """A group whose rewards rise from 0 to 1, with completions of one to three tokens."""
+    rollouts = []
+    for i in range(size):
+        tokens = tuple(range(1, 2 + i % 3))
+        completion = Completion(
+            request_id=name,
+            index=i,
+            token_ids=tokens,
+            logprobs=(-0.5,) * len(tokens),
+            finish_reason="stop",
+            version=0,
+        )
+        reward = i / (size - 1)
+        rollouts.append(
+            Rollout(completion=completion, text="7", reward=reward, parts={"correct": reward}, is_correct=reward == 1)
+        )
+    task = Task(id=name, prompt="3 + 4 =", answer="7")
+    return Group(id=name, task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
+
+
+def _parameters(advantage: Advantage, where: str) -> list[str]:
+    """Names of the parameters that have to be given."""
+    try:
+        parameters = inspect.signature(advantage).parameters.values()
+    except (TypeError, ValueError) as error:  # some functions written in C
+        raise UsageError(f"{where}: {error}; wanted a Python function") from error
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in open_ended]
+
+
+def _name(advantage: Advantage) -> str:
+    return getattr(advantage, "__name__", type(advantage).__name__)
+
+
+def _call(advantage: Advantage, *arguments: object) -> object:
+    try:
+        return cast(Callable[..., object], advantage)(*arguments)
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise UsageError(f"the advantage {_name(advantage)!r} raised {reason_of(error)}") from error
+
+
+def _of_rewards(advantage: RewardAdvantage, rewards: Tensor) -> Tensor:
+    """float64, the shape of `rewards`."""
+    wanted = f"wanted one finite number per reward, a tensor {list(rewards.shape)}"
+    values = _as_tensor(advantage, _call(advantage, rewards), wanted)
+    if values.shape != rewards.shape:
+        raise UsageError(f"the advantage {_name(advantage)!r} returned the shape {list(values.shape)}; {wanted}")
+    _check_finite(advantage, values, wanted)
+    return values
+
+
+def _checked(
+    advantage: Advantage, answer: object, groups: Sequence[Group], selections: Sequence[Selection]
+) -> list[Tensor]:
+    """float32 [m] or [m, T] per group."""
+    name, wanted = _name(advantage), f"wanted one tensor per group, {len(groups)} in all"
+    if not isinstance(answer, Sequence):
+        raise UsageError(f"the advantage {name!r} returned a {type(answer).__name__}; {wanted}")
+    if len(answer) != len(groups):
+        raise UsageError(f"the advantage {name!r} returned {len(answer)} tensors; {wanted}")
+    return [_of_group(advantage, *each) for each in zip(answer, groups, selections, strict=True)]
+
+
+def _of_group(advantage: Advantage, answer: object, group: Group, selection: Selection) -> Tensor:
+    lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
+    m, longest = len(lengths), max(lengths, default=0)
+    wanted = f"wanted [{m}], or [{m}, T] with T at least {longest}, all finite"
+    values = _as_tensor(advantage, answer, wanted)
+    is_good = values.ndim == 1 or (values.ndim == 2 and values.shape[1] >= longest)
+    if not is_good or len(values) != m:
+        got = f"the shape {list(values.shape)} for group {group.id!r}"
+        raise UsageError(f"the advantage {_name(advantage)!r} returned {got}; {wanted}")
+    if values.ndim == 2:
+        values = torch.where(torch.arange(values.shape[1]) < torch.tensor(lengths)[:, None], values, 0.0)
+    _check_finite(advantage, values, wanted)
+    return values.to(torch.float32)
+
+
+def _as_tensor(advantage: Advantage, answer: object, wanted: str) -> Tensor:
+    """float64 on the CPU, without gradient."""
+    try:
+        values = torch.as_tensor(answer).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"the advantage {_name(advantage)!r} returned a {type(answer).__name__}; {wanted}") from error
+    if values.is_complex():
+        raise UsageError(f"the advantage {_name(advantage)!r} returned {values.dtype}; {wanted}")
+    return values.to("cpu", torch.float64)
+
+
+def _check_finite(advantage: Advantage, values: Tensor, wanted: str) -> None:
+    if not torch.isfinite(values).all():
+        raise UsageError(f"the advantage {_name(advantage)!r} returned NaN or inf; {wanted}")
+
+
+def _check_rewards(rewards: Tensor) -> None:
+    size = rewards.shape[-1] if rewards.ndim else 1
+    if size < 2:
+        raise UsageError(
+            f"{size} reward per group (shape {tuple(rewards.shape)}); an advantage compares at least 2: "
+            f"raise select.num_kept, or leave this group out"
+        )
+    if not torch.isfinite(rewards).all():
+        raise UsageError("rewards hold NaN or inf; drop invalid rollouts before computing advantages")

@@ -1,6 +1,5 @@
-"""Kept rollouts become tensors: one row a rollout, prompt and completion together, padded on the right.
+"""Kept rollouts as tensors: one row per rollout, prompt and completion together, padded on the right.
 
-Goes in: token ids and advantages. Comes out: a `Batch`.
 B rows, T tokens.
 """
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion
+from podsrl.types import Completion, Group, Sample, Selection
 from podsrl.update.transfer import move
 
 
@@ -39,7 +38,7 @@ class Batch:
     behaviour_logprobs: Tensor
     """[B, T] float32, natural logs under the policy that sampled the tokens; 0 outside the completion."""
     advantages: Tensor
-    """[B] float32."""
+    """[B] float32, one per row; or [B, T] float32, one per token, 0 outside the completion."""
     group: Tensor
     """[B] int64: the same number for neighbouring rows with the same prompt."""
 
@@ -52,6 +51,12 @@ class Batch:
         """Completion tokens."""
         return int(self.target_mask.sum())
 
+    def has_advantage(self) -> Tensor:
+        """[B] bool: the rows in which the advantage of some target is not 0."""
+        if self.advantages.ndim == 1:
+            return self.advantages != 0
+        return ((self.advantages != 0) & self.target_mask).any(-1)
+
     def rows(self, index: Tensor) -> Batch:
         """The rows [K] int64 or [B] bool in their order, without the columns that only the others need."""
         lengths = self.attention_mask[index].sum(-1)
@@ -61,7 +66,7 @@ class Batch:
             attention_mask=self.attention_mask[index, :width],
             target_mask=self.target_mask[index, :width],
             behaviour_logprobs=self.behaviour_logprobs[index, :width],
-            advantages=self.advantages[index],
+            advantages=self.advantages[index] if self.advantages.ndim == 1 else self.advantages[index, :width],
             group=self.group[index],
         )
 
@@ -69,45 +74,38 @@ class Batch:
         return move(self, device)
 
 
-def make_batch(
-    prompt_ids: Sequence[Sequence[int]], completions: Sequence[Completion], advantages: Tensor, *, pad_token_id: int
-) -> Batch:
-    """Lay out B rollouts as tensors on the CPU.
+def make_batch(samples: Sequence[Sample], *, pad_token_id: int) -> Batch:
+    """Lay out B samples as tensors on the CPU.
 
     Args:
-        prompt_ids: B prompts, each of at least one token.
-        completions: B completions; one without tokens gives a row without targets.
-        advantages: [B], on any device.
+        samples: B kept rollouts. Each prompt has at least one token; a completion without tokens gives a row without
+            targets. If one sample has an advantage per token, the batch has them for all.
         pad_token_id: fills the rows' ends; masks say what is real, so any valid id will do.
 
     Returns:
         The batch, rows in the order given.
 
     Raises:
-        UsageError: lengths that differ, an empty prompt, log-probs that are missing or not finite.
+        UsageError: an empty prompt, log-probs that are missing or not finite, or advantages per token that are not one
+            per token.
 
     Example:
         >>> done = Completion(
         ...     request_id="a", index=0, token_ids=(7,), logprobs=(-0.5,), finish_reason="stop", version=0
         ... )
-        >>> batch = make_batch([(5, 6)], [done], torch.tensor([1.0]), pad_token_id=0)
+        >>> sample = Sample(group_id="a", prompt_ids=(5, 6), completion=done, advantage=1.0)
+        >>> batch = make_batch([sample], pad_token_id=0)
         >>> batch.input_ids.tolist(), batch.target_mask.tolist(), batch.behaviour_logprobs.tolist()
         ([[5, 6, 7]], [[False, False, True]], [[0.0, 0.0, -0.5]])
     """
-    if not len(prompt_ids) == len(completions) == len(advantages):
-        raise UsageError(
-            f"a batch has {len(prompt_ids)} prompts, {len(completions)} completions and {len(advantages)} advantages; "
-            f"want one of each a row"
-        )
+    prompt_ids, completions = [sample.prompt_ids for sample in samples], [sample.completion for sample in samples]
     prompt_lengths = _lengths(prompt_ids)
     lengths = prompt_lengths + _lengths([done.token_ids for done in completions])
     if (prompt_lengths == 0).any():
         raise UsageError(
             f"the prompt of row {int(prompt_lengths.argmin())} is empty; the first token needs something to follow"
         )
-    tokens = chain.from_iterable(
-        (*prompt, *done.token_ids) for prompt, done in zip(prompt_ids, completions, strict=True)
-    )
+    tokens = chain.from_iterable((*sample.prompt_ids, *sample.completion.token_ids) for sample in samples)
     column = torch.arange(int(lengths.max()) if len(lengths) else 0)
     attention_mask = column < lengths[:, None]
     target_mask = attention_mask & (column >= prompt_lengths[:, None])
@@ -116,9 +114,46 @@ def make_batch(
         attention_mask=attention_mask,
         target_mask=target_mask,
         behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
-        advantages=advantages.to("cpu", torch.float32),
+        advantages=_advantages(samples, target_mask),
         group=_group(prompt_ids),
     )
+
+
+def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Sample]:
+    """The kept rollouts of a step, in the order of the groups and of `kept`.
+
+    Args:
+        groups: P groups.
+        selections: what was kept of each.
+        advantages: [m] or [m, T] per group, as from `step_advantages`.
+    """
+    return [
+        Sample(
+            group_id=group.id,
+            prompt_ids=group.prompt_ids,
+            completion=(completion := group.rollouts[i].completion),
+            advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
+        )
+        for group, selection, of_group in zip(groups, selections, advantages, strict=True)
+        for i, value in zip(selection.kept, of_group.tolist(), strict=True)
+    ]
+
+
+def _advantages(samples: Sequence[Sample], target_mask: Tensor) -> Tensor:
+    """[B] float32; [B, T] where a sample has an advantage per token."""
+    values = [sample.advantage for sample in samples]
+    if not any(isinstance(value, tuple) for value in values):
+        return torch.tensor(values, dtype=torch.float32)
+    rows = []
+    for row, sample in enumerate(samples):
+        length, value = len(sample.completion.token_ids), sample.advantage
+        rows.append(value if isinstance(value, tuple) else (value,) * length)
+        if len(rows[-1]) != length:
+            raise UsageError(
+                f"row {row} has {len(rows[-1])} advantages for the {length} tokens of its completion; wanted one "
+                "number, or one per token"
+            )
+    return _fill(target_mask, _flat(chain.from_iterable(rows), np.float32), 0.0)
 
 
 def empty_piece() -> Batch:
@@ -151,7 +186,9 @@ def _flat(values: Iterable[float], dtype: type[np.generic]) -> Tensor:
 
 def _flat_logprobs(completions: Sequence[Completion]) -> Tensor:
     if any(len(done.logprobs) != len(done.token_ids) for done in completions):
-        raise UsageError("a completion has not one log-prob a token; the generator must return the behaviour policy's")
+        raise UsageError(
+            "a completion has not one log-prob per token; the generator must return the behaviour policy's"
+        )
     flat = _flat(chain.from_iterable(done.logprobs for done in completions), np.float32)
     if not torch.isfinite(flat).all():
         raise UsageError(

@@ -26,6 +26,9 @@ from podsrl.errors import UsageError
 from podsrl.lib.torch_model import evaluating
 from podsrl.update.transfer import move
 
+CHUNK_TOKENS = 2048
+"""Target positions whose logits exist at once, where nothing else is asked for."""
+
 
 def token_logprobs(
     model: nn.Module,
@@ -34,7 +37,7 @@ def token_logprobs(
     target_mask: Tensor,
     *,
     temperature: float = 1.0,
-    chunk_tokens: int = 2048,
+    chunk_tokens: int = CHUNK_TOKENS,
 ) -> tuple[Tensor, Tensor]:
     """Natural log-probabilities and entropies of the target tokens.
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from podsrl.errors import CheckpointError, UsageError, nearest
-from podsrl.update.adam import ADAMS
+from podsrl.update.adamw import ADAMS
 from podsrl.update.float32_sums import has_16_bits
-from podsrl.update.schedule import check_schedule, rate_factor
+from podsrl.update.lr_schedule import check_schedule, rate_factor
+from podsrl.update.options import OptimizerOptions
 
 
 class Optimizer:
@@ -26,40 +27,21 @@ class Optimizer:
     Args:
         model: its trainable parameters are stepped in place; weights loaded into it later are not seen where they have
             16 bits, unless `load_state_dict` follows.
-        lr: learning rate after warm-up, > 0.
-        betas: decay of the first and second moment, in [0, 1).
-        eps: added to the root of the second moment.
-        weight_decay: decoupled; of matrices only, not of biases and norms.
-        max_grad_norm: a larger global gradient norm is scaled down to it, > 0.
-        warmup_steps: the first w steps use lr · 1/(w+1), lr · 2/(w+1) …; ≥ 0.
-        name: "adamw" or "adamw_8bit" (podsrl.update.adam.ADAMS).
-        schedule: of the rate after warm-up, "constant" or "cosine" (podsrl.update.schedule.SCHEDULES).
-        schedule_steps: for "cosine": steps, those of the warm-up included, after which the rate is 0.
+        options: see `podsrl.config.schema.OptimConfig`. The weight decay is decoupled, and of matrices only, not of
+            biases and norms. Of w warm-up steps the first use lr · 1/(w+1), lr · 2/(w+1) …
 
     Raises:
         UsageError: a model without a trainable parameter; an unknown optimizer or schedule; steps that do not go with
             the schedule; "adamw_8bit" without bitsandbytes, or on sharded weights.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        max_grad_norm: float,
-        warmup_steps: int,
-        name: str = "adamw",
-        schedule: str = "constant",
-        schedule_steps: int = 0,
-    ) -> None:
-        if name not in ADAMS:
-            raise UsageError(f"optim.name = {name!r}: no such optimizer.{nearest(name, ADAMS)}")
-        check_schedule(schedule, warmup_steps, schedule_steps)
-        self._lr, self._max_grad_norm = lr, max_grad_norm
-        self._factor = partial(rate_factor, schedule, warmup_steps=warmup_steps, schedule_steps=schedule_steps)
+    def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
+        if options.name not in ADAMS:
+            raise UsageError(f"optim.name = {options.name!r}: no such optimizer.{nearest(options.name, ADAMS)}")
+        steps = {"warmup_steps": options.warmup_steps, "schedule_steps": options.schedule_steps}
+        check_schedule(options.schedule, **steps)
+        self._lr, self._max_grad_norm = options.lr, options.max_grad_norm
+        self._factor = partial(rate_factor, options.schedule, **steps)
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not weights:
             raise UsageError("the model has no parameter that requires a gradient; unfreeze some, or add adapters")
@@ -69,9 +51,10 @@ class Optimizer:
         }
         matrices = [master for master in self._masters.values() if master.ndim >= 2]
         vectors = [master for master in self._masters.values() if master.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        self._kind = ADAMS[name]
-        self._adamw = self._kind.new([group for group in groups if group["params"]], lr, betas, eps)
+        groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        self._kind = ADAMS[options.name]
+        groups = [group for group in groups if group["params"]]
+        self._adamw = self._kind.new(groups, options.lr, options.betas, options.eps)
         self.num_steps = 0
         """Steps that changed the weights."""
         self.num_skipped_steps = 0

@@ -33,6 +33,13 @@ def test_a_request_named_in_another_way_is_its_own_task(name: str) -> None:
     assert task_of(name) == name
 
 
+def test_a_task_that_comes_again_at_another_place_of_a_later_step_has_the_mean_of_its_own_rollouts() -> None:
+    mean = TaskMean()
+    end(mean, job_of(request_id(0, 3, "7+5")), 4)
+    end(mean, job_of(request_id(0, 4, "9+9")), 64)
+    assert mean.of(request_id(1, 0, "7+5")) == pytest.approx(4)
+
+
 def test_a_task_mean_is_the_geometric_mean_of_the_first_rollouts() -> None:
     mean = TaskMean()
     for length in (2, 8):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.schedule.dynamic import Dynamic
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.schedule.lengths import LengthRegression
+from podsrl.generate.schedule.preempting import Dynamic
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 
 

@@ -85,7 +85,7 @@ def test_dynamic_counts_what_it_reads_again() -> None:
 
 
 def make_scheduler_without_headroom(num_tokens: int) -> Scheduler:
-    from podsrl.generate.schedule.dynamic import Dynamic
+    from podsrl.generate.schedule.preempting import Dynamic
 
     return Dynamic(Limits(num_slots=99, num_tokens=num_tokens), headroom=0)
 

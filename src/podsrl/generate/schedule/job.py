@@ -16,8 +16,9 @@ class Job:
     """
 
     request_id: str
+    """Of the group: the request's `stream`, which is its id unless it joins another request's group."""
     index: int
-    """Which of the request's rollouts, 0 .. n-1."""
+    """Which of the group's rollouts, from 0."""
     prompt_length: int
     """Tokens, at least 1."""
     max_new_tokens: int

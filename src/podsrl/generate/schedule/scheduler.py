@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from podsrl.errors import UsageError, nearest
-from podsrl.generate.schedule.dynamic import Dynamic, Probed
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.schedule.lengths import Features, LengthRegression, Predictor
 from podsrl.generate.schedule.limits import Limits
 from podsrl.generate.schedule.orders import ORDERS, Order
+from podsrl.generate.schedule.preempting import Dynamic, Probed
 from podsrl.generate.schedule.slots import Continuous, Full, Micro
 
 __all__ = ["SCHEDULERS", "Limits", "Scheduler", "make_scheduler"]

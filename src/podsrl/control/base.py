@@ -1,0 +1,84 @@
+"""The seam of the control stage: which questions a step asks, and how many rollouts of each, in rounds.
+
+A step asks its budget; the answers are generated and scored; the budget is asked again with the scored groups at hand,
+until it asks for nothing. A budget has three slots, each filled by a plain function:
+
+    enough     view -> how many new groups this round
+    questions  view, count -> places of that many questions in the training set
+    rollouts   view, asks -> asks: how many rollouts of each, and which groups of the step get more
+
+One round asks `rollouts(view, [Ask(index, n) for index in questions(view, enough(view))])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from podsrl.lib.seeds import derive
+from podsrl.types import Ask, Group
+
+
+class Stream(Protocol):
+    """The run's endless stream of questions (`podsrl.tasks.stream.Stream`)."""
+
+    position: int
+    """Questions drawn so far in the run."""
+
+    def draw(self, count: int) -> list[int]:
+        """The next `count` places. A question that is drawn twice in a step gets two groups."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a part of the budget knows. It is the same on all processes of a run.
+
+    Example: in round 1 of step 12 the groups of round 0 are there, with their rewards:
+
+        [g.id for g in view.groups if not any(r.is_correct for r in g.rollouts)]
+    """
+
+    step: int
+    """Steps done before this one."""
+    round: int = 0
+    """0 opens the step."""
+    num_prompts: int
+    """`rollouts.num_prompts`, P."""
+    num_rollouts: int
+    """`rollouts.num_rollouts`, n."""
+    num_train: int
+    """Questions in the training set; an index is 0 .. num_train - 1."""
+    seed: int
+    """Of the run."""
+    stream: Stream
+    """What is drawn from it counts as used when the step ends."""
+    groups: tuple[Group, ...] = ()
+    """The step's groups so far, scored, in the order in which they were first asked; probes too."""
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Random numbers of the part `name` in this round: a function of (seed, name, step, round) alone.
+
+        A part that draws from it needs no saved state. A second call begins the same numbers again.
+        """
+        return np.random.default_rng([derive(self.seed, f"control/{name}", self.step), self.round])
+
+    def after(self, groups: Sequence[Group]) -> View:
+        """The view of the next round.
+
+        Args:
+            groups: new ones, and grown ones in place of those with the same id.
+        """
+        latest = {group.id: group for group in (*self.groups, *groups)}
+        return replace(self, round=self.round + 1, groups=tuple(latest.values()))
+
+
+Enough = Callable[[View], int]
+"""How many new groups this round asks for; 0: none."""
+Questions = Callable[[View, int], Sequence[int]]
+"""Places of exactly that many questions in the training set."""
+Rollouts = Callable[[View, Sequence[Ask]], Sequence[Ask]]
+"""The asks with their final numbers of rollouts, in any order; it may leave some out, and add some that join groups."""

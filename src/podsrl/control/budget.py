@@ -1,0 +1,217 @@
+"""The parts that a config names, made, called and checked: each answer of a user's part, in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+from podsrl.control.base import Enough, Questions, Rollouts, View
+from podsrl.control.fixed import equal, one_round, stream
+from podsrl.errors import UsageError, nearest, short
+from podsrl.lib.options import check_options
+from podsrl.lib.resolve import resolve
+from podsrl.lib.user_function import FAILURES, reason_of
+from podsrl.types import Ask, Group
+
+MAX_ROUNDS = 16
+"""A budget that asks in more rounds of one step would never end."""
+
+ENOUGH: dict[str, Callable[..., Enough]] = {"one_round": one_round}
+QUESTIONS: dict[str, Callable[..., Questions]] = {"stream": stream}
+ROLLOUTS: dict[str, Callable[..., Rollouts]] = {"equal": equal}
+TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {"enough": ENOUGH, "questions": QUESTIONS, "rollouts": ROLLOUTS}
+"""Slot -> the names that fill it."""
+
+State = Mapping[str, Any]
+"""What a part remembers: plain JSON values and numpy arrays, by text keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One filled slot."""
+
+    option: str
+    """For messages: "budget.rollouts = 'my_budget:twice'"."""
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return _guarded(self.option, self.function, *arguments)
+
+
+class Budget:
+    """Three filled slots that decide together what a step asks.
+
+    Args:
+        enough, questions, rollouts: the slots.
+        parts: the objects behind them by name, each once; those with `learn` are shown every step's groups.
+    """
+
+    def __init__(self, enough: Slot, questions: Slot, rollouts: Slot, parts: Mapping[str, Any]) -> None:
+        self._enough, self._questions, self._rollouts = enough, questions, rollouts
+        self._learners = {name: part for name, part in parts.items() if hasattr(part, "learn")}
+
+    def ask(self, view: View) -> list[Ask]:
+        """What one round asks for; nothing ends the sampling of the step.
+
+        Raises:
+            UsageError: a part raised, gave something else than its slot wants, or asked in more than 16 rounds.
+        """
+        count = self._number_of_groups(view)
+        asks = [Ask(index=index, num_rollouts=view.num_rollouts) for index in self._indices(view, count)]
+        answer = self._rollouts(view, asks)
+        found = _as_list(answer, self._rollouts.option, "a sequence of Ask")
+        for ask in found:
+            self._check(ask, view)
+        if found and view.round >= MAX_ROUNDS:
+            raise UsageError(
+                f"{self._rollouts.option} asked in {MAX_ROUNDS} rounds of step {view.step + 1} and has not had enough: "
+                "end with an empty list"
+            )
+        return found
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Check how many rollouts were asked for in all, by the id of each group that is trained on.
+
+        Raises:
+            UsageError: fewer than two, which have no advantage.
+        """
+        for name, size in sizes.items():
+            if size < 2:
+                raise UsageError(
+                    f"{self._rollouts.option} asked for {size} rollout of group {name!r} in all; wanted at least 2 in "
+                    "a group that is trained on, or is_trained=False"
+                )
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        """Show the step's scored groups, probes too, to every part that learns."""
+        for name, part in self._learners.items():
+            _guarded(f"learn of {name!r}", part.learn, groups)
+
+    def state(self) -> dict[str, State]:
+        """What each part that learns remembers, by its name."""
+        return {name: _guarded(f"state of {name!r}", part.state) for name, part in self._learners.items()}
+
+    def restore(self, states: Mapping[str, State]) -> None:
+        """Go on from `state`.
+
+        Raises:
+            UsageError: a part's state is missing, or the part refuses it.
+        """
+        for name, part in self._learners.items():
+            if name not in states:
+                raise UsageError(f"the checkpoint holds no state of the part {name!r}, which learns")
+            _guarded(f"restore of {name!r}", part.restore, states[name])
+
+    def _number_of_groups(self, view: View) -> int:
+        count = self._enough(view)
+        if not isinstance(count, Integral) or isinstance(count, bool) or count < 0:
+            raise UsageError(f"{self._enough.option} returned {short(count)}; wanted a whole number, 0 or more")
+        return int(count)
+
+    def _indices(self, view: View, count: int) -> list[int]:
+        if count == 0:
+            return []
+        option = self._questions.option
+        wanted = f"{count} whole numbers 0 .. {view.num_train - 1}"
+        indices = _as_list(self._questions(view, count), option, wanted)
+        if len(indices) != count:
+            raise UsageError(f"{option} returned {len(indices)} indices; wanted {wanted}")
+        for index in indices:
+            if not isinstance(index, Integral) or not 0 <= index < view.num_train:
+                raise UsageError(f"{option} returned the index {short(index)}; wanted {wanted}")
+        return [int(index) for index in indices]
+
+    def _check(self, ask: Any, view: View) -> None:
+        option = self._rollouts.option
+        if not isinstance(ask, Ask):
+            raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
+        if not isinstance(ask.index, Integral) or not 0 <= ask.index < view.num_train:
+            raise UsageError(f"{option} asked for the index {short(ask.index)}; wanted 0 .. {view.num_train - 1}")
+        if not isinstance(ask.num_rollouts, Integral) or ask.num_rollouts < 1:
+            raise UsageError(f"{option} asked for num_rollouts = {short(ask.num_rollouts)}; wanted at least 1")
+        if ask.joins is None:
+            return
+        group = next((group for group in view.groups if group.id == ask.joins), None)
+        if group is None:
+            raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted the id of a group of this step")
+        if (group.index, group.is_trained) != (ask.index, ask.is_trained):
+            raise UsageError(
+                f"{option} asked with index = {ask.index}, is_trained = {ask.is_trained} to join group {group.id!r}, "
+                f"which has {group.index}, {group.is_trained}; wanted the same"
+            )
+
+
+def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any]]) -> Budget:
+    """Make the parts of a budget.
+
+    Args:
+        names: slot ("enough", "questions", "rollouts") -> a name of the slot's table, or "module:function". The same
+            name in two slots is one part.
+        options: part's name -> its options.
+
+    Raises:
+        UsageError: a name or an option that does not exist, a part that cannot be made, cannot fill its slot, or
+            learns without `state` and `restore`.
+
+    Example:
+        >>> budget = make_budget({"enough": "one_round", "questions": "stream", "rollouts": "equal"}, {})
+        >>> budget.state()
+        {}
+    """
+    parts: dict[str, Any] = {}
+    slots = {}
+    for slot, name in names.items():
+        option = f"budget.{slot} = {name!r}"
+        if name not in parts:
+            parts[name] = _make(slot, name, options.get(name, {}))
+        slots[slot] = Slot(option, _filler(parts[name], slot, option))
+    for name in options:
+        if name not in parts:
+            used = ", ".join(f"budget.{slot} = {name!r}" for slot, name in names.items())
+            raise UsageError(f"[options.{name}]: no slot names it ({used}); remove the table.{nearest(name, parts)}")
+    return Budget(slots["enough"], slots["questions"], slots["rollouts"], parts)
+
+
+def _make(slot: str, name: str, options: Mapping[str, Any]) -> Any:
+    """The part under a name, from its factory."""
+    option = f"budget.{slot}"
+    factory = resolve(
+        name, TABLES[slot], option=option, kind="part", wanted="a function that makes a part from its options"
+    )
+    where = f"options.{name}"
+    part = _guarded(f"{option} = {name!r}", factory, **check_options(factory, options, where=where))
+    if hasattr(part, "learn") and not (hasattr(part, "state") and hasattr(part, "restore")):
+        raise UsageError(
+            f"{option} = {name!r} learns, but has no state() and restore(): a resumed run would forget; add both"
+        )
+    return part
+
+
+def _filler(part: Any, slot: str, option: str) -> Callable[..., Any]:
+    """The part's method of the slot's name, or the part itself where it is a plain function."""
+    function = getattr(part, slot, part)
+    if not callable(function):
+        raise UsageError(
+            f"{option} makes a {type(part).__name__}, which cannot fill the slot: wanted a function, or an object with "
+            f"a method {slot}"
+        )
+    return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def _guarded(what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a user's code; what it raises is one line with the place in the user's file."""
+    try:
+        return function(*arguments, **options)
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise UsageError(f"{what} raised {reason_of(error)}") from error
+
+
+def _as_list(answer: Any, option: str, wanted: str) -> list[Any]:
+    try:
+        return list(answer)
+    except TypeError:
+        raise UsageError(f"{option} returned {short(answer)}; wanted {wanted}") from None

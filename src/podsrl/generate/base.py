@@ -1,0 +1,170 @@
+"""What is asked of a generator: a prompt, how many completions, and how to sample them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.generate.stats import EngineStats
+from podsrl.types import Completion
+
+MIN_TEMPERATURE = 1e-6
+"""Below it logits divided by it overflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. Filters apply in the order temperature, top-k, top-p, min-p, as in Hugging Face `generate`.
+
+    Raises:
+        UsageError: a value outside its range.
+
+    Example:
+        >>> Sampling(temperature=0.7, max_new_tokens=8).top_p
+        1.0
+    """
+
+    temperature: float = 1.0
+    """Softmax temperature, at least `MIN_TEMPERATURE`."""
+    top_p: float = 1.0
+    """Nucleus: smallest set of tokens with at least this probability, in (0, 1]; 1 keeps all."""
+    top_k: int = 0
+    """The k likeliest tokens; 0 keeps all."""
+    min_p: float = 0.0
+    """Tokens with at least this fraction of the likeliest one's probability, in [0, 1); 0 keeps all."""
+    max_new_tokens: int = 64
+    """Token limit, at least 1."""
+    stop_token_ids: tuple[int, ...] = ()
+    """A completion ends with, and includes, the first of these."""
+    stop_strings: tuple[str, ...] = ()
+    """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
+    that happens; the prompt's text does not count. The engine needs a tokenizer for them (stop.py)."""
+
+    def __post_init__(self) -> None:
+        is_positive = math.isfinite(self.temperature) and self.temperature >= MIN_TEMPERATURE
+        wanted = f"a number of at least {MIN_TEMPERATURE:g} (for greedy decoding set top_k = 1)"
+        _require(is_positive, "temperature", self.temperature, wanted)
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all tokens) or more")
+        _require(0 <= self.min_p < 1, "min_p", self.min_p, "a number in [0, 1)")
+        _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
+        ids: Any = self.stop_token_ids
+        strings: Any = self.stop_strings
+        is_list = isinstance(ids, Iterable)
+        _require(is_list, "stop_token_ids", repr(ids), "a tuple of token ids, also for a single one")
+        is_list = isinstance(strings, Iterable) and not isinstance(strings, str)
+        _require(is_list, "stop_strings", repr(strings), "a tuple of strings, also for a single one")
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
+        _require(
+            "" not in self.stop_strings, "stop_strings", self.stop_strings, "no empty string: it would stop at once"
+        )
+
+    @property
+    def shape(self) -> tuple[float, float, int, float]:
+        """What the distribution depends on: temperature, top-p, top-k, min-p."""
+        return self.temperature, self.top_p, self.top_k, self.min_p
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and the completions wanted for it.
+
+    A later request can add rollouts to the group of an earlier one: it continues the earlier one's indices and takes
+    its random numbers from the same stream. Eight rollouts and then 24 more are, token for token, 32 of one request:
+
+        Request("s3/0/q", prompt_ids, 8, sampling)
+        Request("s3/0/q+8", prompt_ids, 24, sampling, first_index=8, stream="s3/0/q")
+
+    The second one may have the first one's id where it is submitted after the first has finished; while both run, their
+    ids have to differ, and "<id of the group>+<first index>" is the form that this project uses.
+
+    Raises:
+        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), fewer than one rollout, or a
+            negative `first_index`.
+    """
+
+    id: str
+    """Unique among the requests that run at the same time."""
+    prompt_ids: tuple[int, ...]
+    num_rollouts: int = 1
+    sampling: Sampling = field(default_factory=Sampling)
+    first_index: int = 0
+    """The rollouts have the indices first_index .. first_index + num_rollouts - 1."""
+    stream: str | None = None
+    """Names the random numbers; None: the id. With the engine's seed, a rollout's index and a token's position it
+    decides every one of them, so the same stream and index repeat a draw."""
+
+    def __post_init__(self) -> None:
+        ids, option = tuple(self.prompt_ids), f"prompt_ids of request {self.id!r}"
+        _require(len(ids) > 0, option, "no tokens", "at least one token")
+        for kind in set(map(type, ids)):
+            is_integer = issubclass(kind, (int, np.integer)) and kind is not bool
+            _require(is_integer, option, f"{ids[:8]} (with a {kind.__name__})", "integers (token ids)")
+        object.__setattr__(self, "prompt_ids", tuple(map(int, ids)))
+        _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
+        _require(self.first_index >= 0, f"first_index of request {self.id!r}", self.first_index, "0 or more")
+
+    @property
+    def indices(self) -> range:
+        """Of its rollouts."""
+        return range(self.first_index, self.first_index + self.num_rollouts)
+
+    @property
+    def random_stream(self) -> str:
+        """What names its random numbers."""
+        return self.id if self.stream is None else self.stream
+
+
+class Generator(Protocol):
+    """Turns requests into completions. It never needs to know what a reward is.
+
+    `version`, `generate`, `abort` and `load_weights` are all that a generator of your own needs. A class that inherits
+    from this one has defaults for the rest.
+    """
+
+    version: int
+    """Stamped on what is generated next."""
+    abilities: frozenset[str] = frozenset()
+    """What it can do beyond these methods:
+
+    - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
+    - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
+    - "pause", "fork", "hooks": the methods and the attribute of these names of `Engine`
+    """
+    peak_kv_bytes: int = 0
+    """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
+    stats: EngineStats = EngineStats()
+    """Counts since it was last replaced; zeros where nothing is counted."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Yield every completion as it finishes, in any order."""
+        ...
+
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        """End these requests' unfinished completions with finish reason "aborted"; also from within `generate`.
+
+        Args:
+            ids: request ids and, with the ability "abort_rollouts", (request id, rollout index) pairs. Those that do
+                not run are passed over.
+        """
+        ...
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Sample from these weights from now on, and stamp completions with `version`.
+
+        Each tensor is only valid until the next one is asked for. Where a generator has an attribute `model`, a torch
+        module, its parameters must afterwards be these, by name and value.
+        """
+        ...
+
+
+def _require(is_ok: bool, option: str, got: object, wanted: str) -> None:
+    if not is_ok:
+        raise UsageError(f"{option} = {got}: wanted {wanted}")

@@ -1,0 +1,243 @@
+"""Low-rank adapters through PEFT: where they go, how they begin, and the policy that trains them.
+
+Source: Hu et al. 2021 (LoRA), equation 3: W + (alpha / r) B A.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from podsrl.config.schema import LoraConfig
+from podsrl.lib.lora_targets import ALL_LINEAR, choose_targets
+from podsrl.lib.seeds import derive
+from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, quiet_peft
+from podsrl.policy.files import Write, copy_into, read_weights
+from podsrl.policy.policy import Full, Policy, as_it_is, count_weights
+from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
+
+ADAPTER = "default"
+"""PEFT's name of the one adapter; it is in no file."""
+
+
+def find_targets(model: Any, targets: Sequence[str]) -> list[str]:
+    """Names of the modules that get an adapter.
+
+    Args:
+        model: a causal language model of transformers; its weights are not read.
+        targets: as in `lora.targets`.
+
+    Returns:
+        Full names, in the model's order.
+
+    Raises:
+        UsageError: a target that ends no module's name (the message says the nearest), or a module that is not linear
+            or shares its weights with the embedding.
+
+    Example:
+        >>> find_targets(model, ["q_proj"])[:2]                                      # doctest: +SKIP
+        ['model.layers.0.self_attn.q_proj', 'model.layers.1.self_attn.q_proj']
+    """
+    modules, head = dict(model.named_modules()), model.get_output_embeddings()
+    return choose_targets(
+        targets,
+        [name for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)],
+        {name: type(module).__name__ for name, module in modules.items()},
+        head=next((name for name, module in modules.items() if module is head), ""),
+        is_tied=head is not None and getattr(head, "weight", None) is model.get_input_embeddings().weight,
+    )
+
+
+def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | None, seed: int) -> Any:
+    """Put adapters into a model, in place, and freeze everything else.
+
+    Adapters are float32 even where the model has 16 bits, so that no small step is rounded away. The first factor of
+    each adapter is drawn as in PEFT (Kaiming uniform), by a generator that depends only on the seed and the module's
+    name; the second factor is 0, so that the model's outputs are unchanged at first.
+
+    Args:
+        model: a causal language model of transformers.
+        lora: rank, alpha, dropout and targets.
+        base, revision: of the model, written to adapter_config.json.
+        seed: of the run.
+
+    Returns:
+        The PeftModel around the model.
+    """
+    with quiet_import():
+        import peft
+    names = lora.targets
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=ALL_LINEAR if names == (ALL_LINEAR,) else list(names),
+    )
+    with quiet_peft():
+        adapted = peft.get_peft_model(model, config)
+    config = adapted.peft_config[ADAPTER]
+    config.base_model_name_or_path, config.revision = base, revision
+    for name, layer in adapter_layers(adapted).items():
+        _draw(layer.lora_A[ADAPTER].weight, seed, name)
+    return adapted
+
+
+def adapter_layers(adapted: Any) -> dict[str, Any]:
+    """Name of a module in the plain model -> its layer with an adapter."""
+    from peft.tuners.lora import LoraLayer
+
+    return {name: module for name, module in adapted.get_base_model().named_modules() if isinstance(module, LoraLayer)}
+
+
+def merged_weight(layer: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
+    """W + (alpha / r) B A of one layer, summed in the adapter's precision and rounded once.
+
+    Args:
+        layer: of `adapter_layers`.
+        full: turns a sharded parameter into a whole one.
+
+    Returns:
+        Shape and type of W; for 4 bits the type of W dequantised.
+    """
+    weight = base_weight(layer.get_base_layer(), full)
+    first, second = (full(factor[ADAPTER].weight.detach()) for factor in (layer.lora_A, layer.lora_B))
+    product = torch.mm(second, first).mul_(layer.scaling[ADAPTER])
+    return (product.T if layer.fan_in_fan_out else product).add_(weight).to(weight.dtype)
+
+
+def base_weight(module: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
+    """A module's weight as the plain model has it."""
+    return dequantised(module) if is_4bit(module) else full(module.weight.detach())
+
+
+@torch.no_grad()
+def _draw(weight: Tensor, seed: int, name: str) -> None:
+    generator = torch.Generator().manual_seed(derive(seed, "adapters", name))
+    drawn = torch.empty(weight.shape, dtype=torch.float32)  # on the CPU: every device begins with the same numbers
+    weight.copy_(nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator))
+
+
+def save_adapter_config(adapted: Any, folder: Path) -> None:
+    """Write adapter_config.json, as PEFT reads it; the same config gives the same bytes."""
+    config = copy.copy(adapted.peft_config[ADAPTER])
+    config.inference_mode = True  # whoever loads it for training says so
+    config.target_modules = sorted(config.target_modules)  # a set, whose order changes from process to process
+    config.save_pretrained(folder)
+
+
+def plain_copy(model: Any, owned: Collection[str]) -> Any:
+    """A second model that shares all tensors with the first, except the weights of some modules.
+
+    Call it before adapters are added, because they change a model in place.
+
+    Args:
+        model: a causal language model of transformers. Its 4-bit linear layers are dequantised in the copy.
+        owned: names of the modules whose weight is copied.
+
+    Returns:
+        The copy, in evaluation mode. Shared parameters require a gradient as long as the model's do.
+    """
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    copied = copy.deepcopy(model, shared)
+    for name, module in list(copied.named_modules()):
+        if is_4bit(module):
+            copied.set_submodule(name, _dequantised_layer(module))
+        elif name in owned:
+            module.weight = _frozen(module.weight.detach().clone())
+    _forget_quantisation(copied)
+    return copied.eval()
+
+
+def _frozen(tensor: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+def _dequantised_layer(module: Any) -> nn.Linear:
+    layer = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None, device="meta")
+    layer.weight, layer.bias = _frozen(dequantised(module)), module.bias
+    return layer
+
+
+def _forget_quantisation(model: Any) -> None:
+    for name in ("hf_quantizer", "is_loaded_in_4bit", "is_quantized", "quantization_method"):
+        vars(model).pop(name, None)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+
+
+class AdaptedPolicy(Policy):
+    """A frozen model with low-rank adapters; only the adapters are trained, saved and loaded.
+
+    Args:
+        model: PEFT's model, from `add_adapters`.
+        tokenizer: saved beside the adapters.
+        generator: from `plain_copy`; a sync updates its adapted matrices.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, generator: Any) -> None:
+        super().__init__(model, tokenizer)
+        self.generator_model = generator.requires_grad_(False)
+        self._layers = adapter_layers(model)
+
+    @property
+    def description(self) -> str:
+        config, trained = self.model.peft_config[ADAPTER], sum(tensor.numel() for tensor in self.weights().values())
+        base = " in 4 bits" if any(is_4bit(layer.get_base_layer()) for layer in self._layers.values()) else ""
+        return (
+            f"LoRA r = {config.r}, alpha = {config.lora_alpha:g} on {len(self._layers)} modules{base}: "
+            f"{trained:,} of {count_weights(self.generator_model) + trained:,} weights are trained"
+        )
+
+    @torch.no_grad()
+    def sampled_weights(self, full: Full = as_it_is) -> Iterator[tuple[str, Tensor]]:
+        plain = self.model.get_base_model()
+        for name, _ in self.generator_model.named_parameters():
+            owner, _, kind = name.rpartition(".")
+            yield name, _sampled(self._layers.get(owner), plain.get_submodule(owner), kind, full)
+
+    @contextmanager
+    def reference(self) -> Iterator[nn.Module]:
+        """The starting model: `model` with its adapters off while the context is open."""
+        for layer in self._layers.values():
+            layer.enable_adapters(False)
+        try:
+            yield self.model
+        finally:
+            for layer in self._layers.values():
+                layer.enable_adapters(True)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {
+            f"base_model.model.{name}.{kind}.weight": getattr(layer, kind)[ADAPTER].weight.detach()
+            for name, layer in self._layers.items()
+            for kind in ("lora_A", "lora_B")
+        }
+
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = self.weights() if weights is None else weights
+        save_file(dict(tensors), folder / ADAPTER_WEIGHTS, {"format": "pt"})
+        save_adapter_config(self.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path, write: Write = copy_into) -> None:
+        read_weights([folder / ADAPTER_WEIGHTS], self.weights(), write)
+
+
+def _sampled(layer: Any, module: Any, kind: str, full: Full) -> Tensor:
+    """One parameter of the plain model: merged where its layer has an adapter."""
+    if layer is not None and kind == "weight":
+        return merged_weight(layer, full)
+    base = module if layer is None else layer.get_base_layer()
+    return base_weight(base, full) if kind == "weight" else full(getattr(base, kind).detach())

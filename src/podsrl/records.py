@@ -1,0 +1,181 @@
+"""Groups as bytes: numbers as columns, texts as one blob each, in safetensors' own layout. Nothing is pickled.
+
+One form for other processes, for files and for what keeps groups. Tasks are left out: whoever reads the bytes has the
+task set, and a group names its place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from podsrl.types import Completion, FinishReason, Group, Rollout, Task
+
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Array]
+Number = TypeVar("Number", int, float)
+_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+_NO_INDEX = -1
+"""Stands for `Group.index` = None."""
+
+
+def encode(groups: Sequence[Group]) -> bytes:
+    """Groups of any sizes as bytes. Log-probs become float32, as in a batch.
+
+    Example:
+        >>> group = Group(id="g", task=Task(id="7+5", prompt="?", answer="12"), prompt_ids=(1,), rollouts=(), index=4)
+        >>> decode(encode([group]), lambda name, index: {4: group.task}[index]) == [group]
+        True
+    """
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    completions = [rollout.completion for rollout in rollouts]
+    names = list(dict.fromkeys(name for rollout in rollouts for name in rollout.parts))
+    columns = {
+        **_texts("group_id", [group.id for group in groups]),
+        "group_index": _ints([_NO_INDEX if group.index is None else group.index for group in groups]),
+        "group_step": _ints([group.step for group in groups]),
+        "group_is_trained": np.array([group.is_trained for group in groups], dtype=bool),
+        "group_size": _ints([len(group.rollouts) for group in groups]),
+        **_ragged("prompt", [group.prompt_ids for group in groups], np.int32),
+        **_texts("request_id", [completion.request_id for completion in completions]),
+        "index": _ints([completion.index for completion in completions]),
+        "version": _ints([completion.version for completion in completions]),
+        **_ragged("versions", [completion.versions for completion in completions], np.int64),
+        "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
+        **_ragged("token", [completion.token_ids for completion in completions], np.int32),
+        **_ragged("logprob", [completion.logprobs for completion in completions], np.float32),
+        "reward": np.array([rollout.reward for rollout in rollouts], dtype=np.float64),
+        **_texts("part_name", names),
+        "parts": np.array([[rollout.parts.get(name, 0.0) for name in names] for rollout in rollouts], dtype=np.float64),
+        "has_part": np.array([[name in rollout.parts for name in names] for rollout in rollouts], dtype=bool),
+        "is_correct": np.array([rollout.is_correct for rollout in rollouts], dtype=bool),
+        "is_formatted": np.array([rollout.is_formatted for rollout in rollouts], dtype=bool),
+        **_texts("text", [rollout.text for rollout in rollouts]),
+        **_texts("answer", [rollout.answer for rollout in rollouts]),
+        **_texts("invalid", [rollout.invalid_reason for rollout in rollouts]),
+    }
+    return save(columns)
+
+
+def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Group]:
+    """What `encode` was given.
+
+    Args:
+        data: from `encode`.
+        task_of: the task of a group, from its id and its `index`.
+    """
+    columns = load(data)
+    rollouts = _rollouts(columns)
+    heads = zip(
+        _texts_of(columns, "group_id"),
+        columns["group_index"].tolist(),
+        columns["group_step"].tolist(),
+        columns["group_is_trained"].tolist(),
+        columns["group_size"].tolist(),
+        _rows(columns, "prompt", int),
+        strict=True,
+    )
+    groups = []
+    for name, place, step, is_trained, size, prompt_ids in heads:
+        index = None if place == _NO_INDEX else place
+        groups.append(
+            Group(
+                id=str(name),
+                task=task_of(str(name), index),
+                prompt_ids=prompt_ids,
+                rollouts=tuple(next(rollouts) for _ in range(size)),
+                index=index,
+                step=step,
+                is_trained=is_trained,
+            )
+        )
+    return groups
+
+
+def _rollouts(columns: Columns) -> Iterator[Rollout]:
+    names = [str(name) for name in _texts_of(columns, "part_name")]
+    rows = zip(
+        _completions(columns),
+        _texts_of(columns, "text"),
+        columns["reward"].tolist(),
+        columns["parts"].tolist(),
+        columns["has_part"].tolist(),
+        columns["is_correct"].tolist(),
+        columns["is_formatted"].tolist(),
+        _texts_of(columns, "answer"),
+        _texts_of(columns, "invalid"),
+        strict=True,
+    )
+    for completion, text, reward, parts, has_part, is_correct, is_formatted, answer, invalid_reason in rows:
+        yield Rollout(
+            completion=completion,
+            text=str(text),
+            reward=reward,
+            parts={name: value for name, value, has in zip(names, parts, has_part, strict=True) if has},
+            is_correct=is_correct,
+            is_formatted=is_formatted,
+            answer=answer,
+            invalid_reason=invalid_reason,
+        )
+
+
+def _completions(columns: Columns) -> Iterator[Completion]:
+    rows = zip(
+        _texts_of(columns, "request_id"),
+        columns["index"].tolist(),
+        columns["version"].tolist(),
+        _rows(columns, "versions", int),
+        columns["finish"].tolist(),
+        _rows(columns, "token", int),
+        _rows(columns, "logprob", float),
+        strict=True,
+    )
+    for request_id, index, version, versions, finish, token_ids, logprobs in rows:
+        yield Completion(
+            request_id=str(request_id),
+            index=index,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            finish_reason=_REASONS[finish],
+            version=version,
+            versions=versions,
+        )
+
+
+def _ints(values: Sequence[int]) -> Array:
+    return np.array(values, dtype=np.int64)
+
+
+def _ragged(name: str, rows: Sequence[Sequence[float]], dtype: type[np.generic]) -> dict[str, Array]:
+    """Rows of unequal length: their lengths, and all their numbers one behind the other."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    values = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(lengths.sum()))
+    return {f"{name}.lengths": lengths, f"{name}.values": values}
+
+
+def _rows(columns: Columns, name: str, kind: Callable[[Any], Number]) -> Iterable[tuple[Number, ...]]:
+    """The rows of `_ragged`, as tuples of Python numbers: one conversion for all of them."""
+    values: list[Number] = columns[f"{name}.values"].tolist()
+    ends = accumulate(columns[f"{name}.lengths"].tolist(), initial=0)
+    return (tuple(values[start:end]) for start, end in pairwise(ends))
+
+
+def _texts(name: str, texts: Sequence[str | None]) -> dict[str, Array]:
+    """Texts as one blob with the length in bytes of each; -1 for none."""
+    parts = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+    lengths = np.array([-1 if part is None else len(part) for part in parts], dtype=np.int64)
+    blob = b"".join(part for part in parts if part is not None)
+    return {f"{name}.lengths": lengths, f"{name}.values": np.frombuffer(blob, dtype=np.uint8)}
+
+
+def _texts_of(columns: Columns, name: str) -> list[str | None]:
+    blob, lengths = columns[f"{name}.values"].tobytes(), columns[f"{name}.lengths"]
+    ends = accumulate(np.maximum(lengths, 0).tolist(), initial=0)
+    return [
+        None if length < 0 else blob[start:end].decode("utf-8", "surrogatepass")
+        for length, (start, end) in zip(lengths.tolist(), pairwise(ends), strict=True)
+    ]

@@ -1,0 +1,228 @@
+"""The collector: asks, generates and scores in rounds. It knows no weights.
+
+With several processes each generates and scores a share of the groups, and all of them hold all groups afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from podsrl.control import Ask, Budget, View
+from podsrl.errors import UsageError
+from podsrl.generate import Generator, Request, Sampling
+from podsrl.generate.schedule.lengths import request_id
+from podsrl.policy import prompt_ids
+from podsrl.scale.exchange import exchange_groups
+from podsrl.scale.processes import Processes
+from podsrl.score import Scorer
+from podsrl.types import Completion, Group, Task
+
+MAX_REMEMBERED_PROMPTS = 4096
+
+Stage = Callable[[str], AbstractContextManager[Any]]
+OnAnswer = Callable[[int, int], None]
+"""Called with the number of completions that are done, and of all; both of this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """The groups of one step."""
+
+    groups: tuple[Group, ...]
+    """To train on, in the order in which they were first asked."""
+    probes: tuple[Group, ...]
+    """Only for the budget to look at."""
+    data_position: int
+    """Where the data stream stands after them."""
+
+
+class Collector:
+    """Turns asks into groups of scored rollouts.
+
+    Args:
+        engine: the generator; may be replaced at any time between rounds.
+        scorer: judges completions.
+        tokenizer: of the model.
+        processes: that share the run.
+        train: the training set.
+        budget: decides what a step asks.
+        sampling: how the rollouts that are trained on are drawn.
+        max_prompt_tokens: a longer prompt is an error. What a task set holds was looked through before; of a set that
+            makes its tasks on demand, a sample.
+    """
+
+    def __init__(
+        self,
+        engine: Generator,
+        scorer: Scorer,
+        tokenizer: Any,
+        processes: Processes,
+        *,
+        train: Sequence[Task],
+        budget: Budget,
+        sampling: Sampling,
+        max_prompt_tokens: int,
+    ) -> None:
+        self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
+        self.budget, self.sampling = budget, sampling
+        self.postponed: list[Completion] = []
+        """Completions of this process that came back unfinished; they are in no group."""
+        self._train, self._max_prompt_tokens = train, max_prompt_tokens
+        self._prompt_ids: dict[str, tuple[int, ...]] = {}
+        self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
+
+    def collect(self, view: View, *, stage: Stage = nullcontext) -> Collected:
+        """The rounds of one step: ask the budget, generate and score what it asks for, and ask again.
+
+        Args:
+            view: of round 0.
+            stage: entered with "generate", "score" and, with several processes, "exchange".
+
+        Raises:
+            UsageError: a part of the budget failed, or gave something that cannot be asked.
+        """
+        sizes = Counter[str]()
+        while asks := self._ask(view, stage):
+            wanted = self._opened(view, asks)
+            sizes.update({group.id: count for group, count in wanted})
+            view = view.after(self.answer(wanted, self.sampling, stage=stage))
+        self.budget.check_sizes({group.id: sizes[group.id] for group in view.groups if group.is_trained})
+        return Collected(
+            groups=tuple(group for group in view.groups if group.is_trained),
+            probes=tuple(group for group in view.groups if not group.is_trained),
+            data_position=view.stream.position,
+        )
+
+    def answer(
+        self,
+        wanted: Sequence[tuple[Group, int]],
+        sampling: Sampling,
+        *,
+        stage: Stage = nullcontext,
+        on_answer: OnAnswer | None = None,
+    ) -> list[Group]:
+        """Add rollouts to groups, which may be empty so far (`new_group`).
+
+        Args:
+            wanted: each group with the number of rollouts to add; the same on every process. Its id decides, with the
+                run's seed, every random number.
+            sampling: how they are drawn.
+            stage: as in `collect`.
+            on_answer: called after each completion.
+
+        Returns:
+            The grown groups in the same order, on every process.
+        """
+        own = self._processes.share(wanted)
+        with stage("generate"):
+            completions = self._generate(own, sampling, on_answer)
+        with stage("score"):
+            found = self._score([group for group, _ in own], completions)
+        if not self._processes.is_alone:
+            with stage("exchange"):
+                found = exchange_groups({group.id: group.task for group, _ in wanted}, found, self._processes)
+        return [
+            replace(more, rollouts=(*group.rollouts, *more.rollouts))
+            for (group, _), more in zip(wanted, found, strict=True)
+        ]
+
+    def prompt_ids(self, task: Task) -> tuple[int, ...]:
+        """Tokens of a task's prompt. The newest thousands are remembered, since a step needs each twice."""
+        key = repr(task.prompt)  # which tells `TokenMarkup` from the same text of a data set
+        if key not in self._prompt_ids:
+            if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
+                self._prompt_ids.clear()
+            ids = prompt_ids(self.tokenizer, task)
+            if len(ids) > self._max_prompt_tokens:
+                raise UsageError(
+                    f"prompt of task {task.id!r} has {len(ids)} tokens, wanted 1 .. rollouts.max_prompt_tokens = "
+                    f"{self._max_prompt_tokens}: raise the limit or remove the task"
+                )
+            self._prompt_ids[key] = ids
+        return self._prompt_ids[key]
+
+    def _ask(self, view: View, stage: Stage) -> list[Ask]:
+        with stage("generate"):
+            return self.budget.ask(view)
+
+    def _opened(self, view: View, asks: Sequence[Ask]) -> list[tuple[Group, int]]:
+        """The group of each ask, new or joined, with the rollouts to add; asks that join the same group are one."""
+        groups = {group.id: group for group in view.groups}
+        counts = Counter[str]()
+        for ask in asks:
+            group = groups.get(ask.joins or "") or self._new_group(view, ask, place=len(groups))
+            groups[group.id] = group
+            counts[group.id] += ask.num_rollouts
+        return [(groups[name], count) for name, count in counts.items()]
+
+    def _new_group(self, view: View, ask: Ask, place: int) -> Group:
+        task = self._train[ask.index]
+        group = new_group(request_id(view.step, place, task.id), task)
+        return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
+
+    def _generate(
+        self, wanted: Sequence[tuple[Group, int]], sampling: Sampling, on_answer: OnAnswer | None
+    ) -> list[list[Completion]]:
+        """By this process alone: one list per group, in the order of their index. Slow rewards begin meanwhile."""
+        requests = [self._request(group, count, sampling) for group, count in wanted]
+        task_of = {group.id: group.task for group, _ in wanted}
+        found: dict[str, list[Completion]] = {request.id: [] for request in requests}
+        total = sum(count for _, count in wanted)
+        for done, completion in enumerate(self.engine.generate(requests), start=1):
+            if completion.finish_reason == "postponed":
+                self.postponed.append(completion)
+            else:
+                found[completion.request_id].append(completion)
+                if self.scorer.has_workers and completion.finish_reason != "pruned":
+                    self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
+            if on_answer is not None:
+                on_answer(done, total)
+        return [sorted(found[request.id], key=lambda completion: completion.index) for request in requests]
+
+    def _request(self, group: Group, count: int, sampling: Sampling) -> Request:
+        """The group's id names the random numbers, so that later rollouts continue those of the earlier ones."""
+        if not group.rollouts:
+            return Request(group.id, self.prompt_ids(group.task), count, sampling)
+        if "join" not in getattr(self.engine, "abilities", frozenset()):
+            raise UsageError(
+                f"the budget asks for more rollouts of group {group.id!r}, and the generator "
+                f"{type(self.engine).__name__} has not the ability 'join': use one that has, or a budget of one round"
+            )
+        first = 1 + max(rollout.completion.index for rollout in group.rollouts)
+        return Request(group.id, group.prompt_ids, count, sampling, first_index=first, stream=group.id)
+
+    def _score(self, groups: Sequence[Group], completions: Sequence[Sequence[Completion]]) -> list[Group]:
+        """The groups with these completions' rollouts in place of their own; by this process alone."""
+        if not groups:
+            return []
+        texts = self._all_texts(completions)
+        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions]
+        rollouts = self.scorer.score([group.task for group in groups], completions, texts_PG)
+        return [
+            replace(group, prompt_ids=self.prompt_ids(group.task), rollouts=tuple(of_group))
+            for group, of_group in zip(groups, rollouts, strict=True)
+        ]
+
+    def _text(self, completion: Completion) -> str:
+        ids = completion.token_ids
+        if ids not in self._texts:
+            self._texts[ids] = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return self._texts[ids]
+
+    def _all_texts(self, completions: Sequence[Sequence[Completion]]) -> dict[tuple[int, ...], str]:
+        """Each distinct completion decoded once."""
+        known, self._texts = self._texts, {}
+        distinct = {completion.token_ids: None for of_group in completions for completion in of_group}
+        new = [ids for ids in distinct if ids not in known]
+        if not new:
+            return known
+        return known | dict(zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True))
+
+
+def new_group(name: str, task: Task) -> Group:
+    """A group without rollouts; its prompt becomes tokens with the first of them."""
+    return Group(id=name, task=task, prompt_ids=(), rollouts=())

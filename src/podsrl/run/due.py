@@ -1,0 +1,63 @@
+"""What is due between two steps: an evaluation, a checkpoint, the end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from podsrl.config.schema import RunConfig
+from podsrl.run.progress import Progress
+
+
+@dataclass(slots=True)
+class Due:
+    """Asked after every step. Its first two fields are saved with a checkpoint.
+
+    Example: with eval.every_steps = 2 an evaluation is due at step 0, 2, 4 … and at the end, once each.
+    """
+
+    last_eval_step: int = -1
+    next_eval_seconds: float = 0.0
+    """Training seconds."""
+    last_save: float = field(default_factory=time.monotonic)
+
+    def is_end(self, config: RunConfig, progress: Progress) -> bool:
+        """Whether the config says stop."""
+        stop = config.stop
+        return 0 < stop.steps <= progress.step or 0 < stop.seconds <= progress.train_seconds
+
+    def is_evaluation(self, config: RunConfig, progress: Progress) -> bool:
+        """At the start, at the end, and each time the config's seconds or steps have passed; at most once per step."""
+        if progress.step == self.last_eval_step:
+            return False
+        every = config.eval.every_seconds
+        by_time = every > 0 and progress.train_seconds >= self.next_eval_seconds
+        by_steps = _is_multiple(progress.step, config.eval.every_steps)
+        return by_time or by_steps or progress.step == 0 or self.is_end(config, progress)
+
+    def evaluated(self, config: RunConfig, progress: Progress) -> None:
+        """An evaluation was made."""
+        self.last_eval_step = progress.step
+        if (every := config.eval.every_seconds) > 0:
+            self.next_eval_seconds = (progress.train_seconds // every + 1) * every
+
+    def is_save_by_steps(self, config: RunConfig, progress: Progress) -> bool:
+        """Each time the config's steps are done."""
+        return _is_multiple(progress.step, config.checkpoint.every_steps)
+
+    def is_save_by_time(self, config: RunConfig) -> bool:
+        """Each time the config's wall-clock seconds have passed; process 0's answer counts."""
+        every = config.checkpoint.every_seconds
+        return every > 0 and time.monotonic() - self.last_save >= every
+
+    def saved(self) -> None:
+        """A checkpoint was written."""
+        self.last_save = time.monotonic()
+
+    def is_group_record(self, config: RunConfig, progress: Progress) -> bool:
+        """Whether whole groups of this step are recorded."""
+        return _is_multiple(progress.step, config.record.groups_every_steps)
+
+
+def _is_multiple(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

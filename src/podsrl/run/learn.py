@@ -1,0 +1,152 @@
+"""The learner: samples become new weights, and the generator gets them. It knows no tasks and no rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+
+from torch import Tensor
+
+from podsrl.generate import Generator
+from podsrl.policy import Policy
+from podsrl.scale.gradients import sum_gradients
+from podsrl.scale.processes import Processes
+from podsrl.scale.shard import collect, whole
+from podsrl.scale.share import share_groups
+from podsrl.scale.update import forward_backward
+from podsrl.sync import sync_weights
+from podsrl.types import Sample
+from podsrl.update import Batch, Updater, UpdateStats, make_batch
+
+NO_STATS = UpdateStats(
+    loss=0.0,
+    entropy=0.0,
+    kl=None,
+    clip_fraction=0.0,
+    logprob_gap=0.0,
+    ratio_max=0.0,
+    num_sequences=0,
+    num_tokens=0,
+    num_trained_rows=0,
+    num_trained_tokens=0,
+    num_micro_batches=0,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateResult:
+    """What the last epoch of an update did."""
+
+    stats: UpdateStats
+    grad_norm: float
+    """Before clipping."""
+
+
+NO_UPDATE = UpdateResult(stats=NO_STATS, grad_norm=0.0)
+"""Of a step without samples."""
+
+
+class Learner:
+    """Trains the policy.
+
+    Args:
+        policy: its weights change.
+        updater: of the policy's model.
+        processes: that share the run; each trains on a share of the samples.
+        is_sharded: the processes hold the weights in pieces.
+        has_penalty: a KL penalty gives rows of advantage 0 a gradient too.
+        num_epochs: optimizer steps on each batch, ≥ 1.
+        pad_token_id: fills the ends of rows.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        updater: Updater,
+        processes: Processes,
+        *,
+        is_sharded: bool,
+        has_penalty: bool,
+        num_epochs: int,
+        pad_token_id: int,
+    ) -> None:
+        self.policy, self.updater = policy, updater
+        self._processes, self._is_sharded, self._has_penalty = processes, is_sharded, has_penalty
+        self._num_epochs, self._pad_token_id = num_epochs, pad_token_id
+
+    @property
+    def version(self) -> int:
+        """Optimizer steps that have changed the weights."""
+        return self.updater.optimizer.num_steps
+
+    @property
+    def num_skipped_updates(self) -> int:
+        """Optimizer steps given up because the gradient was not finite."""
+        return self.updater.optimizer.num_skipped_steps
+
+    def make_batch(self, samples: Sequence[Sample], sizes: Sequence[int] | None = None) -> Batch | None:
+        """This process's share of the samples as tensors on the CPU, where they stay until their micro-batch's turn.
+
+        Args:
+            samples: the same on every process.
+            sizes: numbers of consecutive samples that stay on one process together; by default those of each group.
+
+        Returns:
+            Rows in the order of the samples, none where the other processes have them all; None without any sample.
+        """
+        if not samples:
+            return None
+        return make_batch(self._own(samples, sizes), pad_token_id=self._pad_token_id)
+
+    def update(self, batch: Batch | None) -> UpdateResult:
+        """`num_epochs` optimizer steps on one batch of all processes; without a batch nothing happens."""
+        if batch is None:
+            return NO_UPDATE
+        for _ in range(self._num_epochs):
+            stats = self.forward_backward(batch)
+            grad_norm = self.optim_step()
+        return UpdateResult(stats=stats, grad_norm=grad_norm)
+
+    def forward_backward(self, batch: Batch) -> UpdateStats:
+        """Add the gradient of the whole step's loss; stats of all processes' batches."""
+        return forward_backward(self.updater, batch, self._processes, is_sharded=self._is_sharded)
+
+    def optim_step(self) -> float:
+        """One optimizer step; returns the gradient norm before clipping."""
+        if not self._is_sharded:  # else the backward pass has summed already
+            sum_gradients(self.policy.model, self._processes)
+        return self.updater.optim_step()
+
+    def publish(self, generator: Generator) -> str:
+        """Let the generator sample from the weights as they are now; returns their digest."""
+        weights = self.policy.sampled_weights(whole) if self._is_sharded else self.policy.sampled_weights()
+        return sync_weights(weights, generator, self.version)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
+        """Weights, optimizer tensors and optimizer counts. Every process calls it; process 0 gets whole tensors."""
+        tensors, numbers = self.updater.state_dict()
+        weights = self.policy.weights()
+        if self._is_sharded:
+            tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)
+        return weights, tensors, numbers
+
+    def _own(self, samples: Sequence[Sample], sizes: Sequence[int] | None) -> list[Sample]:
+        """Whole pieces, so that every process has about as many tokens that go through the model."""
+        if self._processes.is_alone:
+            return list(samples)
+        if sizes is None:
+            sizes = [len(list(of_group)) for _, of_group in groupby(samples, key=lambda sample: sample.group_id)]
+        pieces = [samples[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+        shares = share_groups([self._cost(piece) for piece in pieces], self._processes.num_processes)
+        return [sample for i in shares[self._processes.rank] for sample in pieces[i]]
+
+    def _cost(self, samples: Sequence[Sample]) -> int:
+        """Tokens to train on: none where no row has a gradient."""
+        if not self._has_penalty and not any(_is_nonzero(sample.advantage) for sample in samples):
+            return 0
+        return sum(len(sample.prompt_ids) + len(sample.completion.token_ids) for sample in samples)
+
+
+def _is_nonzero(advantage: float | tuple[float, ...]) -> bool:
+    return any(advantage) if isinstance(advantage, tuple) else advantage != 0

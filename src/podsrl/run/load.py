@@ -1,0 +1,66 @@
+"""What a step asks of the machine, and what its rollouts met there: counts of all processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from podsrl.generate import EngineStats
+from podsrl.run.trainer import Trainer
+from podsrl.score import ScoreStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Counts are summed over the processes; memory is that of the process which needed most."""
+
+    num_decode_steps: int
+    """Of the process that took most."""
+    num_forwarded: int
+    """Tokens that the model read one at a time to generate."""
+    num_reread: int
+    """Tokens read again."""
+    peak_generate_bytes: int
+    peak_update_bytes: int | None
+    """None on a CPU."""
+    num_stopped: int
+    """Rollouts counted as wrong because a known reward ran into a limit."""
+    num_hurried: int
+    """Rollouts whose judging was stopped at a lowered limit."""
+    stopped_reasons: tuple[str, ...]
+    num_postponed: int
+    """Completions that came back unfinished and are in no group."""
+    num_postponed_tokens: int
+
+
+def start_load(trainer: Trainer) -> None:
+    """Count from 0: what an evaluation needed is not the next step's."""
+    trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()
+    trainer.scorer.stats = ScoreStats()
+    trainer.collector.postponed = []
+
+
+def gather_load(trainer: Trainer) -> Load:
+    """The counts since `start_load`. Every process calls it."""
+    stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, trainer.collector.postponed
+    own = (
+        *(stats.steps, stats.forwarded, stats.reread_tokens),
+        *(trainer.engine.peak_kv_bytes, trainer.learner.updater.peak_bytes()),
+        *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
+        *(len(postponed), sum(len(completion.token_ids) for completion in postponed)),
+    )
+    steps, forwarded, reread, generate_bytes, update_bytes, stopped, hurried, reasons, late, late_tokens = zip(
+        *trainer.processes.gather(own), strict=True
+    )
+    return Load(
+        num_decode_steps=max(steps),
+        num_forwarded=sum(forwarded),
+        num_reread=sum(reread),
+        peak_generate_bytes=max(generate_bytes),
+        peak_update_bytes=None if update_bytes[0] is None else max(update_bytes),
+        num_stopped=sum(stopped),
+        num_hurried=sum(hurried),
+        stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
+        num_postponed=sum(late),
+        num_postponed_tokens=sum(late_tokens),
+    )

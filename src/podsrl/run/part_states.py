@@ -1,0 +1,73 @@
+"""What parts remember, for a checkpoint: plain JSON in state.json, arrays in parts.safetensors. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from podsrl.errors import UsageError, short
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def split_states(states: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], Arrays]:
+    """Separate plain values from arrays.
+
+    Args:
+        states: part's name -> its state: text keys -> plain JSON values or numpy arrays.
+
+    Returns:
+        The states with their plain values alone, and the arrays by "part/key".
+
+    Raises:
+        UsageError: a state of another form.
+
+    Example:
+        >>> values, arrays = split_states({"mine": {"seen": 3, "rate": np.array([0.5])}})
+        >>> values, list(arrays)
+        ({'mine': {'seen': 3}}, ['mine/rate'])
+        >>> whole_states(values, arrays)["mine"]["rate"].tolist()
+        [0.5]
+    """
+    values: dict[str, dict[str, Any]] = {}
+    arrays: Arrays = {}
+    for part, state in states.items():
+        if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+            raise UsageError(f"state() of {part!r} returned {short(state)}; wanted a dict with text keys")
+        values[part] = {}
+        for key, value in state.items():
+            if isinstance(value, np.ndarray):
+                arrays[f"{part}/{key}"] = _plain(value, part, key)
+            elif _is_json(value):
+                values[part][key] = value
+            else:
+                raise UsageError(
+                    f"state() of {part!r}: {key!r} is a {type(value).__name__} that JSON cannot give back unchanged; "
+                    "wanted numbers, texts, lists and dicts with text keys, or a numpy array"
+                )
+    return values, arrays
+
+
+def whole_states(values: Mapping[str, Mapping[str, Any]], arrays: Arrays) -> dict[str, dict[str, Any]]:
+    """Put together what `split_states` separated."""
+    states = {part: dict(state) for part, state in values.items()}
+    for name, array in arrays.items():
+        part, _, key = name.partition("/")
+        states.setdefault(part, {})[key] = array
+    return states
+
+
+def _plain(array: np.ndarray[Any, Any], part: str, key: str) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"state() of {part!r}: {key!r} is an array of {array.dtype}; wanted one of numbers")
+    return np.ascontiguousarray(array)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
+    except (TypeError, ValueError, RecursionError):
+        return False

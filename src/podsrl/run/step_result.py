@@ -1,0 +1,55 @@
+"""Everything one training step did: what metrics, logs, displays, the planner and benchmarks read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from podsrl.run.learn import UpdateResult
+from podsrl.run.load import Load
+from podsrl.run.progress import Progress
+from podsrl.types import Group, Rollout, Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One step. With several processes it is the same on all of them, but for the seconds by stage."""
+
+    progress: Progress
+    """With this step counted."""
+    groups: tuple[Group, ...]
+    """P groups that were trained on, or could have been; they may differ in size."""
+    probes: tuple[Group, ...] = ()
+    """Groups that only the budget looked at."""
+    selections: tuple[Selection, ...]
+    """One per group of `groups`, in the same order."""
+    advantages: tuple[Tensor, ...]
+    """One tensor [m] or [m, T] per group, in the order of `Selection.kept`."""
+    update: UpdateResult
+    """Of the last epoch."""
+    num_skipped_updates: int
+    """Optimizer steps of the whole run that were given up because the gradient was not finite."""
+    weights_digest: str
+    """Of the weights that the generator samples from in the next step."""
+    load: Load
+    seconds: Mapping[str, float]
+    """By stage, of this process."""
+    total_seconds: float
+    """The whole step, on the clock of process 0."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was kept, so nothing was trained on."""
+        return not any(selection.kept for selection in self.selections)
+
+    def pools(self) -> Iterator[tuple[list[Rollout], list[Rollout]]]:
+        """All rollouts, and the kept ones, of each pool among which rollouts were chosen and compared.
+
+        A pool is a group, or one of its chunks where `select.num_chunks` cuts it.
+        """
+        for group, selection in zip(self.groups, self.selections, strict=True):
+            kept = set(selection.kept)
+            for pool in selection.chunks or (range(len(group.rollouts)),):
+                yield [group.rollouts[i] for i in pool], [group.rollouts[i] for i in pool if i in kept]

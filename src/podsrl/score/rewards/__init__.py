@@ -1,0 +1,77 @@
+"""The reward functions that podsrl knows by name, and the way from a name to a function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+
+from podsrl.lib.resolve import resolve
+from podsrl.score.base import WANTED, Reward
+from podsrl.score.rewards.answers import math_correct, voted_answer
+from podsrl.score.rewards.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
+from podsrl.score.rewards.stated import correct, format, stated_answer
+from podsrl.score.rewards.tags import answer_format
+
+REWARDS: dict[str, Reward] = {
+    "correct": correct,
+    "format": format,
+    "math_correct": math_correct,
+    "answer_format": answer_format,
+    "any_correct": any_correct,
+    "think_format": think_format,
+    "tag_count": tag_count,
+    "boxed_correct": boxed_correct,
+    "strict_format": strict_format,
+    "tag_share": tag_share,
+}
+
+EXTRACTORS: dict[str, Callable[[str], str | None]] = {
+    "correct": stated_answer,
+    "math_correct": voted_answer,
+    "any_correct": voted_answer,
+    "boxed_correct": voted_answer,
+}
+"""Name of a reward that judges correctness -> the function that finds a text's final answer, for majority votes."""
+
+SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})
+"""Rewards of the table that load sympy and may take long, so that worker processes call them; the others take
+microseconds."""
+
+
+def find_reward(name: str, *, option: str) -> Reward:
+    """Find a reward function.
+
+    Args:
+        name: a key of `REWARDS`, or "module:function"; the module must be importable.
+        option: config key the name comes from, for messages.
+
+    Raises:
+        UsageError: the name is unknown, the import fails, or what it names cannot be called.
+
+    Example:
+        >>> from podsrl.types import Task
+        >>> find_reward("format", option="task.rewards")(Task(id="a", prompt="1+2=", answer="3"), "Answer: 3.")
+        1.0
+    """
+    with redirect_stdout(sys.stderr):  # what a user's module prints is no part of a command's result
+        return resolve(name, REWARDS, option=option, kind="reward", wanted=WANTED)
+
+
+def is_slow(name: str) -> bool:
+    """Whether a reward of the table may take long: it runs in worker processes."""
+    return name in SLOW
+
+
+def is_quick(name: str) -> bool:
+    """Whether a reward of the table takes microseconds: it may run in the main process without a time limit."""
+    return name in REWARDS and name not in SLOW
+
+
+def is_importable_by_workers(name: str) -> bool:
+    """Whether another process can import the function: not what a notebook or the running script itself defines."""
+    if name in REWARDS:
+        return True
+    module = name.partition(":")[0]
+    spec = getattr(sys.modules[module], "__spec__", None)
+    return spec is not None and spec.name == module

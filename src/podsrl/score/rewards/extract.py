@@ -1,0 +1,187 @@
+r"""Finds the answer of a completion: in answer tags, in a box, or in the last sentence (docs/answers.md).
+
+Every search is linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from podsrl.lib.boxed import boxes
+from podsrl.score.rewards.words import is_doubtful_box
+
+MAX_ANSWERS = 5
+"""Answers in tags of their own that are all read; no honest text has more."""
+_END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]")
+"""A chat template's marks, written as text: what follows is no part of the answer."""
+_BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
+_TAG = re.compile(
+    r"(?P<think_end></think>)|(?P<think><think>)"
+    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
+    re.IGNORECASE,
+)
+"""A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
+_MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
+_LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
+_FAREWELL = re.compile(
+    r"(?:i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
+    r"[^0-9\\$]*",
+    re.IGNORECASE,
+)
+"""Words to the reader that say nothing about the answer."""
+_ITEM = re.compile(r"^\s*[0-9]{1,2}[.)]\s+(?=\S)")
+_MAX_GUESS = 80
+"""Characters of the longest sentence that can be a guess of the same shape."""
+_MAX_LABELS = 5
+_PLAIN_WORD = re.compile(r"[A-Za-z]{2,}[.,:;]?")
+_MAX_NAME_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What stands between two tags, next to each other in the text, one of which is an answer's."""
+
+    text: str
+    is_closed: bool
+    """An opening tag stands before it and a closing one after it."""
+    is_thought: bool
+    """It stands between `<think>` and `</think>`."""
+    has_start: bool
+    """An opening tag stands before it; else only a closing one after it."""
+
+
+def find_answer(completion: str) -> str | None:
+    r"""Give the one piece of a text that counts as its answer.
+
+    In this order: what stands in the answer tags, however broken, outside of a thought rather than in it, closed rather
+    than not (different ones are a list); the last box outside of a thought; the last sentence outside of a thought. Of
+    tags that hold a box, the box.
+
+    Returns:
+        The piece; None where the text is blank outside of its thoughts.
+
+    Example:
+        >>> find_answer(r"<think>\boxed{17}</think> <answer>18</answer> 16"), find_answer(r"So \boxed{8}, my friend.")
+        ('18', '8')
+    """
+    completion = _END_OF_TURN.split(completion, maxsplit=1)[0]
+    pieces = list(answer_pieces(completion))
+    if not pieces:
+        text = without_thoughts(completion)
+        return _boxed(text, is_tagged=False) or last_sentence(text)
+    best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
+    found = [_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best]
+    return " , ".join(dict.fromkeys(found) if len(found) <= MAX_ANSWERS else found[:2])
+
+
+def _in_tags(piece: Piece) -> str | None:
+    text = piece.text
+    return _boxed(text, is_tagged=True) or (text if piece.has_start else last_sentence(text))
+
+
+def _boxed(text: str, *, is_tagged: bool) -> str | None:
+    """What the last box holds, with a doubt that stands beside it; boxes side by side are one list."""
+    found = [box for box in boxes(text) if box.content]
+    found = [box for box in found if box.is_closed] or found
+    if not found:
+        return None
+    first, content = found[-1], found[-1].content
+    for box in reversed(found[:-1]):
+        gap = text[box.end : first.start][:40]
+        if gap.strip() and not (is_tagged and _BETWEEN_BOXES.fullmatch(gap)):
+            break
+        content = content if box.content == first.content else f"{box.content} , {content}"
+        first = box
+    before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
+    return f"not {content}" if is_doubtful_box(before, after, is_tagged=is_tagged) else content
+
+
+def answer_pieces(text: str) -> Iterator[Piece]:
+    """Give what stands next to an answer tag, however broken the tags, in the text's order; blank pieces are left out.
+
+    Example:
+        >>> [piece.text for piece in answer_pieces("<answer>8 <answer>9</answer></answer>")]
+        ['8', '9']
+    """
+    tags = list(_TAG.finditer(text))
+    last_thought_end = max((tag.start() for tag in tags if tag.lastgroup == "think_end"), default=-1)
+    is_thought = False
+    for tag, following in pairwise((None, *tags, None)):
+        before, after = (None if tag is None else tag.lastgroup), (None if following is None else following.lastgroup)
+        start, stop = (0 if tag is None else tag.end()), (len(text) if following is None else following.start())
+        is_thought = before == "think" or (is_thought and before != "think_end")
+        piece = text[start:stop].strip()
+        if piece and (before == "start" or after == "end"):
+            yield Piece(
+                piece, (before, after) == ("start", "end"), is_thought and start < last_thought_end, before == "start"
+            )
+
+
+def without_thoughts(text: str) -> str:
+    """Leave out what stands between `<think>` and `</think>`, and the tags that are left.
+
+    A `</think>` before any `<think>` ends a thought that began with the text; a `<think>` that is never closed begins
+    none.
+
+    Example:
+        >>> without_thoughts("7 or 8?</think> 8 <think>or 9</think>.")
+        ' 8 .'
+    """
+    *closed, rest = re.split("</think>", text, flags=re.IGNORECASE)
+    kept = []
+    for i, part in enumerate(closed):
+        before, tag, _ = part.partition("<think>")
+        if tag or i:
+            kept.append(before)
+    return _TAG.sub("", "".join((*kept, rest)))
+
+
+def last_sentence(text: str) -> str | None:
+    """Give the last sentence of the last line that has a letter or digit; of `#### 18` what follows the mark.
+
+    Returns:
+        A list of two where the sentence before it has the same shape, or a line before it the same label; None where
+        there is no sentence.
+
+    Example:
+        >>> last_sentence("It is 16. It is 18."), last_sentence("9 eggs\\nAnswer: 18"), last_sentence("17\\n18")
+        ('It is 16. , It is 18.', 'Answer: 18', '17 , 18')
+    """
+    lines = [line for line in text.split("\n") if any(map(str.isalnum, line))]
+    sentences = [sentence for line in lines[-3:] for sentence in _sentences(line)]
+    while len(sentences) > 1 and _FAREWELL.fullmatch(sentences[-1]):
+        del sentences[-1]
+    if not sentences:
+        return None
+    *before, last = sentences
+    if before and _shape(before[-1]) == _shape(last) and before[-1] != last:
+        return f"{before[-1]} , {last}"
+    return _other_label(lines, last) or last
+
+
+def _sentences(line: str) -> list[str]:
+    found = _SENTENCE.split(_ITEM.sub("", line.rpartition("####")[2]))
+    return [sentence.strip() for sentence in found if any(map(str.isalnum, sentence))]
+
+
+def _other_label(lines: list[str], last: str) -> str | None:
+    """The list of what stands behind labels such as `Answer:`, where the last line has one, and they differ."""
+    if not _LABEL.match(lines[-1]):
+        return None
+    found = dict.fromkeys(_LABEL.sub("", line).strip(" .*$") for line in lines if _LABEL.match(line))
+    return " , ".join([*list(found)[-_MAX_LABELS:]]) if len(found) > 1 else None
+
+
+def _shape(sentence: str) -> str:
+    """A short sentence without its formulas; a calculation or a long one has no shape, so it is as it stands."""
+    bare = _MARK.sub("", sentence).strip("$*. ")
+    if "=" in bare or len(bare) > _MAX_GUESS:
+        return sentence
+    tokens = bare.split()
+    if len(tokens) <= _MAX_NAME_WORDS and all(map(_PLAIN_WORD.fullmatch, tokens)):
+        return "#"
+    return re.sub(r"#(?: #)+", "#", " ".join(token if _PLAIN_WORD.fullmatch(token) else "#" for token in tokens))

@@ -1,0 +1,165 @@
+r"""The rewards of the PODS paper (arXiv:2504.13818), as its code has them, for reproducing its settings.
+
+Single GPU: `any_correct`, `think_format` and `tag_count`. Several GPUs, where each tag stands on a line of its own:
+`boxed_correct`, `strict_format` and `tag_share`. A policy can fool every one of them, and docs/answers.md shows how:
+`any_correct` takes three guesses, `boxed_correct` takes what algebra calls equal (`\max(17, 18)` for 18), and the forms
+may be empty. Training for its own sake takes `math_correct` and `answer_format`.
+
+Every search is linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import re
+
+from podsrl.lib.boxed import last_box
+from podsrl.score.rewards.canonical import NUMBERS
+from podsrl.score.rewards.tags import TAGS
+from podsrl.types import Task
+
+_ANSWER_OPEN, _ANSWER_CLOSE = TAGS[2:]
+_MIDDLE = re.compile(r"</think>[ \n]?<answer>")
+_COST_OF_A_CHARACTER = 0.01
+_TAGS_ON_LINES = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
+_MIDDLE_ON_LINES, _END_OF_LINES = "\n</think>\n<answer>\n", "\n</answer>"
+_LAST_DIGITS = re.compile(r"[0-9.,]+")
+_NO_NUMBER = "-1"
+"""What the authors' code takes for the last number of a text that has none."""
+_MAX_FULL_TEXT = 100
+"""Characters of a line that may as a whole be the answer."""
+
+
+def any_correct(task: Task, completion: str) -> float:
+    r"""Say whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
+
+    Returns:
+        1.0 or 0.0.
+
+    Raises:
+        ValueError: the reference answer is empty.
+
+    Source: single-GPU settings. There a grader on sympy compares; here math-verify does, which also knows sets,
+    matrices and percent signs. It pays for up to three different guesses.
+
+    Example:
+        >>> task = Task(id="a", prompt="9 * 2 =", answer="18")
+        >>> any_correct(task, "<answer>18</answer>, or 17"), any_correct(task, "<answer>17</answer>, or 18")
+        (1.0, 1.0)
+    """
+    from podsrl.score.rewards.algebra import is_equal
+
+    whole = completion.strip()
+    numbers = _LAST_DIGITS.findall(completion)
+    pieces = [numbers[-1] if numbers else _NO_NUMBER, _last_answer(completion)]
+    if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole:
+        pieces.append(whole)
+    return 1.0 if any(is_equal(piece, task.answer) for piece in dict.fromkeys(pieces)) else 0.0
+
+
+def boxed_correct(task: Task, completion: str) -> float:
+    r"""Say whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
+
+    Returns:
+        1.0 or 0.0.
+
+    Raises:
+        ValueError: the reference answer is empty.
+
+    Source: multi-GPU settings, where math-verify compares, as here. It pays for `18%`, `not 18` and `\max(1, 18)`.
+
+    Example:
+        >>> task = Task(id="a", prompt="1/4 + 1/4 =", answer="1/2")
+        >>> boxed_correct(task, r"\boxed{0.5}"), boxed_correct(task, r"\boxed{\frac14} or 1/2")
+        (1.0, 0.0)
+    """
+    from podsrl.score.rewards.algebra import is_equal
+
+    piece = last_box(completion)
+    if piece is None and _ANSWER_CLOSE in completion.partition(_ANSWER_OPEN)[2]:
+        piece = _last_answer(completion[: completion.rfind(_ANSWER_CLOSE)])
+    if piece is not None:
+        return 1.0 if is_equal(piece, task.answer) else 0.0
+    whole = completion.strip()
+    if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole and is_equal(whole, task.answer):
+        return 1.0
+    numbers = NUMBERS.findall(completion.replace("$", "").replace("\\dfrac", "\\frac"))
+    return 1.0 if is_equal(numbers[-1] if numbers else "", task.answer) else 0.0
+
+
+def think_format(task: Task, completion: str) -> float:
+    r"""Say how nearly the text is `<think>.*</think>[ \n]?<answer>.*</answer>` (a dot is any character).
+
+    Returns:
+        1 for such a text alone, 0.01 less for each character outside the longest such part, at least 0; 0 without one.
+
+    Source: single-GPU settings. It pays for empty halves.
+
+    Example:
+        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
+        >>> think_format(task, "<think>1+2</think> <answer>3</answer> Done"), think_format(task, "3")
+        (0.95, 0.0)
+    """
+    start, end = completion.find(TAGS[0]), completion.rfind(_ANSWER_CLOSE)
+    if start < 0 or end < 0 or _MIDDLE.search(completion, start + len(TAGS[0]), end) is None:
+        return 0.0
+    num_extra = start + len(completion) - end - len(_ANSWER_CLOSE)
+    return max(0.0, 1.0 - _COST_OF_A_CHARACTER * num_extra)
+
+
+def tag_count(task: Task, completion: str) -> float:
+    """Give a quarter for each of the four tags that occurs exactly once, wherever it stands.
+
+    Returns:
+        0, 0.25, 0.5, 0.75 or 1.
+
+    Source: single-GPU settings. It pays for the four tags in any order, and for empty halves.
+
+    Example:
+        >>> tag_count(Task(id="1+2", prompt="1+2=", answer="3"), "<think>1+2 <answer>3</answer><answer>4")
+        0.5
+    """
+    return sum(completion.count(tag) == 1 for tag in TAGS) / len(TAGS)
+
+
+def strict_format(task: Task, completion: str) -> float:
+    r"""Say whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`.
+
+    A dot is any character, and `$` also the end of a line, so that anything may follow on further lines.
+
+    Returns:
+        1.0 or 0.0.
+
+    Source: multi-GPU settings. It pays for empty halves, and for whatever follows.
+
+    Example:
+        >>> text = "<think>\n1+2\n</think>\n<answer>\n3\n</answer>"
+        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
+        >>> strict_format(task, text), strict_format(task, text.replace("\n", " "))
+        (1.0, 0.0)
+    """
+    middle = completion.find(_MIDDLE_ON_LINES, len(_TAGS_ON_LINES[0]))
+    if not completion.startswith(_TAGS_ON_LINES[0]) or middle < 0:
+        return 0.0
+    rest = middle + len(_MIDDLE_ON_LINES)
+    has_end = completion.find(_END_OF_LINES + "\n", rest) >= 0 or completion.endswith(_END_OF_LINES, rest)
+    return 1.0 if has_end else 0.0
+
+
+def tag_share(task: Task, completion: str) -> float:
+    """Give a quarter for each of the four tags that occurs, with its line breaks, exactly once.
+
+    Returns:
+        0, 0.25, 0.5, 0.75 or 1.
+
+    Source: multi-GPU settings. It pays for empty halves.
+
+    Example:
+        >>> tag_share(Task(id="1+2", prompt="1+2=", answer="3"), "<think>\\n1+2\\n</think>\\n<answer>3</answer>")
+        0.5
+    """
+    return sum(completion.count(tag) == 1 for tag in _TAGS_ON_LINES) / len(_TAGS_ON_LINES)
+
+
+def _last_answer(text: str) -> str:
+    """What follows the last `<answer>`, up to the next `</answer>`; without one the whole text, as published."""
+    return text.rpartition(_ANSWER_OPEN)[2].partition(_ANSWER_CLOSE)[0].strip()

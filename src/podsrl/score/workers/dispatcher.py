@@ -1,0 +1,262 @@
+"""The thread that hands jobs to the reward workers, enforces their time limits, and replaces workers that hang or die.
+
+Callers share no lock with the thread: Ctrl-C may interrupt a caller between any two of its steps, and must neither be
+lost nor leave a lock held. A deque passes jobs on, a byte in a pipe wakes the thread, and each job's own lock wakes its
+caller.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from podsrl.errors import RewardError
+from podsrl.score.base import Fault
+from podsrl.score.rewards import is_slow
+from podsrl.score.workers.handle import WorkerHandle
+from podsrl.score.workers.jobs import Job
+from podsrl.score.workers.wire import Malformed
+from podsrl.score.workers.worker import Setup
+
+MAX_CHUNK = 32
+"""Jobs sent at once: enough that the socket's cost vanishes, few enough that the work stays balanced."""
+START_SECONDS = 120.0
+"""Limit for a worker to load its functions."""
+FULL_LIMITS_PER_STEP = 3
+"""Whole time limits that each worker may lose per step; after that many the limit is halved, and again after each
+further loss of as many seconds. Thus k endless completions of one step cost time of the order of log k instead of k
+limits."""
+LEAST_LIMIT_SECONDS = 0.25
+"""The limit is not lowered further: an answer that is compared by algebra takes some milliseconds."""
+_TICK_SECONDS = 0.5
+_MAX_DEATHS = 2
+"""Only a completion's text can make a known reward kill its worker; a second try tells that from an outer cause."""
+
+
+class Dispatcher:
+    """Owner of the worker processes. Its thread alone talks to them.
+
+    Args:
+        setup: of each worker.
+        num_workers: processes.
+        timeout_seconds: limit for one job.
+        max_chunk: jobs sent to a worker at once.
+        start_seconds: limit for loading the functions.
+        is_capped: whether time-outs lower the limit until `new_step` is called; see `FULL_LIMITS_PER_STEP`.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        num_workers: int,
+        timeout_seconds: float,
+        *,
+        max_chunk: int = MAX_CHUNK,
+        start_seconds: float = START_SECONDS,
+        is_capped: bool = False,
+    ) -> None:
+        self._setup, self._num_workers, self._timeout_seconds = setup, num_workers, timeout_seconds
+        self._max_chunk, self._start_seconds = max_chunk, start_seconds
+        self._halving_seconds = FULL_LIMITS_PER_STEP * timeout_seconds * num_workers if is_capped else math.inf
+        self._lost_seconds = 0.0
+        self._workers: list[WorkerHandle] = []
+        self._queue: deque[Any] = deque()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed, self._error = False, ""
+        self._wake_receiver, self._wake_sender = os.pipe()
+        os.set_blocking(self._wake_sender, False)
+        weakref.finalize(self, _close_pipe, self._wake_receiver, self._wake_sender)
+        self._owner = os.getpid()
+        self._last_poll, self._now = time.monotonic(), 0.0
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs. The first call starts the thread, which starts the processes."""
+        if self._is_closed:
+            raise ValueError("the reward workers are closed")
+        self._queue.extend(jobs)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="reward workers", daemon=True)
+                self._thread.start()
+        self._wake()
+
+    def new_step(self) -> None:
+        """Set the seconds that time-outs have cost back to 0."""
+        self._lost_seconds = 0.0
+
+    def outcome(self, job: Job) -> Any:
+        """Wait for a job.
+
+        Raises:
+            RewardError: the workers cannot be started.
+        """
+        while job.outcome is None and not self._error and not self._is_closed:
+            if job.done.acquire(timeout=_TICK_SECONDS):
+                job.done.release()  # another thread may wait for it too
+        if job.outcome is None:
+            raise RewardError(self._error or "the reward workers are closed")
+        return job.outcome
+
+    def close(self) -> None:
+        """End thread and processes. In a fork of the owner this does nothing: the processes are not its own."""
+        if os.getpid() != self._owner:
+            return
+        self._is_closed = True
+        self._wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # a full pipe wakes the thread too
+            os.write(self._wake_sender, b"!")
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                while len(self._workers) < self._num_workers:
+                    self._workers.append(WorkerHandle(self._setup, self._now))
+                self._send_jobs()
+                self._wait()
+                self._enforce_limits()
+        except Exception as error:  # otherwise a caller that waits for an outcome would wait for ever
+            self._error = str(error) if isinstance(error, RewardError) else f"reward workers: {error!r}"
+        finally:
+            self._is_closed = self._is_closed or not self._error  # no caller may wait for a thread that has ended
+            for worker in self._workers:
+                worker.kill()
+            for job in (*self._queue, *(job for worker in self._workers for job in worker.jobs)):
+                job.done.release()  # there will be no outcome: the waiting caller raises the error
+
+    def _send_jobs(self) -> None:
+        for worker in list(self._workers):
+            if not worker.is_ready or worker.jobs:
+                continue
+            size = max(1, min(self._max_chunk, len(self._queue) // (2 * self._num_workers)))
+            jobs = self._next_jobs(size)
+            if jobs:
+                worker.since, worker.limit_seconds = self._now, self._limit_seconds()
+                with suppress(OSError):  # it ended while it was idle, which the next wait reports
+                    worker.send(jobs)
+
+    def _next_jobs(self, size: int) -> list[Job]:
+        jobs: list[Job] = []
+        while self._queue and len(jobs) < size:
+            job = self._queue.popleft()
+            if not job.is_cancelled:
+                jobs.append(job)
+        return jobs
+
+    def _limit_seconds(self) -> float:
+        lowered = math.ldexp(self._timeout_seconds, -int(self._lost_seconds / self._halving_seconds))
+        return max(lowered, min(self._timeout_seconds, LEAST_LIMIT_SECONDS))
+
+    def _wait(self) -> None:
+        """Wait for the first event: an answer, the end of a process, a wake-up, or a time limit."""
+        poll, workers = select.poll(), {worker.lines.fileno(): worker for worker in self._workers}
+        poll.register(self._wake_receiver, select.POLLIN)
+        for descriptor, worker in workers.items():
+            poll.register(descriptor, select.POLLIN | (select.POLLOUT if worker.lines.has_unsent else 0))
+        seconds = self._seconds_to_wait()
+        ready = dict(poll.poll(None if seconds is None else 1000 * seconds))
+        before, self._last_poll = self._last_poll, time.monotonic()
+        if seconds is not None:  # time in which the whole process was suspended (Ctrl-Z, sleep) does not count
+            self._now += min(self._last_poll - before, 2 * _TICK_SECONDS)
+        if self._wake_receiver in ready:
+            os.read(self._wake_receiver, 1 << 16)
+        for descriptor in ready.keys() & workers.keys():
+            self._receive(workers[descriptor])
+
+    def _seconds_to_wait(self) -> float | None:
+        """Until the next time limit may be reached; None where all workers are idle."""
+        busy = [worker for worker in self._workers if worker.jobs or not worker.is_ready]
+        left = [worker.since + worker.limit_seconds - self._now for worker in busy if worker.is_ready]
+        return max(0.01, min([_TICK_SECONDS, *left])) if busy else None
+
+    def _receive(self, worker: WorkerHandle) -> None:
+        lines = worker.lines
+        try:
+            lines.flush()
+            for message in lines.read():
+                if worker.lines is lines:  # otherwise an earlier message has ended this worker
+                    self._handle(worker, message)
+        except Malformed as error:
+            worker.stop()
+            self._handle_death(worker, f"it sent {error}")
+        except (EOFError, OSError):
+            self._handle_death(worker, worker.reap())
+
+    def _handle(self, worker: WorkerHandle, message: Any) -> None:
+        worker.since, worker.limit_seconds = self._now, self._limit_seconds()
+        match message:
+            case "ready" if not worker.is_ready:
+                worker.is_ready = True
+            case {"failed": str(reason)} if not worker.is_ready:
+                raise RewardError(f"a reward worker could not load {list(self._setup.names)}: {reason[:2000]}")
+            case [int(number), float(seconds), body] if worker.jobs and number == worker.first and seconds >= 0:
+                outcome = worker.jobs[0].read(body)
+                worker.first += 1
+                self._finish(worker.jobs.popleft(), outcome, seconds)
+                if isinstance(outcome, Fault) and outcome.kind == "exhausted":  # the next row begins with all memory
+                    self._lost_seconds += seconds
+                    worker.stop()
+                    self._replace(worker, list(worker.jobs))
+            case _:
+                raise Malformed("what is no answer")
+
+    def _finish(self, job: Job, outcome: Any, seconds: float) -> None:
+        job.seconds, job.outcome = seconds, outcome
+        job.done.release()
+
+    def _handle_death(self, worker: WorkerHandle, how: str) -> None:
+        """A worker has ended by itself: its current job is the cause, the others go to another worker."""
+        jobs = list(worker.jobs)
+        if not worker.is_ready:
+            raise RewardError(f"a reward worker died ({how}) while it loaded {list(self._setup.names)}")
+        if jobs:
+            job, seconds = jobs[0], self._now - worker.since
+            job.num_deaths += 1
+            self._lost_seconds += seconds
+            if not is_slow(job.name) or job.num_deaths == _MAX_DEATHS:
+                reason = f"reward '{job.name}': the worker that judged it died ({how})"
+                self._finish(jobs.pop(0), job.failed(Fault(kind="died", reason=reason)), seconds)
+        self._replace(worker, jobs)
+
+    def _enforce_limits(self) -> None:
+        for worker in list(self._workers):
+            seconds = self._now - worker.since
+            if not worker.is_ready and seconds > self._start_seconds:
+                raise RewardError(
+                    f"a reward worker needs over {self._start_seconds:g} s to load {list(self._setup.names)}"
+                )
+            if worker.is_ready and worker.jobs and seconds > worker.limit_seconds:
+                job, *others = worker.jobs
+                worker.stop()
+                self._lost_seconds += seconds
+                self._finish(job, job.failed(self._timeout(job, worker.limit_seconds)), seconds)
+                self._replace(worker, others)
+
+    def _timeout(self, job: Job, limit_seconds: float) -> Fault:
+        is_hurried = limit_seconds < self._timeout_seconds
+        why = f" (lowered from {self._timeout_seconds:g} s by this step's other time-outs)" if is_hurried else ""
+        reason = f"reward '{job.name}' took longer than {limit_seconds:g} s{why} and was stopped"
+        return Fault(kind="timeout", reason=reason, is_hurried=is_hurried)
+
+    def _replace(self, worker: WorkerHandle, jobs: Sequence[Job]) -> None:
+        """Start a new worker in place of one that has ended; its jobs are the next to be handed out."""
+        self._queue.extendleft(reversed(jobs))
+        if not worker.restart(self._now):
+            self._workers.remove(worker)
+
+
+def _close_pipe(*ends: int) -> None:
+    for end in ends:
+        os.close(end)

@@ -1,0 +1,221 @@
+"""What the main process uses of the workers: `WorkerPool` for the row form, `BatchWorker` for TRL's form.
+
+The values are the same for any number of workers. No completion can stop a run: each has a time limit.
+
+Where a known reward does not come to an end within its time or memory, the completion caused that: it is a wrong
+answer, value 0. If it made its rollout invalid, a policy could avoid a negative advantage by writing what cannot be
+judged. A user's function may fail for other reasons (a service that is down), so there the rollout is invalid.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+
+from podsrl.errors import RewardError
+from podsrl.lib.machine import num_cores
+from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
+from podsrl.score.forms import BatchForm
+from podsrl.score.rewards import REWARDS, is_slow
+from podsrl.score.workers.dispatcher import START_SECONDS, Dispatcher
+from podsrl.score.workers.jobs import BatchJob, RowJob, task_line
+from podsrl.score.workers.worker import Setup
+from podsrl.types import Task
+
+MAX_WORKERS = 16
+"""By default: this many judge thousands of completions per second, and each takes some 100 MB."""
+MEMORY_BYTES = 2 << 30
+"""Data that a worker may hold."""
+_MAX_LINES = 4096
+"""Tasks whose text for the workers is cached."""
+_CAUSED_BY_TEXT: frozenset[FaultKind] = frozenset({"timeout", "died", "exhausted"})
+"""Faults of a known reward that its completion has caused."""
+MAX_WAITING = 100_000
+"""Submitted rows that `judge` was not called for yet; an aborted generation leaves some."""
+
+
+def default_workers() -> int:
+    """One per core, shared out among the processes that torchrun started on this machine; at most `MAX_WORKERS`."""
+    return max(1, min(MAX_WORKERS, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+class WorkerPool:
+    """Processes that judge by some row-form functions. They start with the first job, or `start`.
+
+    Equal rows are judged once. Judging goes on while the main process does something else, such as generating.
+
+    Args:
+        names: of the functions, as `podsrl.score.rewards.find_reward` knows them.
+        num_workers: processes; 0: `default_workers()`.
+        timeout_seconds: limit for one function on one completion.
+        memory_bytes: data that one worker may hold.
+        is_capped: whether the time-outs between two calls of `new_step` lower the limit; see
+            `podsrl.score.workers.dispatcher`.
+
+    Example:
+        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
+        >>> with WorkerPool(["boxed_correct"], num_workers=1) as pool:
+        ...     pool.judge("boxed_correct", Rows(tasks=[task], texts=["It is 3."], token_ids=[()])).values
+        [1.0]
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        num_workers: int = 0,
+        timeout_seconds: float = 10.0,
+        memory_bytes: int = MEMORY_BYTES,
+        is_capped: bool = False,
+    ) -> None:
+        self._names = tuple(names)
+        self._jobs: dict[tuple[str, int, str], tuple[Task, RowJob]] = {}  # by function, task object and text
+        self._lines: dict[tuple[int, bool], tuple[Task, str]] = {}
+        setup = Setup(names=self._names, memory_bytes=memory_bytes)
+        self._dispatcher = Dispatcher(setup, num_workers or default_workers(), timeout_seconds, is_capped=is_capped)
+        self._end = weakref.finalize(self, self._dispatcher.close)
+
+    def start(self) -> None:
+        """Begin to start the processes, without waiting for them."""
+        self._dispatcher.add([])
+
+    def submit(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
+        """Begin to judge, by every function, what is not judged yet.
+
+        Raises:
+            RewardError: a column of a task cannot be sent to a worker.
+        """
+        new = []
+        for task, text in zip(tasks, texts, strict=True):
+            for name in self._names:
+                key = (name, id(task), text)
+                if key not in self._jobs:
+                    job = RowJob(name, self._line(name, task), text)
+                    self._jobs[key] = task, job  # holds the task, so that no other object gets its id
+                    new.append(job)
+        if new:
+            self._dispatcher.add(new)
+
+    def judge(self, name: str, rows: Rows) -> Values:
+        """Judge a batch by one of the functions.
+
+        Raises:
+            RewardError: the workers cannot be started, or a column of a task cannot be sent to them.
+        """
+        self.submit(rows.tasks, rows.texts)
+        outcomes = [self._dispatcher.outcome(job) for job in self._jobs_of(name, rows)]
+        if not is_slow(name):
+            return collect(outcomes)
+        stopped = {
+            row: outcome
+            for row, outcome in enumerate(outcomes)
+            if isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
+        }
+        found = collect([0.0 if row in stopped else outcome for row, outcome in enumerate(outcomes)])
+        return Values(values=found.values, faults=found.faults, stopped=stopped)
+
+    def seconds(self, name: str, rows: Rows) -> list[float]:
+        """Give the seconds that one of the functions took for each row of a judged batch."""
+        return [job.seconds for job in self._jobs_of(name, rows)]
+
+    def _jobs_of(self, name: str, rows: Rows) -> list[RowJob]:
+        return [self._jobs[name, id(task), text][1] for task, text in zip(rows.tasks, rows.texts, strict=True)]
+
+    def _line(self, name: str, task: Task) -> str:
+        """A task's text for the workers; the known functions read no columns."""
+        is_known = name in REWARDS or is_slow(name)
+        key = (id(task), is_known)
+        if key not in self._lines:
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            self._lines[key] = task, task_line(task, reads=lambda column: not is_known)
+        return self._lines[key][1]
+
+    def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
+        """Drop rows that are judged, or that will never be asked for: those are not judged any more.
+
+        The oldest rows beyond `MAX_WAITING` are dropped too.
+        """
+        for name in self._names:
+            for task, text in zip(tasks, texts, strict=True):
+                self._drop((name, id(task), text))
+        for key in list(self._jobs)[: max(0, len(self._jobs) - MAX_WAITING)]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, int, str]) -> None:
+        if key in self._jobs:
+            _, job = self._jobs.pop(key)
+            job.is_cancelled = True
+
+    def new_step(self) -> None:
+        """Put the time limit back to its full length."""
+        self._dispatcher.new_step()
+
+    def close(self) -> None:
+        """End the processes; nothing can be judged any more."""
+        self._end()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class BatchWorker:
+    """One process for all functions of TRL's form, each called with a whole batch, within a time limit.
+
+    The process lives as long as the run, so what a function keeps in its module stays there; only a call that hits the
+    limit, or ends the process, makes it start again. Such a function often holds a model: there is no limit of memory,
+    and torch has the main process's number of threads. Random numbers continue from the main process's state, which
+    then continues from theirs.
+
+    The process starts with the first batch, or `start`.
+
+    Args:
+        forms: name, as `podsrl.score.rewards.find_reward` knows it -> the function in its form.
+        timeout_seconds: limit for one function on one batch, and at least that for loading the functions; after an
+            exception the calls row by row count too.
+    """
+
+    def __init__(self, forms: Mapping[str, BatchForm], *, timeout_seconds: float) -> None:
+        self._forms = dict(forms)
+        setup = Setup(names=tuple(forms), memory_bytes=None, cuda_device=_cuda_device())
+        start_seconds = max(START_SECONDS, timeout_seconds)
+        self._dispatcher = Dispatcher(setup, 1, timeout_seconds, max_chunk=1, start_seconds=start_seconds)
+        self._end = weakref.finalize(self, self._dispatcher.close)
+        self.seconds = 0.0
+        """That the last judged batch took, or had taken when it was stopped."""
+
+    def start(self) -> None:
+        """Begin to start the process, without waiting for it."""
+        self._dispatcher.add([])
+
+    def judge(self, name: str, rows: Rows) -> Values:
+        """Judge a batch by one of the functions.
+
+        Raises:
+            RewardError: the function breaks its contract for the whole batch, wants a column that no task has or that
+                cannot be sent to another process, or cannot be loaded there.
+        """
+        if len(rows) == 0:
+            return collect([])
+        job = BatchJob(name, self._forms[name], rows)
+        self._dispatcher.add([job])
+        outcome: Values | RewardError = self._dispatcher.outcome(job)
+        self.seconds = job.seconds
+        if isinstance(outcome, RewardError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """End the process; nothing can be judged any more."""
+        self._end()
+
+
+def _cuda_device() -> int:
+    """The GPU that a function in the main process would find as its own; 0 where it has chosen none."""
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0

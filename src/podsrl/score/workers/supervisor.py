@@ -1,0 +1,166 @@
+"""The process between the main process and one reward worker: starts workers, and kills all that they leave running.
+
+It loads what the known rewards need and then forks, so that a worker that was killed is replaced within milliseconds.
+It adopts the orphans of its workers. When a worker ends, or the main process does, even by SIGKILL, the supervisor
+kills every process below itself.
+
+The main process talks to it over a socket: for each worker it sends one byte with the descriptor of the worker's own
+socket. The supervisor answers with the worker's exit code, negative where a signal ended it, on one line. It ends when
+the socket is closed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from podsrl.lib.parent import end_with
+from podsrl.score.workers.worker import Setup, load_known, serve
+
+_PARENT_CHECK_SECONDS = 1.0
+"""Between two checks that the parent still lives: its children may hold the socket open."""
+_PR_SET_CHILD_SUBREAPER = 36
+_MAX_ROUNDS = 100
+
+
+def main() -> None:
+    """Run a supervisor; its arguments are the socket's descriptor, the parent's process id, and the setup as JSON."""
+    control, parent, setup = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), json.loads(sys.argv[3])
+    sys.stdout = sys.stderr  # what a reward prints must not mix with what a command prints as its result
+    supervisor = Supervisor(control, parent, Setup(**setup | {"names": tuple(setup["names"])}))
+    try:
+        supervisor.run()
+    finally:
+        kill_below(os.getpid())
+        os._exit(0)
+
+
+class Supervisor:
+    """Described in the module's docstring.
+
+    Args:
+        control: socket to the main process.
+        parent: its process id.
+        setup: for the workers.
+    """
+
+    def __init__(self, control: socket.socket, parent: int, setup: Setup) -> None:
+        self._control, self._parent, self._setup = control, parent, setup
+        self._worker: int | None = None
+        self._wake_receiver, self._wake_sender = os.pipe()  # SIGCHLD writes into it, so that `select` returns
+        for end in (self._wake_receiver, self._wake_sender):
+            os.set_blocking(end, False)
+
+    def run(self) -> None:
+        """Serve until the main process has closed the socket, or has ended."""
+        adopt_orphans()
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_sender, warn_on_full_buffer=False)
+        with suppress(Exception):  # a worker meets the same error, and reports it
+            load_known(self._setup.names)
+        while os.getppid() == self._parent:
+            ready, _, _ = select.select([self._control.fileno(), self._wake_receiver], [], [], _PARENT_CHECK_SECONDS)
+            if self._wake_receiver in ready:
+                os.read(self._wake_receiver, 1 << 12)
+            self._reap()
+            if self._control.fileno() in ready:
+                order, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+                if not order:
+                    return
+                self._start(descriptors[0])
+
+    def _start(self, descriptor: int) -> None:
+        supervisor = os.getpid()
+        self._worker = os.fork()
+        if self._worker:
+            os.close(descriptor)
+            return
+        code = 1
+        try:
+            end_with(supervisor)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setpgid(0, 0)  # what a function sends to its own process group does not reach the supervisor
+            self._control.close()
+            for end in (self._wake_receiver, self._wake_sender):
+                os.close(end)
+            serve(descriptor, self._setup)
+            code = 0
+        finally:
+            os._exit(code)  # without waiting for a function's threads
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._worker:
+                    self._worker = None
+                    kill_below(os.getpid())
+                    self._control.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below whose own parent ends, so that all of them can be found."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_below(root: int) -> None:
+    """Kill every process below one, but not that process itself.
+
+    Args:
+        root: a process that adopts orphans. If it is the first of a session, everything that belongs to that session
+            is killed too, even after the end of `root`.
+    """
+    stopped: set[int] = set()
+    for _ in range(_MAX_ROUNDS):  # a stopped process cannot start more
+        new = below(root) - stopped
+        if not new:
+            break
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        stopped |= new
+    for pid in stopped:
+        _send(pid, signal.SIGKILL)
+
+
+def below(root: int) -> set[int]:
+    """Give the processes below one, and those of its session, that have not ended."""
+    table = {pid: (parent, session) for pid, parent, session in _processes()}
+    found = {pid for pid, (_, session) in table.items() if session == root}
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    waiting = [root, *found]
+    while waiting:
+        for pid in children.get(waiting.pop(), []):
+            if pid not in found:
+                found.add(pid)
+                waiting.append(pid)
+    return found - {root, os.getpid()}
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Each process that has not ended, with its parent and its session; none where there is no /proc."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError, ValueError):  # it ended meanwhile
+                    state, parent, _, session, *_ = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+                    if state not in "ZX":
+                        yield int(name), int(parent), int(session)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

@@ -1,0 +1,116 @@
+"""The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
+
+It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions are loaded, then
+`[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.score.base import Judge
+from podsrl.score.forms import judge_of
+from podsrl.score.guard import Unguarded
+from podsrl.score.rewards import find_reward, is_slow
+from podsrl.score.workers.jobs import answer_batch, answer_rows, read_message
+from podsrl.score.workers.wire import encode, to_bytes
+from podsrl.types import Task
+
+_FIRST_TEXTS = (r"\boxed{1+x}", r"\boxed{y \sqrt{2}}", r"\boxed{[1, 2)}")
+"""An equal and two unequal answers go through most of the algebra, parts of which load when first used."""
+_HIGH_DESCRIPTOR = 500
+"""The socket's descriptor is at least this: some functions close, or write to, all the low ones."""
+_OOM_SCORE_ADJUSTMENT = "500"
+"""Where memory runs out, Linux kills a worker without a limit of its own before it kills the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker loads, and its limits."""
+
+    names: tuple[str, ...]
+    """Of the functions, as `find_reward` knows them."""
+    memory_bytes: int | None
+    """Data that the worker may hold; what wants more raises MemoryError. None: no limit of memory or threads, since its
+    functions may hold models."""
+    cuda_device: int = 0
+    """The main process's own GPU, where it has one."""
+
+
+def load_known(names: tuple[str, ...]) -> None:
+    """Load sympy and the grammar before the first completion's time limit begins to run."""
+    for name in filter(is_slow, names):
+        function: Any = find_reward(name, option="task.rewards")
+        for text in _FIRST_TEXTS:
+            function(Task(id="", prompt="", answer="x+1"), text)
+
+
+def serve(descriptor: int, setup: Setup) -> None:
+    """Judge until the socket is closed.
+
+    Args:
+        descriptor: of the socket; it is closed, and a high one takes its place.
+        setup: what to load.
+    """
+    end, owner = _hide(descriptor), os.getpid()
+
+    def send(value: Any) -> None:
+        if os.getpid() != owner:  # a function has forked, and its child returned here too
+            os._exit(0)
+        data = memoryview(to_bytes(encode(value)))
+        while data:
+            data = data[os.write(end, data) :]
+
+    _limit_memory(setup)
+    try:
+        judges = _load(setup)
+    except Exception as error:
+        send({"failed": f"{type(error).__name__}: {error}"[:2000]})
+        return
+    send("ready")
+    with suppress(BrokenPipeError, ConnectionResetError), open(end, "rb", closefd=False) as lines:
+        for line in lines:
+            start = time.perf_counter()
+            for number, body in _answers(judges, read_message(line)):
+                send([number, time.perf_counter() - start, body])
+                signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left behind must not hit the next
+                start = time.perf_counter()
+
+
+def _answers(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    return answer_rows(judges, message) if "rows" in message else iter([answer_batch(judges, message)])
+
+
+def _load(setup: Setup) -> dict[str, Judge]:
+    if setup.cuda_device:
+        import torch
+
+        torch.cuda.set_device(setup.cuda_device)
+    functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
+    return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
+
+
+def _hide(descriptor: int) -> int:
+    """Move the socket to a high descriptor, which the processes that a function starts do not inherit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = min(_HIGH_DESCRIPTOR, soft // 2) if soft > 0 else _HIGH_DESCRIPTOR
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, least)
+    os.close(descriptor)
+    return moved
+
+
+def _limit_memory(setup: Setup) -> None:
+    if setup.memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_bytes, setup.memory_bytes))
+    elif sys.platform == "linux":
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_OOM_SCORE_ADJUSTMENT)

@@ -1,0 +1,43 @@
+"""The options that an update reads. `podsrl.config.schema.OptimConfig` has them all, with defaults and meanings."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+Choice = Literal["auto", "on", "off"]
+
+
+class OptimizerOptions(Protocol):
+    """What `Optimizer` reads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def schedule_steps(self) -> int: ...
+    @property
+    def betas(self) -> tuple[float, float]: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def max_grad_norm(self) -> float: ...
+    @property
+    def warmup_steps(self) -> int: ...
+
+
+class UpdateOptions(OptimizerOptions, Protocol):
+    """What `Updater` reads."""
+
+    @property
+    def micro_batch_tokens(self) -> int: ...
+    @property
+    def packing(self) -> Choice: ...
+    @property
+    def prefix_sharing(self) -> Choice: ...
+    @property
+    def logprob_chunk_tokens(self) -> int: ...

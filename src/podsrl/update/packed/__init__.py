@@ -1,0 +1,1 @@
+"""Micro-batches without padding: rows lie one behind the other, and prompts may be shared."""

@@ -1,0 +1,161 @@
+"""Attention over a row without padding: the one part of a model that has to know the layout.
+
+Registered with transformers under a name of its own. The layout comes with the call, as a keyword argument of the
+model's forward, so a forward that is done again in the backward pass finds it too.
+
+Every block is one call of torch's attention, in which completions see [their prompt; themselves]. On a CPU the gradient
+is worked out here: keys and values are gathered again instead of kept, so a shared prompt lies in memory once, and the
+gradient of its many copies is summed a block at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from podsrl.update.packed.gather import Sums, gather_blocks, key_places, scatter, take
+from podsrl.update.packed.layout import Block, Layout
+
+NAME = "podsrl_packed"
+"""Of the attention function, for transformers."""
+KEYWORD = "packed_layout"
+"""The argument of a model's forward that brings the layout."""
+
+_cpu_flash: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_cpu_flash_backward: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+
+
+class Unsupported(Exception):
+    """The model asks its attention for something that rows without padding cannot have."""
+
+
+def register() -> None:
+    """Tell transformers of the function; once more does no harm."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it.
+
+    Args:
+        module: the layer; only its causality is read.
+        query: [1, H, N, D]; key, value: [1, H or fewer, N, D].
+        attention_mask: None.
+        dropout: probability.
+        scaling: of the scores; default 1/√D.
+        options: the layout, and what the model adds.
+
+    Returns:
+        [1, N, H, D], and no weights.
+
+    Raises:
+        Unsupported: sliding windows, soft caps, sinks and the like.
+    """
+    layout = options.pop(KEYWORD)
+    _check(module, attention_mask, options)
+    q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
+    if query.is_cpu and dropout == 0 and _cpu_flash is not None and query.shape[-1] == value.shape[-1]:
+        result: Tensor = _CpuAttention.apply(q, k, v, layout, scaling)  # type: ignore[no-untyped-call]  # torch's
+    else:
+        result = _any_attention(q, k, v, layout, scaling, dropout)
+    return result.unsqueeze(0), None
+
+
+_HARMLESS = {"position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states", "return_dict"}
+
+
+def _check(module: Any, attention_mask: Tensor | None, options: dict[str, Any]) -> None:
+    if attention_mask is not None or not getattr(module, "is_causal", True):
+        raise Unsupported("its attention is more than causal")
+    for name, value in options.items():
+        if name not in _HARMLESS and value is not None and value is not False:
+            raise Unsupported(f"its attention has a {name}")
+
+
+def _any_attention(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None, dropout: float
+) -> Tensor:
+    """[N, H, D] each -> [N, H, D], by operations that torch can differentiate."""
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = (states.repeat_interleave(repeats, 1) for states in (key, value))
+    queries = gather_blocks(query, layout, with_prompts=False)
+    keys, values = (gather_blocks(states, layout, with_prompts=True) for states in (key, value))
+    results = []
+    for block, *gathered in zip(layout.blocks, queries, keys, values, strict=True):
+        mask = block.mask(query.dtype)
+        q, k, v = (each.transpose(1, 2) for each in gathered)
+        result = F.scaled_dot_product_attention(q, k, v, mask, dropout, mask is None, scale=scaling)
+        results.append(result.transpose(1, 2).flatten(0, 1))
+    return scatter(results, layout)
+
+
+class _CpuAttention(torch.autograd.Function):
+    """[N, H, D] queries, [N, K, D] keys and values -> [N, H, D]; K divides H."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None) -> Tensor:
+        results, weights = [], []
+        for block in layout.blocks:
+            mask = _full_mask(block, query.dtype)
+            result, weight = _cpu_flash(
+                *_gather(query, key, value, block), 0.0, mask is None, attn_mask=mask, scale=scaling
+            )
+            results.append(result.transpose(1, 2).flatten(0, 1))
+            weights.append(weight)
+        output = scatter(results, layout)
+        ctx.save_for_backward(query, key, value, output, *weights)
+        ctx.layout, ctx.scaling = layout, scaling
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, output, *weights = ctx.saved_tensors
+        layout: Layout = ctx.layout
+        sums = [Sums(layout) for _ in range(3)]  # of query, key and value
+        for block, weight in zip(layout.blocks, weights, strict=True):
+            mask = _full_mask(block, query.dtype)
+            above = take(gradient, block.places)
+            if block.ended is not None:  # its gathered rows are another token's, whose gradient is not theirs
+                above = above.masked_fill_(block.ended, 0.0)
+            found = _cpu_flash_backward(
+                above.transpose(1, 2),
+                *_gather(query, key, value, block),
+                take(output, block.places).transpose(1, 2),
+                weight,
+                0.0,
+                mask is None,
+                attn_mask=mask,
+                scale=ctx.scaling,
+            )
+            for each, of_block in zip(sums, found, strict=True):
+                each.add(block, of_block.transpose(1, 2))
+        return *(each.total() for each in sums), None, None
+
+
+def _gather(query: Tensor, key: Tensor, value: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    """[R, heads, length, D] of a block."""
+    keys = key_places(block)
+    q, k, v = take(query, block.places), take(key, keys), take(value, keys)
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def _full_mask(block: Block, dtype: torch.dtype) -> Tensor | None:
+    mask = block.mask(dtype)
+    return None if mask is None else mask.expand(len(block.places), -1, -1, -1)

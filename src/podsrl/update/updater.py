@@ -1,0 +1,322 @@
+"""The trainer's verbs: forward and backward over a batch, then one optimizer step.
+
+Goes in: a `Batch`. Comes out: changed weights, and what there is to know about the update. The gradient does not depend
+on how the batch is cut into micro-batches, because every piece divides by the rows and tokens of the whole step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from podsrl.errors import UsageError
+from podsrl.lib.devices import avoid_cudnn_attention
+from podsrl.lib.torch_model import evaluating, own_modes
+from podsrl.update.batch import Batch, empty_piece
+from podsrl.update.float32_sums import float32_sums
+from podsrl.update.logprobs import HeadPath
+from podsrl.update.loss import LossSpec, check_loss, policy_loss
+from podsrl.update.micro_batches import Rows, micro_batches
+from podsrl.update.optimizer import Optimizer
+from podsrl.update.options import UpdateOptions
+from podsrl.update.token_logprobs import TokenLogprobs
+from podsrl.update.transfer import CPU
+
+ReferenceContext: TypeAlias = Callable[[], AbstractContextManager[nn.Module]]
+"""Returns a context in which there is a model with the reference's weights, perhaps the trained one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStats:
+    """One `forward_backward`. Means are over the tokens that went through the model; 0 where there was none."""
+
+    loss: float
+    """Of the whole step."""
+    entropy: float
+    """Nats a token."""
+    kl: float | None
+    """k3 estimate of KL(policy || reference), nats a token; None without a reference."""
+    clip_fraction: float
+    """Share of tokens where the bound acts."""
+    logprob_gap: float
+    """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator disagree."""
+    ratio_max: float
+    """Largest importance ratio."""
+    num_sequences: int
+    """Rows of the batch."""
+    num_tokens: int
+    """Completion tokens of the batch."""
+    num_trained_rows: int
+    """Rows that went through the model."""
+    num_trained_tokens: int
+    """Completion tokens that went through the model."""
+    num_micro_batches: int
+
+
+class Updater:
+    """Turns batches into weight updates.
+
+    Args:
+        model: trained in place; its device and dtype are kept.
+        options: see `podsrl.config.schema.OptimConfig`.
+        loss: a point in the space of losses, such as `ALGORITHMS["grpo"].loss`.
+        kl_beta: weight of the KL penalty to the reference, ≥ 0.
+        reference: the frozen model of the penalty; by default a copy of `model` as it is now. On resuming, pass the
+            starting model: a copy would be of the trained one.
+        reference_context: instead of `reference`, a function that returns a context in which there is one, such as
+            the trained model with its adapters off. It is entered once per micro-batch.
+        temperature: softmax temperature, the one the rollouts were sampled with.
+        max_length: token limit of a completion; needed by a loss with aggregate = "constant".
+        skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
+            Rows without a completion token are always left out. Both still count as rows and tokens of the step.
+        forward: the forward of `model`, already made (and perhaps sharded), which then decides about temperature,
+            chunks, packing and sharing; by default a new one.
+
+    Raises:
+        UsageError: a loss for which `policy_loss` raises one, a reference without kl_beta, or a model with weights in
+            float16, frozen or not: gradients that pass through it are rounded away.
+
+    Example:
+        >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> from podsrl.config.schema import OptimConfig
+        >>> from podsrl.types import Completion, Sample
+        >>> from podsrl.update import ALGORITHMS, make_batch
+        >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        >>> model = Qwen2ForCausalLM(Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes))
+        >>> updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
+        >>> done = Completion(
+        ...     request_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
+        ... )
+        >>> sample = Sample(group_id="a", prompt_ids=(1, 2), completion=done, advantage=1.0)
+        >>> stats = updater.forward_backward(make_batch([sample], pad_token_id=0))
+        >>> stats.num_trained_tokens, updater.optim_step() > 0
+        (2, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        options: UpdateOptions,
+        *,
+        loss: LossSpec,
+        kl_beta: float = 0.0,
+        reference: nn.Module | None = None,
+        reference_context: ReferenceContext | None = None,
+        temperature: float = 1.0,
+        max_length: int | None = None,
+        skip_zero_signal: bool = True,
+        forward: TokenLogprobs | None = None,
+    ) -> None:
+        check_loss(loss, kl_beta=kl_beta, max_length=max_length)
+        _check_dtype(model)
+        self.model = model
+        self._forward = forward or TokenLogprobs(
+            model,
+            temperature=temperature,
+            chunk_tokens=options.logprob_chunk_tokens,
+            packing=options.packing,
+            prefix_sharing=options.prefix_sharing,
+        )
+        self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
+        self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
+        self._micro_batch_tokens = options.micro_batch_tokens
+        self._skips_rows = skip_zero_signal
+        self._device = next(model.parameters()).device
+        avoid_cudnn_attention(self._device)
+        self.optimizer = Optimizer(model, options)
+
+    @property
+    def head_path(self) -> HeadPath:
+        """How this model's logits are made, and why."""
+        return self._forward.head_path
+
+    @property
+    def layout(self) -> str:
+        """How rows lie in a micro-batch, and why, in one line."""
+        return self._forward.layout
+
+    def num_micro_batches(self, batch: Batch) -> int:
+        """Forwards and backwards that `forward_backward` takes for this batch."""
+        return len(self._pieces(batch)[1])
+
+    def forward_backward(
+        self,
+        batch: Batch,
+        *,
+        num_sequences: float | None = None,
+        num_tokens: float | None = None,
+        min_micro_batches: int = 0,
+    ) -> UpdateStats:
+        """Add the gradient of the loss over `batch` to the model's gradients.
+
+        Dropout is active during this call only, and draws from torch's global generator.
+
+        Args:
+            batch: on any device, best on the CPU: each micro-batch moves to the model's when its turn comes.
+            num_sequences: rows of the whole optimizer step, where several calls or processes share it (default: those
+                of `batch`).
+            num_tokens: its completion tokens, likewise.
+            min_micro_batches: forwards and backwards to run at least; those without rows of their own add a gradient of
+                exactly 0. Processes that share weights must all run the same number.
+
+        Returns:
+            What happened. Where no row has a gradient, nothing ran and `num_trained_rows` is 0.
+        """
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        kind, pieces = self._pieces(batch)
+        rows = batch.num_sequences if num_sequences is None else num_sequences
+        tokens = batch.num_tokens if num_tokens is None else num_tokens
+        adds_up = max(len(pieces), min_micro_batches) > 1
+        with _training(self.model), self._forward.active(), float32_sums(self.model) if adds_up else nullcontext():
+            parts = [self._micro_step(piece, kind, rows, tokens) for piece in pieces]
+            for _ in range(min_micro_batches - len(pieces)):
+                self._empty_step(kind)
+        return _summary(batch, pieces, parts, self._reference is not None)
+
+    def optim_step(self) -> float:
+        """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing."""
+        return self.optimizer.step()
+
+    def peak_bytes(self) -> int | None:
+        """Most GPU memory in use since the last `forward_backward` began; None on a CPU."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
+        """The optimizer's tensors and counts; neither the weights nor the reference."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
+        """Go on from `state_dict`, bit for bit once the weights are loaded too."""
+        self.optimizer.load_state_dict(tensors, numbers)
+
+    def _with_gradient(self, batch: Batch) -> Batch:
+        has_gradient = batch.target_mask.any(-1)
+        if self._skips_rows and self._reference is None:
+            has_gradient &= batch.has_advantage()
+        return batch if has_gradient.all() else batch.rows(has_gradient)
+
+    def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
+        """How rows lie, and the micro-batches."""
+        batch = self._with_gradient(batch.to(CPU))
+        kind = self._forward.kind(batch)
+        return kind, micro_batches(batch, self._micro_batch_tokens, kind)
+
+    def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> Tensor:
+        """Add one micro-batch's gradient; its `_FIGURES`, which nobody waits for yet."""
+        reference = self._reference_logprobs(piece, kind)
+        logprobs, entropy = self._forward(piece, kind)
+        piece = piece.to(self._device)
+        loss, stats = policy_loss(
+            logprobs,
+            piece.behaviour_logprobs,
+            piece.advantages,
+            piece.target_mask,
+            reference_logprobs=reference,
+            num_sequences=rows,
+            num_tokens=tokens,
+            **self._loss,
+        )
+        torch.autograd.backward(loss)
+        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), **stats}
+        return torch.stack([figures[name] for name in _FIGURES])
+
+    def _empty_step(self, kind: Rows) -> None:
+        """The same calls as a micro-batch's, over two tokens, with a gradient of exactly 0."""
+        piece = empty_piece()
+        self._reference_logprobs(piece, kind)
+        logprobs, _ = self._forward(piece, kind)
+        torch.autograd.backward(logprobs.sum() * 0.0)
+
+    def _reference_logprobs(self, piece: Batch, kind: Rows) -> Tensor | None:
+        if self._reference is None:
+            return None
+        with self._reference() as forward, torch.no_grad():
+            logprobs: Tensor = forward(piece, kind if forward.is_packed else "padded")[0]
+        return logprobs
+
+
+_FIGURES = ("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max")
+"""What each micro-batch leaves on the device."""
+
+
+def _summary(batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool) -> UpdateStats:
+    """What happened, by one copy from the device."""
+    trained_tokens = sum(piece.num_tokens for piece in pieces)
+    columns = torch.stack(parts).cpu().unbind(1) if parts else [torch.zeros(1)] * len(_FIGURES)
+    values = dict(zip(_FIGURES, columns, strict=True))
+
+    def total(name: str) -> float:
+        return float(sum(values[name].unbind()))
+
+    def mean(name: str) -> float:
+        return total(name) / max(trained_tokens, 1)
+
+    return UpdateStats(
+        loss=total("loss"),
+        entropy=mean("entropy"),
+        kl=mean("kl") if has_reference else None,
+        clip_fraction=mean("clipped"),
+        logprob_gap=mean("logprob_gap"),
+        ratio_max=float(values["ratio_max"].max()),
+        num_sequences=batch.num_sequences,
+        num_tokens=batch.num_tokens,
+        num_trained_rows=sum(piece.num_sequences for piece in pieces),
+        num_trained_tokens=trained_tokens,
+        num_micro_batches=len(pieces),
+    )
+
+
+def _check_dtype(model: nn.Module) -> None:
+    half = next((name for name, weight in model.named_parameters() if weight.dtype == torch.float16), None)
+    if half is not None:
+        raise UsageError(
+            f"{half} is float16, in which a step's gradients are rounded away under 6e-8: load the model in bfloat16 "
+            "or float32"
+        )
+
+
+def _reference_forward(
+    forward: TokenLogprobs, kl_beta: float, model: nn.Module | None, context: ReferenceContext | None
+) -> Callable[[], AbstractContextManager[TokenLogprobs]] | None:
+    """What gives the reference's forward, for the time of one micro-batch; None without a penalty."""
+    if model is not None and context is not None:
+        raise UsageError("reference and reference_context are both given; pass one of them")
+    if model is forward.model:
+        raise UsageError(
+            "the reference is the trained model itself; pass a second copy, or leave it out to have one made"
+        )
+    if kl_beta == 0:
+        if model is not None or context is not None:
+            raise UsageError("a reference model has no effect with kl_beta = 0; leave it out, or set kl_beta > 0")
+        return None
+    if context is not None:
+        return partial(_entered, forward, context)
+    model = copy.deepcopy(forward.model) if model is None else model
+    frozen = forward.of(model.eval().requires_grad_(False))
+    return lambda: nullcontext(frozen)
+
+
+@contextmanager
+def _entered(forward: TokenLogprobs, reference: ReferenceContext) -> Iterator[TokenLogprobs]:
+    """The forward of the model that a context gives: most often the trained one, which then leaves dropout out."""
+    with reference() as model, evaluating(model):
+        yield forward if model is forward.model else forward.of(model)
+
+
+@contextmanager
+def _training(model: nn.Module) -> Iterator[None]:
+    """Training mode, and back to each module's own afterwards; a model that is in it keeps the modules it froze."""
+    if model.training:
+        yield
+        return
+    with own_modes(model):
+        model.train()
+        yield

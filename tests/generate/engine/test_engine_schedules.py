@@ -1,0 +1,431 @@
+"""Random schedules: whatever arrives, waits, forks and is aborted, every rollout ends once, with its own tokens.
+
+The model is a stand-in whose logits are a hash of what the engine has put into the key-value pool, so that a row that
+is copied, moved, compacted or read again wrongly gives other tokens. A twin makes every rollout alone, without engine.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from held_memory import HeldMemory
+from torch import Tensor
+
+from podsrl.generate import Engine, Request, Sampling, StepView
+from podsrl.generate.engine import engine as engine_module
+from podsrl.generate.engine.forward import zones as zones_module
+from podsrl.generate.engine.kv_pool import KVPool, Layout
+from podsrl.generate.engine.random_numbers import request_key, row_keys, uniforms_at
+from podsrl.generate.engine.sampler import draw, filtered_logprobs
+from podsrl.generate.schedule.lengths import LengthRegression
+from podsrl.generate.schedule.orders import ORDERS
+from podsrl.generate.schedule.scheduler import SCHEDULERS
+from podsrl.types import Completion, FinishReason
+
+Key = tuple[str, int]
+Tokens = tuple[int, ...]
+
+NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 10, 150, 2, 8
+"""Schedules per scheduler and order: with every change, under `slow`, of a real model, and with all memory counted."""
+SEED = 3
+VOCABULARY, STATES = 12, 61
+WINDOW = 20
+NAMES = [f"{scheduler}+{order}" for scheduler in SCHEDULERS for order in ORDERS]
+
+
+# --- a model that is a hash ---
+
+
+TABLE = torch.randn(STATES, VOCABULARY, generator=torch.Generator().manual_seed(0)) * 2.5
+"""Logits, peaked, so that rollouts often agree and share rows; one state is broken."""
+TABLE[17] = torch.nan
+_WEIGHTS = random.Random(1).choices(range(1, 60), k=WINDOW)
+WEIGHTS = torch.tensor(_WEIGHTS).float()
+"""Of positions: all sums are whole numbers below 2**24, exact in float32 in any order."""
+
+
+def state_of(tokens: Sequence[int]) -> int:
+    """The state after these tokens: 4 times the weighted and 28 times the plain sum, see `Hashing`."""
+    return (
+        int(sum((token + 1) * (4 * int(w) + 28) for token, w in zip(tokens, WEIGHTS.tolist(), strict=False))) % STATES
+    )
+
+
+class Hashing:
+    """A forward pass: keys hold token times position's weight, values the token, in 2 heads of width 2.
+
+    Both are shifted by a number that changes with the weights: what older weights have left gives another hash. It goes
+    by the name of the step that cuts its rows into zones.
+    """
+
+    name = "fast"
+    layout = Layout(keys=((2, 2),), values=((2, 2),), dtype=torch.float32, device=torch.device("cpu"))
+
+    def __init__(self) -> None:
+        self._shift = 0
+
+    def refresh(self) -> None:
+        self._shift = (self._shift + 5) % 7
+
+    def _entries(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        values = tokens.float() + 1
+        return values * WEIGHTS[positions] + self._shift, values + self._shift
+
+    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Any:
+        for row, prompt in zip(rows, prompts, strict=True):
+            length = len(prompt)
+            keys, values = self._entries(torch.tensor(prompt), torch.arange(length))
+            pool.keys[0][row, :, :length] = keys[:, None]
+            pool.values[0][row, :, :length] = values[:, None]
+        states = torch.tensor([state_of(prompt) for prompt in prompts])
+        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float())
+
+    def __call__(self, tokens: Tensor, positions: Tensor, pool: KVPool, length: int, **options: Any) -> Any:
+        rows, places = torch.arange(len(tokens)), torch.arange(length)
+        assert length == int(positions.max()) + 1
+        assert options["is_even"] == bool((positions == length - 1).all())
+        keys, values = self._entries(tokens, positions)
+        pool.keys[0][rows, :, positions] = keys[:, None, None]
+        pool.values[0][rows, :, positions] = values[:, None, None]
+        zones = options["zones"] or [(len(rows), length)]
+        visible = torch.cat([torch.full((count,), end) for count, end in zones])[:, None]  # further on nothing is read
+        mask = (places <= positions[:, None]) & (places < visible)
+        held = pool.keys[0][rows, :, :length] + 7 * pool.values[0][rows, :, :length]
+        sums = held.mul(mask[:, None, :, None]).sum(dim=(1, 2, 3))
+        states = (sums.long() - 32 * self._shift * (positions + 1)) % STATES
+        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float() if options["want_hidden"] else None)
+
+
+class Letters:
+    """A tokenizer with a letter a token."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return "".join(chr(ord("a") + i) for i in ids)
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+        return [self.decode(row, skip_special_tokens) for row in rows]
+
+
+# --- twins: a rollout alone, one token after the other ---
+
+
+@dataclass(frozen=True)
+class Story:
+    """What becomes of a rollout that nobody aborts, or the start of it."""
+
+    tokens: Tokens = ()
+    logprobs: tuple[float, ...] = ()
+    raw_logprobs: tuple[float, ...] = ()
+    reason: FinishReason | None = None
+
+    def first(self, count: int) -> Story:
+        return Story(self.tokens[:count], self.logprobs[:count], self.raw_logprobs[:count])
+
+
+Choose = Callable[[Tokens, Sampling, float], tuple[int, float, float]]
+"""All tokens so far, how to sample, a uniform number -> token, log-probability (NaN: broken logits), the raw one."""
+
+
+def alone(choose: Choose, request: Request, index: int, story: Story) -> Story:
+    """Go on with a story to its end."""
+    key = row_keys([request_key(SEED, request.random_stream)], [index])
+    sampling = request.sampling
+    while True:
+        number = float(uniforms_at(key, [len(story.tokens)])[0])
+        token, logprob, raw = choose(request.prompt_ids + story.tokens, sampling, number)
+        if math.isnan(logprob):
+            return replace(story, reason="invalid")
+        story = Story((*story.tokens, token), (*story.logprobs, logprob), (*story.raw_logprobs, raw))
+        text = Letters().decode(story.tokens, False)
+        if token in sampling.stop_token_ids or any(string in text for string in sampling.stop_strings):
+            return replace(story, reason="stop")
+        if len(story.tokens) == sampling.max_new_tokens:
+            return replace(story, reason="length")
+
+
+@cache
+def tables_of(sampling: Sampling) -> tuple[Any, Any, Any]:
+    """[STATES, VOCABULARY] cumulative probabilities, log-probabilities, raw log-probabilities."""
+    logprobs, raw = filtered_logprobs(TABLE, sampling), filtered_logprobs(TABLE, Sampling())
+    return logprobs.double().exp().cumsum(-1).numpy(), logprobs.numpy(), raw.numpy()
+
+
+def choose_by_hash(tokens: Tokens, sampling: Sampling, number: float) -> tuple[int, float, float]:
+    cumulative, logprobs, raw = tables_of(sampling)
+    state = state_of(tokens)
+    sums = cumulative[state]
+    token = int(np.searchsorted(sums, number * sums[-1], side="right")) % VOCABULARY  # NaN ends beyond
+    return token, float(logprobs[state, token]), float(raw[state, token])
+
+
+def choose_by(model: Any) -> Choose:
+    """The model reads everything anew for every token."""
+
+    def choose(tokens: Tokens, sampling: Sampling, number: float) -> tuple[int, float, float]:
+        with torch.inference_mode():
+            logits = model(torch.tensor([tokens])).logits[:, -1]
+        drawn = draw(logits, None, torch.tensor([number], dtype=torch.float64), sampling)
+        return int(drawn.tokens), float(drawn.logprobs), float(filtered_logprobs(logits, Sampling())[0, drawn.tokens])
+
+    return choose
+
+
+# --- one random schedule ---
+
+
+@dataclass
+class Schedule:
+    """An engine, what it was asked for, and what has come of it."""
+
+    rng: random.Random
+    engine: Engine
+    choose: Choose
+    wanted: dict[Key, Story] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=dict)
+    aborted: set[Key] = field(default_factory=set)
+    found: dict[Key, Completion] = field(default_factory=dict)
+
+    def act(self) -> None:
+        verbs = [self.submit, self.abort, self.pause, self.pause, self.resume, self.fork, self.new_weights]
+        self.rng.choice(verbs)()
+
+    def submit(self) -> None:
+        requests = [new_request(self.rng, f"r{len(self.requests) + i}") for i in range(self.rng.randrange(1, 3))]
+        if self.rng.random() < 0.3:
+            requests.append(self.later_one_of(requests[0]))
+        self.engine.submit(requests)
+        for request in requests:
+            self.expect(request, Story())
+
+    def later_one_of(self, request: Request) -> Request:
+        """Rollouts that join the request's group, some indices on."""
+        first = request.num_rollouts + self.rng.randrange(2)
+        return replace(request, id=f"{request.id}+{first}", first_index=first, stream=request.id)
+
+    def expect(self, request: Request, start: Story) -> None:
+        self.requests[request.id] = request
+        for index in request.indices:
+            self.wanted[request.id, index] = alone(self.choose, request, index, start)
+
+    def alive(self) -> list[Key]:
+        return [key for key, state in self.engine.states().items() if state != "ended" and key[0] != ANCHOR.id]
+
+    def some(self, keys: list[Key]) -> list[str | Key]:
+        """Some rollouts, or whole requests."""
+        chosen = self.rng.sample(keys, min(len(keys), self.rng.randrange(1, 4)))
+        return [key[0] if self.rng.random() < 0.3 else key for key in chosen]
+
+    def abort(self) -> None:
+        ids = self.some(self.alive())
+        self.aborted |= {key for key in self.alive() if key in ids or key[0] in ids}
+        self.engine.abort([*ids, "unknown", *ids])
+
+    def pause(self) -> None:
+        self.engine.pause(self.some(self.alive()), keep_kv=self.rng.random() < 0.6)
+
+    def resume(self) -> None:
+        self.engine.resume(self.some(self.alive()))
+
+    def fork(self) -> None:
+        keys = self.alive()
+        if keys:
+            source = self.rng.choice(keys)
+            start = self.wanted[source].first(self.num_made(source))
+            into, count = f"f{len(self.requests)}", self.rng.randrange(1, 4)
+            self.engine.fork(*source, into=into, num_rollouts=count)
+            old = self.requests[source[0]]
+            self.expect(Request(into, old.prompt_ids, count, old.sampling), start)
+
+    def num_made(self, key: Key) -> int:
+        run = next(run for run in self.engine._runs[key[0]] if run.key == key)
+        core = self.engine._core
+        is_live = core is not None and run.state == "live"
+        return int(core.batch.num_new[core.batch.runs.index(run)]) if is_live else len(run.history)
+
+    def new_weights(self) -> None:
+        """They say the same as the old ones, so no token changes if nothing is left of what those have made."""
+        self.engine.load_weights([], self.engine.version + 1)
+
+    def step(self) -> None:
+        """Every step draws a token for somebody, if anybody waits or lives, and hands out nothing twice."""
+        core = self.engine._core
+        is_active, before = core is not None and core.num_active > 0, self.engine.stats.tokens
+        for completion in self.engine.step():
+            key = completion.request_id, completion.index
+            assert key not in self.found
+            self.found[key] = completion
+        assert self.engine.stats.tokens > before or not is_active or self.engine.hooks
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        core, bound = self.engine._core, self.engine.kv_cache_bytes
+        if core is not None:
+            assert core.batch.num_rows <= max(1, len(core.batch)) or core._has_empty_rows
+            assert self.engine.num_slots is None or len(core.batch) <= self.engine.num_slots
+            account = self.engine._kv_memory.account
+            assert core.batch.pool.num_bytes + core.shelf.num_bytes == account.held
+            assert bound is None or account.held <= account.peak <= bound
+
+    def watch(self, view: StepView) -> None:
+        """A hook sees every live rollout with the distribution of its own next token; then it may interfere."""
+        raw = view.logprobs[view.row_of].numpy()
+        for key, made, logprobs in zip(view.keys, view.num_tokens, raw, strict=True):
+            story = self.wanted[key]
+            if made < len(story.tokens):
+                assert logprobs[story.tokens[made]] == approx(story.raw_logprobs[made])
+            else:
+                assert story.reason == "invalid" and np.isnan(logprobs[0])
+        if self.rng.random() < 0.3:
+            self.act()
+
+    def drain(self) -> None:
+        self.engine.hooks.clear()
+        self.engine.resume(self.alive())
+        while alive := self.alive():
+            assert self.engine.num_unfinished >= len(alive)
+            self.step()
+        self.step()  # what was aborted last is handed out
+
+    def check(self) -> None:
+        """Every rollout has ended once, as it would have alone; an aborted one on the way there."""
+        assert self.found.keys() == self.wanted.keys()
+        for key, completion in self.found.items():
+            story = self.wanted[key]
+            if key in self.aborted:
+                story = replace(story.first(len(completion.token_ids)), reason="aborted")
+            assert (completion.token_ids, completion.finish_reason) == (story.tokens, story.reason), key
+            assert completion.logprobs == approx(story.logprobs)
+            assert 0 <= completion.version <= self.engine.version
+
+
+PROMPTS = [(1,), (5, 7), (5, 7, 2), (0, 0, 0, 0), (11, 3, 8, 1, 4, 4)]
+LONGEST = 6 + 9 - 1
+"""Tokens of the longest row."""
+WAYS = [
+    Sampling(),
+    Sampling(temperature=0.4),
+    Sampling(top_k=1),
+    Sampling(temperature=1.5, top_p=0.8, stop_strings=("ab", "jc", "kk")),
+    Sampling(top_k=5, min_p=0.05, stop_token_ids=(2, 9)),
+]
+ANCHOR = Request("anchor", PROMPTS[1], 2, Sampling(max_new_tokens=9))
+"""Is paused all the time in some schedules, so that the engine's busy period goes on when nothing is left to do."""
+
+
+def new_request(rng: random.Random, name: str) -> Request:
+    sampling = replace(rng.choice(WAYS), max_new_tokens=rng.choice([1, 4, 9]))
+    return Request(name, rng.choice(PROMPTS), rng.randrange(1, 4), sampling)
+
+
+def new_engine(rng: random.Random, model: Any, name: str, **options: Any) -> Engine:
+    """With few slots, little memory, both, or neither; "full" takes all at once and so has no bounds."""
+    is_bound = not name.startswith("full")
+    row_bytes = LONGEST * engine_module.choose_forward(model, None).layout.token_bytes
+    return Engine(
+        model,
+        num_slots=rng.choice([None, 1, 2, 3, 6]) if is_bound else None,
+        kv_cache_bytes=rng.choice([None, row_bytes, 2 * row_bytes + 40, 5 * row_bytes]) if is_bound else None,
+        scheduler=name,
+        predictor=LengthRegression(probe_at=rng.randrange(name.startswith("probed"), 4)),
+        seed=SEED,
+        tokenizer=Letters(),
+        **options,
+    )
+
+
+def approx(values: Any) -> Any:
+    return pytest.approx(values, abs=1e-4)
+
+
+def run(schedule: Schedule, has_anchor: bool) -> None:
+    rng, engine = schedule.rng, schedule.engine
+    engine.trace = []
+    if has_anchor:
+        engine.submit([ANCHOR])
+        engine.pause([ANCHOR.id])
+    if rng.random() < 0.3:
+        engine.hooks.append(schedule.watch)
+    schedule.submit()
+    for _ in range(rng.randrange(1, 12)):
+        for _ in range(rng.choice([0, 0, 1, 4])):
+            schedule.act()
+        schedule.step()
+    schedule.drain()
+    schedule.check()
+    if has_anchor:
+        check_nothing_is_left_but_the_anchor(engine)
+    assert engine._core is None and engine._runs == {} and engine.num_unfinished == 0
+    assert sum(span.end - span.start for span in engine.trace) == engine.stats.tokens
+
+
+def check_nothing_is_left_but_the_anchor(engine: Engine) -> None:
+    core = engine._core
+    assert core is not None and set(engine.states()) == {(ANCHOR.id, 0), (ANCHOR.id, 1)}
+    batch = core.batch
+    assert len(batch) == batch.num_rows == core.scheduler.num_pending == core.shelf.num_bytes == 0
+    waiting = core.waiting
+    assert not waiting._runs and not core.shelf.prompts and not any(waiting._starters.values())
+    assert sorted(batch._free) == list(range(len(batch._store.tokens)))
+    engine.abort([ANCHOR.id])
+    assert [(c.request_id, c.finish_reason) for c in engine.step()] == [(ANCHOR.id, "aborted")] * 2
+
+
+def run_seeds(name: str, seeds: range, model: Any, choose: Choose, **options: Any) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        schedule = Schedule(rng, new_engine(rng, model, name, **options), choose)
+        try:
+            run(schedule, has_anchor=rng.random() < 0.5)
+        except BaseException as error:
+            error.add_note(f"schedule {seed} of {name}")
+            raise
+
+
+@pytest.fixture
+def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "choose_forward", lambda model, name: Hashing())
+    monkeypatch.setattr(zones_module, "_STEPS", 2)  # these rollouts are short
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothing(
+    hashing: None, qwen2: Any, name: str
+) -> None:
+    run_seeds(name, range(NUM_QUICK), qwen2, choose_by_hash)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_so_do_thousands_of_them(hashing: None, qwen2: Any, name: str) -> None:
+    run_seeds(name, range(NUM_QUICK, NUM_ALL), qwen2, choose_by_hash)
+
+
+@pytest.mark.parametrize("name", [f"{name}+ljf" for name in SCHEDULERS])
+def test_in_random_schedules_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
+    hashing: None, qwen2: Any, name: str
+) -> None:
+    for seed in range(NUM_HELD):
+        rng = random.Random(seed)
+        engine = new_engine(rng, qwen2, name)
+        with HeldMemory(engine, head_dim=2) as held:
+            run(Schedule(rng, engine, choose_by_hash), has_anchor=False)
+        assert held.peak == engine.peak_kv_bytes, seed
+        assert engine.kv_cache_bytes is None or held.peak <= engine.kv_cache_bytes, seed
+
+
+@pytest.mark.parametrize("name", ["continuous", "dynamic+sjf", "probed+ljf"])
+@pytest.mark.parametrize("forward", ["fast", "model"])
+def test_so_do_random_schedules_of_a_real_model(qwen2: Any, name: str, forward: str) -> None:
+    run_seeds(name, range(NUM_REAL), qwen2, choose_by(qwen2), forward=forward)

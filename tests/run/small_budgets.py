@@ -1,0 +1,92 @@
+"""Parts of a budget of a user's, in a module of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from podsrl.control import Ask, View
+from podsrl.types import Group
+
+
+def always(*, count: int) -> Callable[[View], int]:
+    """So many new groups in the first round."""
+    return lambda view: count if view.round == 0 else 0
+
+
+def twice_if_hard(*, below: float = 0.25) -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """As many rollouts again of a group with few right answers."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        hard = [g for g in view.groups if sum(r.is_correct for r in g.rollouts) < below * len(g.rollouts)]
+        again = [Ask(index=g.index, num_rollouts=len(g.rollouts), joins=g.id) for g in hard if g.index is not None]
+        return [*asks, *(again if view.round == 1 else [])]
+
+    return rollouts
+
+
+def after_a_probe(*, size: int = 2) -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """A probe of every question, then a group of those whose probe had two different rewards."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if view.round == 0:
+            return [Ask(index=ask.index, num_rollouts=size, is_trained=False) for ask in asks]
+        if view.round == 1:
+            mixed = [g for g in view.groups if len({r.reward for r in g.rollouts}) > 1]
+            return [Ask(index=g.index, num_rollouts=view.num_rollouts) for g in mixed if g.index is not None]
+        return []
+
+    return rollouts
+
+
+class Learned:
+    """Asks for more rollouts of a third of the questions, by what it saw and by chance."""
+
+    def __init__(self, extra: int) -> None:
+        self.extra = extra
+        self.rates = np.full(4, 0.5)
+        self.seen: list[int] = []
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if view.round != 1:
+            return list(asks)
+        count = 1 + int(10 * self.rates.mean()) % 3 + int(view.rng("learned").integers(3)) + len(self.seen) % 2
+        group = view.groups[sum(self.seen) % len(view.groups)]
+        assert group.index is not None
+        return [Ask(index=group.index, num_rollouts=self.extra * count, joins=group.id)]
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        for place, group in enumerate(groups):
+            rate = sum(r.reward for r in group.rollouts) / len(group.rollouts)
+            self.rates[place % 4] += 0.3 * (rate - self.rates[place % 4])
+            self.seen.append(len(group.rollouts))
+
+    def state(self) -> Mapping[str, Any]:
+        return {"rates": self.rates, "seen": self.seen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.rates, self.seen = state["rates"], state["seen"]
+
+
+def learned(*, extra: int = 1) -> Learned:
+    return Learned(extra)
+
+
+class LearnsOnly:
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        return asks
+
+    def learn(self, groups: Sequence[Group]) -> None: ...
+
+
+def forgetful() -> LearnsOnly:
+    return LearnsOnly()
+
+
+def raises() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        raise KeyError("no such question")
+
+    return rollouts
