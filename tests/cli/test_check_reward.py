@@ -138,8 +138,8 @@ def test_what_would_end_a_run_ends_with_1_and_says_why(pods: Run, name: str, pro
     [
         ("constant", "gave every completion the same value: it teaches nothing here"),
         ("picky", "of 5 completions would be invalid; first: reward 'checked_rewards:picky' raised ZeroDivisionError"),
-        ("counting", "said something else the second time for 4 completions"),
-        ("clock", "said something else the second time for 5 completions"),
+        ("counting", "the second time for 4 completions"),
+        ("clock", "the second time for 5 completions"),
         ("tokens", "reads completion_ids, which stored completions lack"),
     ],
 )

@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS[1:], FLAGS])
-def test_a_resume_is_told_what_it_may_go_on_with(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flags_reach_the_resume(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     heard: dict[str, Any] = {}
     monkeypatch.setattr("podsrl.run.session.resume", lambda path, overrides, **options: heard.update(options))
     result = CliRunner().invoke(app, ["train", "--resume", run, "--plain", *given])

@@ -253,7 +253,7 @@ def test_a_torn_comparison_is_named(tmp_path: Path, make_comparison: Make) -> No
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "a = [", b"a = '\xff'"])
-def test_a_config_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
+def test_a_config_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
     run = make_run(tmp_path / "run")
     (run / "config.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UsageError, match=r"config\.toml is not TOML"):
@@ -261,7 +261,7 @@ def test_a_config_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, make_r
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"baseline": 1, "arms": {"a": 3}}', "NaN"])
-def test_a_comparison_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+def test_a_comparison_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "compare.json").write_text(text)
     with pytest.raises(UsageError, match=r"compare\.json"):
         read_comparison(tmp_path)

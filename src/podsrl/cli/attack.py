@@ -37,14 +37,14 @@ def attack(
     limits: dict[str, Any],
     json: bool,
 ) -> None:
-    """Attack, print, and end with 1 where something pays, escapes, or could not be judged."""
+    """Attack and print; the exit code is 1 if something pays, escapes, or could not be judged."""
     from podsrl.tools.attack.attack import attack_rewards
     from podsrl.tools.attack.questions import spread
     from podsrl.tools.check_reward import find_functions
     from podsrl.tools.completions import check_out, completions_writer
 
     check_out(out, is_forced=force)
-    find_functions(rewards, None)  # a wrong name is told before anything is loaded
+    find_functions(rewards, None)  # a wrong name is an error before anything is loaded
     questions, own_form = _questions(file, config, task)
     tasks = spread(questions, num_questions or NUM_QUESTIONS)
     with bar("attacking") as progress:

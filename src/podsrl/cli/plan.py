@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 NUM_CHECK_STEPS = (5, 20)
-"""Real steps at the suggestion: at least and at most."""
+"""Least and greatest number of real steps at the suggestion."""
 SHARE_OF_CHECK = 0.2
-"""Of the budget that goes to them."""
+"""Share of the budget for these steps."""
 
 
 def plan(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="TOML file, a recipe's name, or a run's folder.")],
     measure: Annotated[
-        float, typer.Option(help="Seconds to measure for, loading not counted; no effect on a run's folder.")
+        float, typer.Option(help="Seconds to measure, without loading; no effect with a run's folder.")
     ] = 60.0,
     memory: Annotated[
-        str | None, typer.Option(help="Stay under this size, such as 24GiB, instead of this machine's memory.")
+        str | None, typer.Option(help="Stay under this size, such as 24GiB; default: this machine's memory.")
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
 ) -> None:
     """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
 
-    Measures a few real steps without learning or writing anything, predicts every choice, and runs the suggestion to
-    show predicted against measured. Of a run's folder it reads the logs and runs nothing.
+    The command measures a few real steps without learning or writing anything, predicts every choice, and runs the
+    suggestion to compare prediction and measurement. For a run's folder it reads the logs and runs nothing.
 
     [bold]Examples[/]
 
       pods plan pods                                       the demo's PODS arm, about a minute
       pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
-      pods plan runs/mine --json                           from what a run has logged
+      pods plan runs/mine --json                           from the logs of a run
       pods plan my.toml --memory 24GiB                     for a smaller GPU
     """
     name, overrides = split_words(target, context.args)

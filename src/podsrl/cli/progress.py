@@ -1,7 +1,7 @@
 """What a person sees while something runs: a bar with the time left, or plain lines where there is no terminal.
 
-In a log every line is whole. Beside what is said once (`say`) there is at most one in ten seconds, and one then even
-while nothing new is reported, so that a slow phase can be told from a process that hangs.
+Without a terminal, a line appears every ten seconds, even when there is nothing new: this tells a slow phase from a
+process that hangs. Lines printed by `say` come on top.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from podsrl.config.schema import RunConfig
 from podsrl.lib.progress import Progress as ReportProgress
 
 LINE_SECONDS = 10.0
-"""Without a terminal, a line at most this often."""
+"""Without a terminal, the time between two lines."""
 FIRST_LINE_SECONDS = 3.0
-"""The first line comes after this; what is done sooner needs none."""
+"""Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
 """Between two looks at whether a line is due."""
 LEAST_ELAPSED_SECONDS = 1.0
-"""No time left is told from a shorter stretch."""
+"""The time left is estimated only after this long."""
 SILENT_STEPS = 10
-"""Steps in a row without anything to learn, after which a person is told."""
+"""Steps in a row without anything to learn after which a warning appears."""
 
 Clock = Callable[[], float]
 
 
 class Display(Protocol):
-    """Where progress is reported to; entered while it is on view."""
+    """A display of progress; a context manager that shows it while entered."""
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
         """Report.
@@ -74,7 +74,7 @@ def bar(name: str) -> Iterator[ReportProgress]:
 
 
 def waiting(name: str) -> AbstractContextManager[Any]:
-    """Something that takes a while and cannot tell how far it is: a spinner in a terminal."""
+    """Show that something of unknown length goes on: a spinner in a terminal, else lines."""
     return errors.status(name) if _is_live() else Lines(name)
 
 
@@ -99,9 +99,9 @@ def time_text(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Tells the time left from the mean speed since the first report.
+    """Estimates the time left from the mean speed since the first report.
 
-    What was done before that report (loading, the part of a run that is resumed) says nothing about the speed.
+    What was done before that report (loading, the part of a run that is resumed) does not count for the speed.
 
     Args:
         clock: seconds.
@@ -120,7 +120,7 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float | None:
-        """Time left; None where too little was seen to tell."""
+        """Time left; None while too little was seen for an estimate."""
         if self._first is None:
             return None
         first_time, first_share = self._first
@@ -301,11 +301,11 @@ class TrainDisplay:
         self._shown.say(text)
 
     def evaluating(self, num_answered: int, num_asked: int) -> None:
-        """Take over how far an evaluation is; the whole run gets no further by it."""
+        """Show how far an evaluation is; the run as a whole stands where it was."""
         self._shown.update(self._share, self._total, f"evaluating: {num_answered:,} of {num_asked:,} answers")
 
     def show(self, record: dict[str, Any]) -> None:
-        """Take over a line of `metrics.jsonl`."""
+        """Show a line of `metrics.jsonl`."""
         self._share, self._total = self._share_done(record), 1.0
         if "eval/accuracy" in record:
             self._held_out = held_out_text(record)
@@ -321,7 +321,7 @@ class TrainDisplay:
         self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
+        """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
         invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/generated']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
@@ -341,8 +341,8 @@ class TrainDisplay:
         self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/num"] else 0
         if self._num_silent == SILENT_STEPS:
             self.say(
-                f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "
-                "the rollouts (pods report), try more rollouts per question, easier questions or another reward"
+                f"warning: for {SILENT_STEPS} steps every group had equal rewards, so nothing was learned: look at the "
+                "rollouts (pods report), or try more rollouts per question, easier questions or another reward"
             )
 
     def _share_done(self, record: dict[str, Any]) -> float:

@@ -20,20 +20,20 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Paired runs per arm; the paper has 10 (a, b, c) or 5 (d, e).")] = 3,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder; one that holds this reproduction already is gone on with."),
+        typer.Option("--out", "-o", help="Output folder. If it already holds this reproduction, it resumes."),
     ] = None,
-    processes: Annotated[int, typer.Option(help="That share each run; the paper: 1 (a, b, c) or 8 (d, e).")] = 1,
+    processes: Annotated[int, typer.Option(help="Processes per run; the paper has 1 (a, b, c) or 8 (d, e).")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print both plans, and train nothing.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result, or both plans, as JSON on stdout.")] = False,
 ) -> None:
     """Run both arms of a setting of the PODS paper, and draw them over the paper's own curves.
 
-    Any value of both arms can be set as --section.key=value, of one as --arms.pods.section.key=value.
+    A value of both arms is set as --section.key=value, a value of one arm as --arms.pods.section.key=value.
 
     [bold]Examples[/]
 
-      pods reproduce a --dry-run                     what would run, and in how much memory
-      pods reproduce a --seeds 3 --out runs/paper-a  the same command goes on after an interruption
+      pods reproduce a --dry-run                     what would run, and how much memory it needs
+      pods reproduce a --seeds 3 --out runs/paper-a  resumes after an interruption
       pods reproduce d --processes 8                 on eight GPUs
       pods reproduce a --model.path=my-model --stop.seconds=3600
     """

@@ -13,7 +13,7 @@ class SpeedupInterval:
     """A speed-up with its 95 % interval over seeds."""
 
     point: float | None
-    """Of the mean curves over all seeds; None where the target is never reached."""
+    """Speed-up of the mean curves over all seeds; None if the target is never reached."""
     low: float
     """Lower end; 0 where the arm may never reach the target, and for one seed."""
     high: float

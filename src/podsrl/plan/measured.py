@@ -1,4 +1,4 @@
-"""What was measured of a model on a machine: records that the cost model is fitted to, whoever made them.
+"""Measurements of a model on a machine: the records that the cost model is fitted to.
 
 `probe.py` makes them with short real steps, `recorded.py` reads them from a run's logs.
 """
@@ -8,7 +8,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
 from podsrl.plan.rewards import Seen
+
+
+def check_steps_are_alike(config: RunConfig) -> None:
+    """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts, as a plan assumes.
+
+    Raises:
+        UsageError: a part of `[budget]` may ask for other numbers.
+
+    Example:
+        >>> check_steps_are_alike(RunConfig())
+    """
+    changed = changed_budget(config)
+    if changed:
+        raise UsageError(
+            f"{', '.join(changed)}: pods plan assumes that every step asks for rollouts.num_prompts × "
+            "rollouts.num_rollouts rollouts; leave [budget] at its default to plan"
+        )
+
+
+def changed_budget(config: RunConfig) -> list[str]:
+    """Options of `[budget]` that are not at their default, as "budget.NAME = VALUE"."""
+    return [
+        f"budget.{name} = {value!r}"
+        for name, value in config.budget
+        if value != type(config.budget).model_fields[name].default
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What a run would do and need, said before its weights are loaded: `pods train CONFIG --dry-run`.
+"""What a run would do and need, before its weights are loaded: `pods train CONFIG --dry-run`.
 
-Goes in: a `RunConfig` and a number of processes. Comes out: a `Preview`. Read are the model's config and the headers of
-its files, never weights or data (`plan/inputs.py` reads those): a question's tokens are those of the limit.
+`preview_run` reads the model's config and the headers of its files, but no weights and no data (`plan/inputs.py` reads
+the data). So it assumes that every prompt is as long as the limit allows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
+from podsrl.plan.measured import changed_budget
 from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype
 from podsrl.run.model_shape import ModelShape, read_shape
@@ -66,7 +67,7 @@ class Preview:
 
 
 def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None = None) -> Preview:
-    """Say what a run would do.
+    """Predict what a run would do.
 
     Args:
         config: of the run.
@@ -185,6 +186,11 @@ def _warnings(
 ) -> Iterator[str]:
     from podsrl.policy.device import device_notes
 
+    if changed := changed_budget(config):
+        yield (
+            f"{', '.join(changed)}: counts and memory here are those of rollouts.num_prompts × rollouts.num_rollouts "
+            "rollouts per step, and this budget may ask for more or fewer"
+        )
     if num_processes == 1:
         yield from device_notes(config.model)
     on_machine = needed if has_gpu else needed * num_processes

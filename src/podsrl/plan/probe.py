@@ -20,7 +20,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_steps_are_alike
 from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step
@@ -32,7 +32,7 @@ from podsrl.types import Group, Selection
 STILL = 1e-30
 """Learning rate of a probe: float32 weights do not change by it."""
 SHARE_OF_STEPS = 0.55
-"""Of the budget that goes to whole steps; the rest goes to updates."""
+"""Share of the budget for whole steps; the rest is for updates."""
 MAX_ROUNDS = 12
 KEPT_STEPS = 4
 """Steps at the largest n whose rollouts are updated on again and again."""
@@ -67,7 +67,7 @@ def probe_sizes(config: RunConfig) -> list[int]:
 
 
 def probe_kept(config: RunConfig, num_rollouts: int) -> list[int]:
-    """The m of the probes: 2 a chunk, a quarter of the config's own, its own, and four times it."""
+    """The m of the probes: 2 per chunk, a quarter of the config's own, its own, and four times it."""
     own, chunks = config.select.num_kept, config.select.num_chunks
     sizes = {2 * chunks, max(2 * chunks, own // 4 // chunks * chunks), own, 4 * own}
     return sorted({min(size, num_rollouts) for size in sizes})
@@ -103,6 +103,7 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
     Raises:
         UsageError: several processes, or whatever a run with this config would meet.
     """
+    check_steps_are_alike(config)
     trainer = Trainer(probing_config(config))
     if not trainer.processes.is_alone:
         raise UsageError("pods plan measures one process; start it without torchrun or pods launch")

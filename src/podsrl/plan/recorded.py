@@ -1,7 +1,8 @@
-"""Measurements from the logs of a run, without running anything: what its steps took and which rewards it saw.
+"""Measurements from the logs of a run, without running anything: the seconds of its steps and its rewards.
 
-A run has one n, one m and one micro-batch, so much stays unknown and is said; what can be told comes from the steps'
-own differences (lengths, and how many groups had a signal) and is carried over to other n and m by the cost model.
+A run has one n, one m and one micro-batch size, so a single run cannot identify some quantities: they are listed in
+`unknown`. The rest comes from differences between steps (lengths, groups with a signal), which the cost model carries
+over to other n and m.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_steps_are_alike
 from podsrl.plan.rewards import Seen
 from podsrl.report.read import Line, Run, read_run
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
 
 RECENT = 0.25
-"""Share of the steps, at the end, that is read: earlier ones were another policy's. Never under `LEAST_STEPS`."""
+"""Share of the steps that is read, from the end: earlier steps are of an older policy. At least `LEAST_STEPS`."""
 LEAST_STEPS = 20
 
 UNKNOWN = (
@@ -48,6 +49,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
             f"{overrides[0]}: {folder} is a run's folder, planned from its own logs; give a CONFIG to change values"
         )
     run, config = read_run(folder), load_config(folder / "config.toml")
+    check_steps_are_alike(config)
     steps = _recent(run)
     first = steps[0]["step"]
     groups = [group for group in run.groups if group.step >= first] or list(run.groups[-8:])

@@ -1,6 +1,6 @@
 """One self-contained HTML page of stored completions: each question with what was answered, right or wrong.
 
-In: a file that `pods eval --out` wrote, or a run's `groups.jsonl`. Out: one file that loads nothing.
+The completions are those of a file that `pods eval --out` wrote, or of a run's `groups.jsonl`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Question:
 
     @property
     def mean_reward(self) -> float | None:
-        """Of the completions that have a reward."""
+        """Mean over the completions that have a reward."""
         rewards = [one.reward for one in self.completions if one.reward is not None]
         return sum(rewards) / len(rewards) if rewards else None
 

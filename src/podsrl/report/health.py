@@ -76,7 +76,7 @@ def _share(counts: Array, totals: Array) -> float | None:
 
 
 def _recorded_share(run: Run, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
-    """Of the recorded rollouts that ended by themselves."""
+    """Share of the recorded rollouts, without pruned ones."""
     hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts if not rollout.is_pruned]
     return sum(hits) / len(hits) if hits else None
 

@@ -1,7 +1,6 @@
 """One self-contained HTML page of runs and comparisons: figures, checks, token ledger, and every recorded rollout.
 
-In: folders that `pods train` and `pods compare` wrote. Out: one file that loads nothing, works without JavaScript and
-treats everything a model wrote as text. Left out on purpose: a server.
+The page loads nothing, works without JavaScript, and treats everything that a model wrote as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A reproduction beside the paper it reproduces: our curves over the paper's, and both results in one table.
 
-Goes in: a compare folder that `pods reproduce` wrote (its `reproduce.json` names the setting), and the paper's
-aggregated results, which are package data (arXiv 2504.13818: the raw results that its authors published).
+Ours come from a compare folder that `pods reproduce` wrote (its `reproduce.json` names the setting). The paper's
+aggregated results are package data (arXiv 2504.13818, from the raw results that its authors published).
 """
 
 from __future__ import annotations

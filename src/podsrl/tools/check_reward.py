@@ -1,7 +1,7 @@
-"""Reward functions tried on stored completions, before a run depends on them.
+"""Try reward functions on stored completions, before a run depends on them.
 
-Goes in: completions and the rewards' names. Comes out: for each reward its values, times, failures, whether it says the
-same twice, and how it agrees with given labels.
+`check_rewards` finds for each reward its values, times and failures, whether it gives the same value twice, and how it
+agrees with given labels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Milliseconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCheck:
-    """What was found out about one reward function."""
+    """The findings about one reward function."""
 
     name: str
     form: str
@@ -87,7 +87,7 @@ class RewardCheck:
         """What a person should look at, though a run would go on."""
         found = [] if self.no_limit is None else [self.no_limit]
         if self.num_distinct == 1 and self.num_rows > 1:
-            found.append(f"reward '{self.name}' gave every completion the same value: it teaches nothing here")
+            found.append(f"reward '{self.name}' gave every completion the same value, so it teaches nothing here")
         if num_invalid := sum(self.num_invalid.values()):
             found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_reason}")
         if self.num_stopped:
@@ -96,7 +96,7 @@ class RewardCheck:
                 f"first: {self.stopped_reason}"
             )
         if self.num_changed:
-            found.append(f"reward '{self.name}' said something else the second time for {self.num_changed} completions")
+            found.append(f"reward '{self.name}' gave another value the second time for {self.num_changed} completions")
         if self.reads_token_ids:
             found.append(f"reward '{self.name}' reads completion_ids, which stored completions lack: got empty lists")
         return found

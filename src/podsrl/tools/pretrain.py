@@ -5,7 +5,7 @@ answers differ only in digits has none to find, and rewards only add noise to we
 taught a mixture: rarely it works digit by digit and is right, mostly it guesses at once and is wrong. Training with
 verifiable rewards then lifts the rare strategy, as it does in real models.
 
-In: a `PretrainConfig`. Out: a folder in Hugging Face layout that `AutoModelForCausalLM` and `AutoTokenizer` load.
+The result is a folder in Hugging Face layout that `AutoModelForCausalLM` and `AutoTokenizer` load.
 """
 
 from __future__ import annotations

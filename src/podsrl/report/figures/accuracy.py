@@ -29,15 +29,15 @@ class AccuracyData:
     """What an accuracy panel shows."""
 
     curves: Mapping[str, Sequence[Curve]]
-    """By arm, one curve a seed: (training seconds, accuracies between 0 and 1)."""
+    """By arm, one curve per seed: (training seconds, accuracies between 0 and 1)."""
     grids: Mapping[str, Array]
     """By arm, [G] training seconds, strictly increasing."""
     baseline: str
     """The arm whose best mean accuracy sets the target."""
     fraction: float
-    """Of that accuracy: the target."""
+    """The target is this share of that accuracy."""
     speedups: Mapping[str, SpeedupInterval]
-    """By arm; an arm without one gets no number."""
+    """By arm; beside an arm that is not here stands no number."""
     title: str = "Held-out accuracy"
 
 
@@ -55,7 +55,7 @@ def accuracy_figure(
     the dot on it is the first grid time at which the arm's mean is there.
 
     Args:
-        curves: arm -> one curve a seed, (training seconds, accuracies between 0 and 1).
+        curves: arm -> one curve per seed, (training seconds, accuracies between 0 and 1).
         grid: [G] training seconds, strictly increasing, from the first evaluation on; of all arms, or by arm.
         baseline: the arm whose best mean accuracy sets the target; one of `curves`.
         fraction: of that accuracy, above 0 and at most 1.
@@ -113,7 +113,7 @@ def band_half_width(accuracies: Array) -> Array:
     """Return half the width of the mean's 95 % interval over seeds (Student's t).
 
     Args:
-        accuracies: [S, G], one row a seed.
+        accuracies: [S, G], one row per seed.
 
     Returns:
         [G]; zero for one seed.
@@ -183,7 +183,7 @@ def _subtitle(data: AccuracyData) -> str:
     counts = sorted({len(runs) for runs in data.curves.values()})
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     has_band = counts[-1] > 1
-    first = f"mean of {count} seeds an arm; band: 95 % interval of the mean" if has_band else "one seed an arm"
+    first = f"mean of {count} seeds per arm; band: 95 % interval of the mean" if has_band else "one seed per arm"
     second = "beside a name: speed-up" + (" and its 95 % interval over seeds" if has_band else "")
     return f"{first}\n{second}" if data.speedups else first
 

@@ -18,10 +18,10 @@ _SMALLEST_LABELLED = 0.09
 
 
 def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw where a step's time goes, one bar an arm.
+    """Draw where a step's time goes, one bar per arm.
 
     Args:
-        stage_seconds: arm -> stage (generate, score, select, update, sync, other) -> mean seconds a step.
+        stage_seconds: arm -> stage (generate, score, select, update, sync, other) -> mean seconds per step.
 
     Returns:
         The figure, 7.6 inches wide; its height grows with the number of arms.
@@ -32,10 +32,10 @@ def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw what became of a step's generated tokens, one bar a label.
+    """Draw what became of a step's generated tokens, one bar per label.
 
     Args:
-        ledgers: label -> fate (trained, discarded, skipped, unaccounted) -> mean tokens a step.
+        ledgers: label -> fate (trained, discarded, skipped, unaccounted) -> mean tokens per step.
 
     Returns:
         The figure, 7.6 inches wide; its height grows with the number of labels.
@@ -48,18 +48,18 @@ def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
 def draw_stages(axes: Axes, stage_seconds: Mapping[str, Mapping[str, float]], *, key_columns: int) -> None:
     """Draw the bars of `stage_figure` into axes, with the stages' names in so many columns above."""
     _draw_bars(axes, stage_seconds, theme.STAGE_COLORS, unit="s")
-    _finish(axes, "Seconds a step, by stage", theme.STAGE_COLORS, key_columns=key_columns)
+    _finish(axes, "Seconds per step, by stage", theme.STAGE_COLORS, key_columns=key_columns)
 
 
 def draw_tokens(axes: Axes, ledgers: Mapping[str, Mapping[str, float]]) -> None:
     """Draw the bars of `token_figure` into axes."""
     used = {part: color for part, color in theme.TOKEN_COLORS.items() if any(row[part] for row in ledgers.values())}
     _draw_bars(axes, ledgers, used, unit="")
-    _finish(axes, "Generated tokens a step, by fate", used, key_columns=len(theme.TOKEN_COLORS))
+    _finish(axes, "Generated tokens per step, by fate", used, key_columns=len(theme.TOKEN_COLORS))
 
 
 def mean_stages(runs: Sequence[Run]) -> dict[str, float]:
-    """Average the mean seconds a step of several runs, by stage."""
+    """Average the mean seconds per step of several runs, by stage."""
     each = [run.stage_seconds() for run in runs]
     return {stage: sum(seconds[stage] for seconds in each) / len(each) for stage in each[0]}
 

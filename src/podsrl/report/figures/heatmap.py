@@ -72,7 +72,7 @@ def _interval_notes(intervals: Sequence[Sequence[Interval | None]] | None, shape
     if intervals is None:
         return [[""] * shape[1] for _ in range(shape[0])]
     if len(intervals) != shape[0] or any(len(row) != shape[1] for row in intervals):
-        raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None a cell")
+        raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None per cell")
     return [["" if pair is None else range_text(*pair) for pair in row] for row in intervals]
 
 

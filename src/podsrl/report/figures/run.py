@@ -1,4 +1,4 @@
-"""What one run did, or several laid over each other: one small figure a question."""
+"""What one run did, or several laid over each other: one small figure per question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward_std": ("Reward spread in a group (std)", ("reward_std/all", "reward_std/kept")),
     "train_accuracy": ("Right answers among all generated", ("accuracy/all",)),
     "length": ("Answer length, tokens", ("length/all", "length/kept")),
-    "entropy": ("Policy entropy, nats a token", ("entropy",)),
+    "entropy": ("Policy entropy, nats per token", ("entropy",)),
     "grad_norm": ("Gradient norm before clipping", ("grad_norm",)),
     "zero_signal": ("Groups without signal", ("groups/zero_signal",)),
     "logprob_gap": ("Log-prob gap, generator to trainer", ("logprob_gap",)),
@@ -34,7 +34,7 @@ def run_figures(
     """Draw accuracy, rewards, lengths, entropy, gradient norm, time split and token ledger.
 
     Args:
-        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour a label.
+        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour per label.
         baseline: the label drawn in grey.
         has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
 

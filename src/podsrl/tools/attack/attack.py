@@ -1,7 +1,4 @@
-"""An attack on rewards: makes the hacks, judges them beside honest completions, and says which pay.
-
-In: rewards and tasks. Out: an `AttackResult`.
-"""
+"""An attack on rewards: makes the hacks, judges them beside honest completions, and says which pay."""
 
 from __future__ import annotations
 
