@@ -229,7 +229,7 @@ def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path, mak
     ("change", "message"),
     [
         ({"baseline": "none"}, "names the baseline 'none' but no such arm"),
-        ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/0-3", "runs/0-4"]}}}, "'grpo' wants one run a seed"),
+        ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/0-3", "runs/0-4"]}}}, "arm 'grpo' wants"),
         ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/9"]}}}, "9 is not a folder"),
         ({"speedup": {"pods": {}}}, "is not a comparison"),
         ({"fraction": "much"}, "is not a comparison"),
