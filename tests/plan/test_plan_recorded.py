@@ -10,7 +10,7 @@ import pytest
 
 from podsrl.config.load import dump, load_config
 from podsrl.errors import UsageError
-from podsrl.plan.measured import check_steps_are_alike
+from podsrl.plan.measured import check_budget
 from podsrl.plan.recorded import read_measurements
 
 
@@ -61,5 +61,5 @@ def test_the_chunks_of_a_question_belong_together(tmp_path: Path) -> None:
 def test_a_budget_that_asks_for_other_numbers_is_not_planned(tmp_path: Path) -> None:
     config = load_config("pods", ["--budget.rollouts=my_parts:twice_if_hard"])
     with pytest.raises(UsageError, match=r"budget\.rollouts = 'my_parts:twice_if_hard'"):
-        check_steps_are_alike(config)
-    check_steps_are_alike(load_config("pods"))
+        check_budget(config)
+    check_budget(load_config("pods"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -64,6 +64,7 @@ class Budget:
         found = _as_list(answer, self._rollouts.option, "a sequence of Ask")
         for ask in found:
             self._check(ask, view)
+        found = [replace(ask, index=int(ask.index), num_rollouts=int(ask.num_rollouts)) for ask in found]
         if found and view.round >= MAX_ROUNDS:
             raise UsageError(
                 f"{self._rollouts.option} asked in {MAX_ROUNDS} rounds of step {view.step + 1} and has not had enough: "

@@ -12,14 +12,14 @@ from podsrl.errors import UsageError
 from podsrl.plan.rewards import Seen
 
 
-def check_steps_are_alike(config: RunConfig) -> None:
+def check_budget(config: RunConfig) -> None:
     """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts, as a plan assumes.
 
     Raises:
         UsageError: a part of `[budget]` may ask for other numbers.
 
     Example:
-        >>> check_steps_are_alike(RunConfig())
+        >>> check_budget(RunConfig())
     """
     changed = changed_budget(config)
     if changed:

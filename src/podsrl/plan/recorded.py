@@ -17,7 +17,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_steps_are_alike
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.plan.rewards import Seen
 from podsrl.report.read import Line, Run, read_run
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
@@ -49,7 +49,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
             f"{overrides[0]}: {folder} is a run's folder, planned from its own logs; give a CONFIG to change values"
         )
     run, config = read_run(folder), load_config(folder / "config.toml")
-    check_steps_are_alike(config)
+    check_budget(config)
     steps = _recent(run)
     first = steps[0]["step"]
     groups = [group for group in run.groups if group.step >= first] or list(run.groups[-8:])
