@@ -15,10 +15,11 @@ from pydantic import BaseModel
 from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
+from podsrl.lib.torch_model import Limit
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
 from podsrl.plan.measured import changed_budget
 from podsrl.plan.no_effect import without_effect
-from podsrl.run.checks import check_dtype
+from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
 
 
@@ -144,13 +145,11 @@ def _trained(config: RunConfig, shape: ModelShape) -> str:
 
 
 def _check_window(config: RunConfig, shape: ModelShape) -> None:
-    """The longest completion at least fits; how long the questions really are is known once the data is read."""
-    wanted = config.rollouts.max_new_tokens
-    if shape.window is not None and wanted >= shape.window:
-        raise UsageError(
-            f"rollouts.max_new_tokens = {wanted} leaves no room for a prompt in the model's window of {shape.window}: "
-            "lower it"
-        )
+    """The longest completion fits behind a prompt of one token; the data, which is read later, has the real lengths."""
+    if shape.window is None:
+        return
+    limit = Limit(shape.window, f"the model's window of {shape.window}")
+    check_fits(limit, 1, config.rollouts.max_new_tokens)
 
 
 def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
