@@ -64,7 +64,7 @@ class MachineWatch:
 
 
 def _waited_seconds() -> dict[str, float]:
-    """Thread -> seconds that it was ready to run without a core, since its start; empty if the system does not count."""
+    """Thread -> seconds that it was ready to run but had no core; empty if the system does not count them."""
     found: dict[str, float] = {}
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
         try:
