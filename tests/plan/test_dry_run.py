@@ -77,7 +77,7 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "no group is written" in no_effect(record={"groups_every_steps": 0, "num_groups": 3})["record.num_groups"]
     assert "every rule keeps all" in no_effect(rollouts={"num_rollouts": 16})["select.rule"]
     assert "select.rule" not in no_effect(rollouts={"num_rollouts": 17})
-    assert "one optimizer step a batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
+    assert "one optimizer step per batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
     assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
     for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
