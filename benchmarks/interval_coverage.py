@@ -1,33 +1,30 @@
 """How often the 95 % interval of a speed-up holds the true speed-up, on synthetic comparisons whose truth is known.
 
-    python benchmarks/interval_coverage.py                     13 kinds of curves, 2 to 10 seeds, 300 comparisons each
-    python benchmarks/interval_coverage.py --comparisons 50    quicker, rougher
+    python -m benchmarks interval-coverage                     13 kinds of curves, 2 to 10 seeds, 300 comparisons each
+    python -m benchmarks interval-coverage --comparisons 50    quicker, less precise
 
 Each seed of each arm has its own rate and plateau, in part shared by the two arms of a seed; each evaluation counts
 right answers among `num_questions`. The truth is the speed-up of the mean curves of 6,000 seeds without evaluation
-noise. Beside the interval stands the percentile interval of resampled seeds. Width is the high end over the low end,
-the median over comparisons; infinite where that comparison's low end is 0. Writes
-benchmarks/results/interval_coverage.json.
+noise. The percentile interval of resampled seeds is given for comparison. Width is the high end over the low end, the
+median over comparisons; infinite where that comparison's low end is 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import command
+from benchmarks.timing import Clock, Say
 from podsrl.compare.bootstrap import bootstrap_speedup
 
-RESULTS = Path(__file__).parent / "results"
 NUM_SEEDS = (2, 3, 4, 5, 8, 10)
 START_ACCURACY = 0.02
 
@@ -38,7 +35,7 @@ Run = tuple[Array, Array]
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of comparison: pairs are (baseline, other arm)."""
+    """A kind of comparison; each pair is (baseline, other arm)."""
 
     shape: str
     """"saturating": 1 - exp(-t / τ); "s": t⁴ / (t⁴ + τ⁴)."""
@@ -197,17 +194,17 @@ def _median_width(pairs: Sequence[tuple[float, float]]) -> float | None:
     return width if math.isfinite(width) else None
 
 
-def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One row for each kind and number of seeds, printed as it comes."""
+def measure(options: argparse.Namespace, say: Say) -> list[dict[str, Any]]:
+    """One row for each kind and number of seeds."""
+    rows = []
     for name, kind in KINDS.items():
         for num_seeds in NUM_SEEDS:
+            say(f"{name}, {num_seeds} seeds")
             found = coverage(
                 kind, num_seeds, num_comparisons=options.comparisons, num_resamples=options.resamples, seed=options.seed
             )
-            row = {"kind": name, "num_seeds": num_seeds, "truth": true_speedup(kind), **found}
-            both = f"percentile {cell(found['percentile'])}, interval {cell(found['interval'])}"
-            print(f"{name}, {num_seeds} seeds: {both}", flush=True)
-            yield row
+            rows.append({"kind": name, "num_seeds": num_seeds, "truth": true_speedup(kind), **found})
+    return rows
 
 
 def cell(found: dict[str, Any]) -> str:
@@ -217,7 +214,7 @@ def cell(found: dict[str, Any]) -> str:
     return f"{found['coverage']:.1%} ({shown})"
 
 
-def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
+def markdown(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
     """Coverage and width as Markdown: a row for each kind, a column for each number of seeds."""
     lines = [
         "| curves | true speed-up | " + " | ".join(f"{count} seeds" for count in NUM_SEEDS) + " |",
@@ -230,32 +227,28 @@ def table(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
     return lines
 
 
-def main(options: argparse.Namespace) -> None:
-    """Measure, print both tables, write the figures."""
-    from podsrl.bench.hardware import hardware_line
+def table(result: dict[str, Any]) -> str:
+    """Coverage of the interval, then of the percentile interval."""
+    tables = ["\n".join([method, *markdown(result["rows"], method)]) for method in ("interval", "percentile")]
+    return "\n\n".join([*tables, result["hardware"]])
 
-    start = time.process_time()
-    rows = list(measure(options))
-    result = {
-        "hardware": hardware_line(),
+
+def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """Measure every kind of curves with every number of seeds."""
+    clock = Clock()
+    rows = measure(options, say)
+    return {
         "options": vars(options),
-        "processor_seconds": time.process_time() - start,
+        "processor_seconds": clock.read().cpu_seconds,
         "kinds": {name: asdict(kind) for name, kind in KINDS.items()},
         "rows": rows,
     }
-    for method in ("interval", "percentile"):
-        print(f"\n{method}\n" + "\n".join(table(rows, method)))
-    (RESULTS / "interval_coverage.json").write_text(json.dumps(result, indent=1, allow_nan=False))
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("interval-coverage", __doc__)
     parser.add_argument("--comparisons", type=int, default=300, help="for each kind of curves and number of seeds")
     parser.add_argument("--resamples", type=int, default=300, help="draws of seeds for each interval")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    main(parse())
+    command.measure(parser, arguments, run, table)

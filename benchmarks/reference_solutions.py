@@ -1,11 +1,11 @@
-"""Judge every reference solution of GSM8K and MATH, against its own answer and against its neighbour's.
+"""Every reference solution of GSM8K and MATH, judged against its own answer and against the next row's.
 
-    PODS_DATA=DIR python benchmarks/reference_solutions.py [--workers K ...]
+    PODS_DATA=DIR python -m benchmarks reference-solutions                 with 1 and with 2 processes
+    PODS_DATA=DIR python -m benchmarks reference-solutions --workers 4     with 4
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
-`answer`). The judges are the rewards `math_correct` and `boxed_correct` in worker processes, as in a run. Against its
-own answer every solution should be right; against the answer one row further none but where the two answers are equal.
-Writes benchmarks/results/reference_solutions.json.
+`answer`). The rewards `math_correct` and `boxed_correct` judge in worker processes, as in a run. Against its own answer
+every solution should be right; against the next row's answer it should be wrong unless the two answers are equal.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podsrl.bench.hardware import hardware_line
+from benchmarks import command
+from benchmarks.timing import Clock, Say
+from podsrl.errors import UsageError
 from podsrl.lib.boxed import boxed_answer
 from podsrl.score.base import Rows, Values
 from podsrl.score.rewards.canonical import canonical
@@ -27,23 +28,31 @@ from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 
 REWARDS = ("math_correct", "boxed_correct")
-OUT = Path(__file__).parent / "results" / "reference_solutions.json"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("reference-solutions", __doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to measure with")
-    result = measure(Path(os.environ["PODS_DATA"]), parser.parse_args().workers)
-    OUT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=1, ensure_ascii=False))
+    command.measure(parser, arguments, run)
 
 
-def measure(folder: Path, workers: Sequence[int]) -> dict[str, Any]:
-    """Judge all sets by each reward with each number of workers; verdicts must not depend on the latter."""
+def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """Judge the files below PODS_DATA."""
+    if "PODS_DATA" not in os.environ:
+        raise UsageError("PODS_DATA is not set: wanted a folder with gsm8k/ and math/ as JSON lines")
+    return measure(Path(os.environ["PODS_DATA"]), options.workers, say)
+
+
+def measure(folder: Path, workers: Sequence[int], say: Say = lambda text: None) -> dict[str, Any]:
+    """Judge all sets with each reward and each number of workers; the verdicts must not depend on the latter."""
     load = os.getloadavg()[0]
     sets = {"gsm8k": gsm8k(folder), "math": math(folder)}
-    by_reward = {reward: measure_reward(reward, sets, workers) for reward in REWARDS}
-    return {"hardware": hardware_line(), "load_average_before": round(load, 1), "rewards": by_reward}
+    by_reward = {}
+    for reward in REWARDS:
+        say(reward)
+        by_reward[reward] = measure_reward(reward, sets, workers)
+    return {"load_average_before": round(load, 1), "rewards": by_reward}
 
 
 def measure_reward(reward: str, sets: dict[str, list[tuple[Task, str]]], workers: Sequence[int]) -> dict[str, Any]:
@@ -59,13 +68,13 @@ def measure_reward(reward: str, sets: dict[str, list[tuple[Task, str]]], workers
 
 
 def gsm8k(folder: Path) -> list[tuple[Task, str]]:
-    """Every training row: its task and its solution."""
+    """The task and the solution of every training row."""
     rows = read(folder / "gsm8k" / "train.jsonl")
     return [task(f"gsm8k/train/{i}", gsm8k_answer(row["answer"]), row["answer"]) for i, row in enumerate(rows)]
 
 
 def math(folder: Path) -> list[tuple[Task, str]]:
-    """Every row of both files: its task and its solution."""
+    """The task and the solution of every row of both files."""
     return [
         task(f"math/{split}/{i}", row.get("answer") or boxed_answer(row["solution"]), row["solution"])
         for split in ("train", "test")
@@ -82,10 +91,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def judge_all(reward: str, sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
-    start = time.perf_counter()
+    clock = Clock()
     with WorkerPool([reward], num_workers=num_workers) as workers:
         workers.judge(reward, rows([(Task(id="0", prompt="", answer="1"), "1")]))
-        start_seconds = time.perf_counter() - start
+        start_seconds = clock.read().seconds
         judged = {name: judge(reward, workers, pairs) for name, pairs in sets.items()}
     return {"start_seconds": round(start_seconds, 2), "sets": judged}
 
@@ -114,9 +123,9 @@ def judge(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> di
 
 
 def timed(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
-    start = time.perf_counter()
+    clock = Clock()
     values = workers.judge(reward, rows(pairs))
-    return values, round(len(pairs) / (time.perf_counter() - start))
+    return values, round(len(pairs) / clock.read().seconds)
 
 
 def rows(pairs: list[tuple[Task, str]]) -> Rows:
@@ -125,7 +134,3 @@ def rows(pairs: list[tuple[Task, str]]) -> Rows:
 
 def reason(values: Values, row: int) -> str:
     return values.faults[row].reason if row in values.faults else "judged as wrong"
-
-
-if __name__ == "__main__":
-    main()

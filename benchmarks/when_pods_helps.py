@@ -1,33 +1,33 @@
-"""Where does PODS help, on a CPU? Start accuracy × n, the rules among themselves, and GRPO with gradient accumulation.
+"""Where PODS helps, on a CPU: start accuracy × n, the selection rules, and GRPO with gradient accumulation.
 
-    python benchmarks/when_pods_helps.py bases     base models that start at about 1 %, 20 % and 60 % (4 % is built in)
-    python benchmarks/when_pods_helps.py tune      each arm's own best learning rate, on seeds that are not used again
-    python benchmarks/when_pods_helps.py map       speed-up over GRPO (n = m = 16) for every start and n
-    python benchmarks/when_pods_helps.py versus    PODS 64 -> 16 against GRPO-GA (64 -> 64) and GRPO (16 -> 16)
-    python benchmarks/when_pods_helps.py kept      PODS 64 -> 8 and 64 -> 4 against GRPO-GA
-    python benchmarks/when_pods_helps.py rules     the selection rules at 64 -> 16
-    python benchmarks/when_pods_helps.py harder    three-digit sums, on which nothing was tuned
-    python benchmarks/when_pods_helps.py publish   tables and pictures -> benchmarks/results, docs/images
+    python -m benchmarks when-pods-helps bases     base models that start at about 1 %, 20 % and 60 % (4 % is built in)
+    python -m benchmarks when-pods-helps tune      each arm's own best learning rate, on seeds that are not used again
+    python -m benchmarks when-pods-helps map       speed-up over GRPO (n = m = 16) for every start and n
+    python -m benchmarks when-pods-helps versus    PODS 64 -> 16 against GRPO-GA (64 -> 64) and GRPO (16 -> 16)
+    python -m benchmarks when-pods-helps kept      PODS 64 -> 8 and 64 -> 4 against GRPO-GA
+    python -m benchmarks when-pods-helps rules     the selection rules at 64 -> 16
+    python -m benchmarks when-pods-helps harder    three-digit sums, on which nothing was tuned
+    python -m benchmarks when-pods-helps publish   tables and pictures -> benchmarks/results, docs/images
 
-Everything goes through `pods compare`, so a stopped part goes on where it was. A run uses one thread, two
-runs share the two cores, and the order of the arms turns with the seed.
+Every part runs `pods compare`, so a part that was stopped resumes. A run uses one thread, two runs share the two cores,
+and the order of the arms rotates with the seed. The
+parts together take hours.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-ROOT = Path(__file__).parent.parent
-WORK = ROOT / "runs" / "when-pods-helps"
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks import command
+
+WORK = command.ROOT / "runs" / "when-pods-helps"
 STARTS = {"1%": 0.004, "4%": None, "20%": 0.2, "60%": 0.6}
 """Start accuracy -> share of careful answers in pretraining; None: the built-in model."""
 ROLLOUTS = (32, 64, 128)
@@ -56,7 +56,7 @@ def arm(num_rollouts: int, num_kept: int, rate: float, rule: str = "max_variance
 def compare(
     name: str, arms: dict[str, Any], baseline: str, start: str = "4%", *, seconds: float, **more: Any
 ) -> dict[str, Any]:
-    """Run one comparison (or go on with it) and return its `compare.json`."""
+    """Run or resume one comparison and return its `compare.json`."""
     digits = more.pop("digits", 2)
     config = {
         "baseline": baseline,
@@ -78,14 +78,14 @@ def compare(
     WORK.mkdir(parents=True, exist_ok=True)
     file = WORK / f"{name}.toml"
     file.write_text(tomli_w.dumps(config))
-    command = [sys.executable, "-m", "podsrl.cli", "compare", str(file), "--out", str(WORK / name)]
-    subprocess.run(command, check=True)
+    words = [sys.executable, "-m", "podsrl.cli", "compare", str(file), "--out", str(WORK / name)]
+    subprocess.run(words, check=True)
     result: dict[str, Any] = json.loads((WORK / name / "compare.json").read_text())
     return result
 
 
 def bases() -> None:
-    """Go on from the built-in model with other shares of careful answers."""
+    """Continue pretraining the built-in model with other shares of careful answers."""
     for start, careful in STARTS.items():
         folder = WORK / "bases" / start
         if careful is not None and not folder.exists():
@@ -101,7 +101,10 @@ def tune() -> None:
     sizes = {"grpo": (16, 16), "grpo_ga": (64, 64), "pods": (64, 16)}
     best: dict[str, Any] = {}
     for name, (n, m) in sizes.items():
-        rounds = {"tune": (RATES, TUNE_SECONDS, TUNE_SEEDS), "fine": (FINE_RATES, FINE_SECONDS, FINE_SEEDS)}
+        rounds: dict[str, Any] = {
+            "tune": (RATES, TUNE_SECONDS, TUNE_SEEDS),
+            "fine": (FINE_RATES, FINE_SECONDS, FINE_SEEDS),
+        }
         best[name] = {}
         for part, (rates, seconds, seeds) in rounds.items():
             arms = {f"{name}@{rate:g}": arm(n, m, rate) for rate in rates}
@@ -114,7 +117,7 @@ def tune() -> None:
 
 
 def accuracy_over_steps(part: str) -> dict[str, float]:
-    """Rate -> mean held-out accuracy over the steps that all of the part's runs did: whatever the machine's speed."""
+    """Rate -> mean accuracy over the steps that all runs of the part did, whatever the machine's speed."""
     curves: dict[str, list[Any]] = {}
     for folder in sorted((WORK / part / "runs").glob("*/")):
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -208,9 +211,8 @@ def publish() -> None:
             for name, part in parts.items()
         },
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
-    images = ROOT / "docs" / "images"
+    (command.RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
+    images = command.ROOT / "docs" / "images"
     figure = speedup_heatmap(
         [[1.0, *(cells[start][f"pods{n}"]["point"] or np.nan for n in ROLLOUTS)] for start in STARTS],
         [f"start at {summary['start_accuracy'][start]:.1%}" for start in STARTS],
@@ -284,8 +286,10 @@ PARTS = {
     "publish": publish,
 }
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command.new_parser("when-pods-helps", __doc__)
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    for part in parser.parse_args().parts:
+    for part in parser.parse_args(arguments).parts:
         PARTS[part]()

@@ -1,6 +1,6 @@
 """Draw docs/images/slots.png: which rollout stands in which slot, step by step, under eight schedules.
 
-Run: python docs/images/slots.py        (always draws the same picture)
+Run from the root: python -m docs.images.slots        (always draws the same picture)
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from slots_figure import slots_figure
 
-from podsrl.bench.infinite_sampling import Schedule, simulate_group
-from podsrl.bench.lengths import gsm8k_set
+from benchmarks.infinite_sampling.lengths import gsm8k_set
+from benchmarks.infinite_sampling.schedules import Schedule, simulate_group
 from podsrl.report.figures.theme import save_png
 
 SHOWN = {

@@ -54,7 +54,6 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["compare", "pods"], ["use pods train"]),
         (["train"], ["either a CONFIG or --resume RUN"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),
-        (["bench", "selct"], ["no such benchmark", "Did you mean 'select'?"]),
         (["compare", "demo", "--baseline=grpp"], ["baseline = 'grpp' is none of the arms"]),
         (["compare", "demo", "--base.stop.seconds=0"], ["both 0"]),
         (["compare", "demo", "--arms.pods.select.num_kept=640"], ["arm 'pods'", "select.num_kept = 640"]),

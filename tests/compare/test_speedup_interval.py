@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import statistics
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from benchmarks import interval_coverage
 from podsrl.compare.bootstrap import bootstrap_speedup, bootstrap_speedups
 from podsrl.compare.interval import SpeedupInterval, end_text
 from podsrl.compare.student import student_t
 
-SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "interval_coverage.py"
 Runs = list[tuple[list[float], list[float]]]
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """benchmarks/interval_coverage.py, which draws comparisons whose true speed-up is known."""
-    spec = importlib.util.spec_from_file_location("interval_coverage", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["interval_coverage"] = module  # a dataclass looks its module up
-    spec.loader.exec_module(module)
-    return module
+    """`python -m benchmarks interval-coverage`, which draws comparisons whose true speed-up is known."""
+    return interval_coverage
 
 
 def _lowest_plausible_count(num_trials: int, chance: float, risk: float) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "bench", "pretrain", "doctor"]
+COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
 

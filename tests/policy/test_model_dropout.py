@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from podsrl.bench.families import family_names, small_model
+from benchmarks.families.judge import family_names, small_model
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.policy import Policy, load_policy

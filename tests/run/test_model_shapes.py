@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from podsrl.bench.families import family_names, small_config, small_model
+from benchmarks.families.judge import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.engine.forward.prefill import read_layout

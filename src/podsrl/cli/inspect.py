@@ -1,4 +1,4 @@
-"""`pods report`, `pods bench` and `pods doctor`."""
+"""`pods report` and `pods doctor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from podsrl.cli.console import output
 from podsrl.cli.progress import waiting
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import UsageError
 
 
 def report(
@@ -45,35 +45,6 @@ def report(
 
     page = write_report(runs, out or runs[0] / "report.html")
     output.print(str(page), markup=False, soft_wrap=True)
-
-
-def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark; `pods bench list` names them.")],
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
-    quick: Annotated[bool, typer.Option(help="A smaller size, to see that it works.")] = False,
-) -> None:
-    """Measure a part against a named peer, in one process, and print the ratio with its spread.
-
-    [bold]Examples[/]
-
-      pods bench list
-      pods bench select --json
-    """
-    from podsrl.bench import BENCHES, load_bench
-
-    if name == "list":
-        for known in BENCHES:
-            output.print(f"{known:10} {load_bench(known).HELP}", highlight=False, soft_wrap=True)
-        return
-    if name not in BENCHES:
-        raise UsageError(f"bench {name!r}: no such benchmark.{nearest(name, BENCHES)}")
-    module = load_bench(name)
-    with waiting(f"measuring {name}"):
-        result = module.run(quick=quick)
-    if json:
-        output.print_json(data=result)
-    else:
-        output.print(module.table(result))
 
 
 def doctor() -> None:

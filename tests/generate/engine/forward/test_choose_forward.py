@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from podsrl.bench.families import small_model
+from benchmarks.families.judge import small_model
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.engine import check as check_module

@@ -1,0 +1,24 @@
+"""Measurements behind the figures of the docs: `python -m benchmarks NAME [options]`, from the root of a checkout.
+
+Every benchmark is a module with a docstring, whose first line `python -m benchmarks` lists, and
+`main(arguments: Sequence[str]) -> None`.
+"""
+
+BENCHMARKS = {
+    "select": "select",
+    "engine": "engine.peers",
+    "engine-gpu": "engine.gpu",
+    "first-engine": "engine.first",
+    "infinite-sampling": "infinite_sampling.schedules",
+    "update": "update",
+    "loop": "loop",
+    "trl": "trl.step",
+    "families": "families.page",
+    "figure1": "figure1",
+    "planner": "planner",
+    "when-pods-helps": "when_pods_helps",
+    "interval-coverage": "interval_coverage",
+    "reference-solutions": "reference_solutions",
+    "record-gsm8k-lengths": "infinite_sampling.record_gsm8k",
+}
+"""Name on the command line -> module below this package."""

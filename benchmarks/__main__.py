@@ -1,0 +1,51 @@
+"""The command `python -m benchmarks`: lists the benchmarks, or runs one."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks import BENCHMARKS
+from podsrl.errors import PodsError, UsageError, nearest
+from podsrl.lib.machine import set_waiting_policy
+
+USAGE = "usage: python -m benchmarks NAME [options]      (NAME --help: its options, with examples)"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """List the benchmarks or run one; returns the exit code."""
+    name, *rest = arguments or ["--help"]
+    if name in ("--help", "-h"):
+        width = max(map(len, BENCHMARKS))
+        print("\n".join([USAGE, "", *(f"  {each:{width}}  {first_line(each)}" for each in BENCHMARKS)]))
+        return 0
+    try:
+        if name not in BENCHMARKS:
+            raise UsageError(
+                f"benchmark {name!r}: no such benchmark, wanted one of {', '.join(BENCHMARKS)}."
+                f"{nearest(name, BENCHMARKS)}"
+            )
+        set_waiting_policy()  # before torch is imported
+        module: Any = import_module(f"benchmarks.{BENCHMARKS[name]}")
+        module.main(rest)
+    except PodsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def first_line(name: str) -> str:
+    """What a benchmark measures: the first line of its docstring, read without importing torch."""
+    path = Path(__file__).parent.joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py")
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Tokens per second of our engine and of others."""

@@ -1,0 +1,1 @@
+"""Model families: which ones run, and how exactly."""

@@ -1,0 +1,1 @@
+"""A training step compared with TRL's GRPOTrainer."""

@@ -1,0 +1,72 @@
+"""`python -m benchmarks`: its list, its errors, and how seconds are compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import BENCHMARKS, command
+from benchmarks.__main__ import first_line, main
+from benchmarks.timing import ratios, spread_text, take_turns
+
+
+def test_every_benchmark_is_listed_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for name in BENCHMARKS:
+        assert first_line(name).endswith("."), name
+        assert f"  {name} " in listed and first_line(name) in listed
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_help_of_a_benchmark_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    page = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert page.startswith(f"usage: python -m benchmarks {name} ")
+    assert page.count(f"python -m benchmarks {name}") >= 2 and first_line(name) in page
+
+
+def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selct"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "'selct'" in line and "Did you mean 'select'?" in line
+
+
+def test_a_result_is_printed_and_saved_with_its_hardware_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    torch.set_num_threads(2)
+    parser = command.new_parser("some-name", "Some benchmark.")
+    parser.add_argument("--size", type=int)
+    arguments = ["--size", "3", "--json", "--save"]
+    command.measure(parser, arguments, lambda options, say: {"size": options.size, "left": sorted(vars(options))})
+    assert torch.get_num_threads() == 2
+    result = json.loads(capsys.readouterr().out)
+    assert (result["name"], result["size"], result["left"]) == ("some-name", 3, ["size"])
+    assert "(1 thread)" in result["hardware"]
+    assert json.loads((tmp_path / "some_name.json").read_text()) == result
+
+
+def test_arms_take_turns_in_an_order_that_rotates() -> None:
+    order: list[str] = []
+
+    def arm(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    found = take_turns({"a": lambda i: arm("a"), "b": lambda i: arm("b"), "c": lambda i: 100 * i + arm("c")}, 3)
+    assert "".join(order) == "abcbcacab"
+    assert found == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 105, 207]}
+
+
+def test_a_ratio_is_taken_within_a_round() -> None:
+    found = ratios([6.0, 8.0, 9.0], [2.0, 4.0, 1.0])
+    assert found == {"min": 2.0, "median": 3.0, "max": 9.0}
+    assert spread_text(found, ".1f") == "3.0 (2.0 … 9.0)"

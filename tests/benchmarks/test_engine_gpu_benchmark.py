@@ -1,0 +1,70 @@
+"""`python -m benchmarks engine-gpu`, `first-engine` and `figure1` at small sizes."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import figure1
+from benchmarks.engine import first, first_worker, gpu
+from benchmarks.models import fixed_workload, shaped_model
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"device": "cpu", "dtype": "float32", "prompt_tokens": 5, "new_tokens": 4, "repeats": 1}
+
+
+def silent(text: str) -> None:
+    assert text
+
+
+def test_the_floor_by_hand() -> None:
+    model: Any = shaped_model("s128")
+    work = fixed_workload(4, num_prompts=2, prompt_tokens=6, new_tokens=20)
+    # a step reads all weights but the embedding, and 8 rows of 16 tokens; a token has key and value, 4 layers of 32
+    weights = 4 * (model.num_parameters() - 64 * 128)
+    cache = 8 * 16 * (2 * 4 * 32 * 4)
+    assert gpu.floor_rate(model, work, 1e9) == pytest.approx(8 * 1e9 / (weights + cache))
+
+
+@pytest.mark.slow
+def test_the_gpu_measurement_runs_at_toy_size() -> None:
+    options = Namespace(shapes=["s128"], rollouts=[4], curve=[2, 8], **SMALL)
+    result = json.loads(json.dumps(gpu.run(options, silent)))
+    facts = result["s128"]
+    assert set(facts["rollouts"]) == {"4"} and set(facts["curve"]) == {"2", "4", "8"}
+    assert facts["curve_ratio"] == pytest.approx(facts["curve"]["8"] / facts["curve"]["2"])
+    assert 0 < facts["rollouts"]["4"]["share_of_floor"]["podsrl"] < 1
+
+
+@pytest.mark.slow
+def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(tmp_path: Path) -> None:
+    model = shaped_model("s128")
+    model.save_pretrained(tmp_path)
+    job = {"folder": str(tmp_path), "max_new_tokens": 8, "stops": [1], "requests": [["a", [5, 6, 7], 3]]}
+    here = first_worker.answer(first_worker.load_engine(str(tmp_path)), job)
+    with first.worker(ROOT / "src") as process:
+        found = first.compare(process, process, job, 2)
+        assert first.ask(process, job)["digest"] == here["digest"]
+    assert found["tokens"] == {"first": here["tokens"], "today": here["tokens"]}
+    assert found["are_tokens_the_same"] and found["speedup"]["min"] > 0
+
+
+@pytest.mark.slow
+def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
+    command = [sys.executable, str(first.WORKER), str(tmp_path)]
+    found = subprocess.run(command, input="", capture_output=True, text=True)
+    assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
+
+
+@pytest.mark.slow
+def test_figure_1_is_measured_and_drawn_at_toy_size(tmp_path: Path) -> None:
+    options = Namespace(shape="s128", rollouts=[2, 4], **SMALL)
+    result = json.loads(json.dumps(figure1.run(options, silent)))
+    assert [result["generation"][n]["tokens"] for n in ("2", "4")] == [8, 16]
+    assert all(result["update"][n]["seconds"] > 0 for n in ("2", "4"))
+    figure1.draw({**result, "hardware": "this machine"}, tmp_path / "figure1.png")
+    assert (tmp_path / "figure1.png").stat().st_size > 10_000

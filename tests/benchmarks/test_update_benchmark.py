@@ -1,0 +1,51 @@
+"""`python -m benchmarks update`: its parts in their smallest form."""
+
+import json
+from io import StringIO
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks.models import shaped_model
+from benchmarks.update import NUM_ROLLOUTS, PLAIN, PLAIN_FAST, _difference, group_of, measure, peak, table
+
+
+def silent(text: str) -> None:
+    assert text
+
+
+def test_a_group_has_one_prompt_and_rows_of_one_length() -> None:
+    batch = group_of(3, 5, 2)
+    assert batch.attention_mask.all() and batch.input_ids.shape == (3, 7)
+    assert (batch.input_ids[:, :5] == batch.input_ids[0, :5]).all()
+    assert batch.group.tolist() == [0, 0, 0] and batch.advantages.tolist() == [1.0, -1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_ratios_stand_beside_the_ratio_of_tokens_and_gradients_agree() -> None:
+    facts = measure(shaped_model("s128"), 16, 4, 1, silent)
+    assert facts["floor"] == pytest.approx((16 + 16 * 4) / (16 * 20)) == 0.25
+    assert 0 < facts["gradient_difference"] < 1e-5
+    for name in (PLAIN, PLAIN_FAST):
+        assert 0 < facts["ratio_by_cpu"][name]["min"] == facts["ratio_by_cpu"][name]["max"]
+    memory = [{"num_rollouts": n, "held_bytes": 1, "update_bytes": 2**20 * n} for n in NUM_ROLLOUTS]
+    result = {"model": "tiny", "num_kept": 16, "rounds": 1, "hardware": "this", "lengths": [facts], "memory": memory}
+    console = Console(file=StringIO(), width=160)
+    console.print(table(json.loads(json.dumps(result))))
+    shown = console.file.getvalue()
+    assert "16:4" in shown and "0.25" in shown and "16.000" in shown  # 256 / 16 times the first row's memory
+
+
+def test_a_difference_counts_against_the_tensor_s_own_size_or_a_hundredth_of_the_largest() -> None:
+    theirs = {"a": torch.tensor([4.0, -10.0]), "b": torch.tensor([0.001])}
+    assert _difference({"a": torch.tensor([4.0, -9.0]), "b": torch.tensor([0.001])}, theirs) == pytest.approx(0.1)
+    assert _difference({"a": theirs["a"], "b": torch.tensor([0.021])}, theirs) == pytest.approx(0.2)
+
+
+@pytest.mark.slow
+def test_peak_memory_does_not_grow_with_the_rollouts_that_are_not_kept() -> None:
+    found = [peak(n, True, silent) for n in (16, 256)]
+    assert [facts["num_rollouts"] for facts in found] == [16, 256]
+    assert found[1]["update_bytes"] == pytest.approx(found[0]["update_bytes"], rel=0.1)  # a small one is mostly noise
+    assert found[0]["update_bytes"] > 2**20
