@@ -11,15 +11,17 @@ from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
 from podsrl.config.load import load_config
 
 
-def record(step: int, *, invalid: int = 0, zero_signal: int = 0, rollouts: int = 512) -> dict[str, Any]:
+def record(
+    step: int, *, invalid: int = 0, zero_signal: int = 0, rollouts: int = 512, groups: int = 8
+) -> dict[str, Any]:
     return {
         "step": step,
         "reward/all": 0.5,
         "accuracy/all": 0.091,
-        "rollouts/generated": rollouts,
+        "rollouts/all": rollouts,
         "rollouts/invalid": invalid,
         "invalid_reasons": ["reward 'mine' raised ValueError: no"] if invalid else [],
-        "groups/num": 8,
+        "groups/all": groups,
         "groups/zero_signal": zero_signal,
         "seconds/total": 1.0,
         "seconds/train_elapsed": float(step),
@@ -47,7 +49,8 @@ def test_rollouts_are_counted_out_of_those_of_the_step(monkeypatch: pytest.Monke
 
 
 def test_many_steps_without_a_difference_in_reward_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = [record(step, zero_signal=8) for step in range(1, 3 * SILENT_STEPS)]
+    """Steps of different numbers of groups, as a budget may ask for them."""
+    silent = [record(step, zero_signal=step % 7, groups=step % 7) for step in range(1, 3 * SILENT_STEPS)]
     assert len(warnings_of(silent, monkeypatch)) == 1
     silent[5] = silent[15] = silent[25] = record(6, zero_signal=7)
     assert warnings_of(silent, monkeypatch) == []

@@ -108,6 +108,8 @@ def test_what_this_machine_cannot_do_is_a_warning() -> None:
     assert any("are needed at the peak" in line for line in too_large.warnings)
     assert any("this machine's CPU" in line for line in too_large.warnings)
     assert plan_of("task.num_eval=8").warnings == ()
+    [warning] = plan_of("task.num_eval=8", "budget.enough=my:own").warnings
+    assert warning.startswith("[budget]")
     many = plan_of("rollouts.num_prompts=1", "eval.num_samples=5")
     assert any("1,280 answers at once" in line for line in many.warnings)
 

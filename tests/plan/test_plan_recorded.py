@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from podsrl.config.load import dump, load_config
-from podsrl.errors import UsageError
-from podsrl.plan.measured import check_budget
 from podsrl.plan.recorded import read_measurements
 
 
@@ -56,10 +52,3 @@ def test_the_chunks_of_a_question_belong_together(tmp_path: Path) -> None:
     seen = read_measurements(tmp_path).groups
     assert [group.rewards.tolist() for group in seen] == [[1.0, 0.0, 0.0], [1.0, 1.0]]
     assert [group.lengths.tolist() for group in seen] == [[3.0, 4.0, 3.0], [3.0, 4.0]]
-
-
-def test_a_budget_that_asks_for_other_numbers_is_not_planned(tmp_path: Path) -> None:
-    config = load_config("pods", ["--budget.rollouts=my_parts:twice_if_hard"])
-    with pytest.raises(UsageError, match=r"budget\.rollouts = 'my_parts:twice_if_hard'"):
-        check_budget(config)
-    check_budget(load_config("pods"))

@@ -35,9 +35,9 @@ def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path, make
 
 
 def test_counts_of_a_step_go_before_the_config(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    of_first = {"rollouts/generated": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
+    of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
     steps = [
-        make_step(1, **of_first, **{"groups/num": 1, "groups/zero_signal": 1}),
+        make_step(1, **of_first, **{"groups/all": 1, "groups/zero_signal": 1}),
         make_step(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
     ]
     run = read_run(make_run(tmp_path / "run", steps=steps))

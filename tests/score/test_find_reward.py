@@ -32,7 +32,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_its_option() -> Non
     with pytest.raises(UsageError, match=r"task.correct = 'corect' is no reward. Did you mean 'correct'\?"):
         find_reward("corect", option="task.correct")
     with pytest.raises(
-        UsageError, match=r"task.rewards = 'zzz' is no reward. Known: answer_format, .*boxed_correct, .*'module:function'"
+        UsageError,
+        match=r"task.rewards = 'zzz' is no reward. Known: answer_format, .*boxed_correct, .*'module:function'",
     ):
         find_reward("zzz", option="task.rewards")
 

@@ -317,12 +317,12 @@ class TrainDisplay:
         reward = record["reward/all"]
         text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
         text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
-        text += [f"{record['rollouts/generated'] / record['seconds/total']:,.0f} rollouts/s"]
+        text += [f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"]
         self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
-        invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/generated']}"
+        invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/all']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
             self.say(
@@ -338,7 +338,7 @@ class TrainDisplay:
                 f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/num"] else 0
+        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/all"] else 0
         if self._num_silent == SILENT_STEPS:
             self.say(
                 f"warning: for {SILENT_STEPS} steps every group had equal rewards, so nothing was learned: look at the "

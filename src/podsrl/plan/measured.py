@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.rewards import Seen
 
@@ -21,21 +21,12 @@ def check_budget(config: RunConfig) -> None:
     Example:
         >>> check_budget(RunConfig())
     """
-    changed = changed_budget(config)
-    if changed:
-        raise UsageError(
-            f"{', '.join(changed)}: pods plan assumes that every step asks for rollouts.num_prompts × "
-            "rollouts.num_rollouts rollouts; leave [budget] at its default to plan"
-        )
-
-
-def changed_budget(config: RunConfig) -> list[str]:
-    """Options of `[budget]` that are not at their default, as "budget.NAME = VALUE"."""
-    return [
-        f"budget.{name} = {value!r}"
-        for name, value in config.budget
-        if value != type(config.budget).model_fields[name].default
-    ]
+    for slot, default in BudgetConfig().model_dump().items():
+        if (name := getattr(config.budget, slot)) != default:
+            raise UsageError(
+                f"budget.{slot} = {name!r}: pods plan predicts only steps of rollouts.num_prompts × "
+                f"rollouts.num_rollouts rollouts; plan with budget.{slot} = {default!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.torch_model import Limit
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
-from podsrl.plan.measured import changed_budget
 from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
@@ -185,13 +184,10 @@ def _warnings(
 ) -> Iterator[str]:
     from podsrl.policy.device import device_notes
 
-    if changed := changed_budget(config):
-        yield (
-            f"{', '.join(changed)}: counts and memory here are those of rollouts.num_prompts × rollouts.num_rollouts "
-            "rollouts per step, and this budget may ask for more or fewer"
-        )
     if num_processes == 1:
         yield from device_notes(config.model)
+    if config.budget != BudgetConfig():
+        yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
     on_machine = needed if has_gpu else needed * num_processes
     if on_machine > machine_bytes:
         yield (

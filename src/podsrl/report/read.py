@@ -66,12 +66,12 @@ class Run:
 
         A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
         """
-        return self._counted("rollouts/generated", ("rollouts.num_prompts", "rollouts.num_rollouts"))
+        return self._counted("rollouts/all", ("rollouts.num_prompts", "rollouts.num_rollouts"))
 
     def num_groups(self) -> Array:
         """Return how many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
         chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
-        return self._counted("groups/num", ("rollouts.num_prompts", *chunks))
+        return self._counted("groups/all", ("rollouts.num_prompts", *chunks))
 
     def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
         options = [self.option(factor) for factor in factors]

@@ -86,12 +86,12 @@ class Collector:
         Raises:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
-        sizes = Counter[str]()
+        asked = Counter[str]()
         while asks := self._ask(view, stage):
             wanted = self._opened(view, asks)
-            sizes.update({group.id: count for group, count in wanted})
+            asked.update({group.id: count for group, count in wanted})
             view = view.after(self.answer(wanted, self.sampling, stage=stage))
-        self.budget.check_sizes({group.id: sizes[group.id] for group in view.groups if group.is_trained})
+        self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.is_trained})
         return Collected(
             groups=tuple(group for group in view.groups if group.is_trained),
             probes=tuple(group for group in view.groups if not group.is_trained),

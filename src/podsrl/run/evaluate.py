@@ -44,7 +44,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
 
     Args:
         trainer: whose model is asked.
-        on_answer: told of each answer that is generated.
+        on_answer: called after each completion.
     """
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
