@@ -128,7 +128,7 @@ def _run(
             if config is not None:
                 outcome = start(config, folder, **watched)
             else:
-                outcome = resume(folder, overrides, **watched, **allowed)
+                outcome = resume(folder, overrides, **(watched | allowed))
             return outcome, display.num_steps
     except LostProcess as error:
         if not is_launched():
