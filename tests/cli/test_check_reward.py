@@ -138,8 +138,8 @@ def test_what_would_end_a_run_ends_with_1_and_says_why(pods: Run, name: str, pro
     [
         ("constant", "gave every completion the same value: it teaches nothing here"),
         ("picky", "of 5 completions would be invalid; first: reward 'checked_rewards:picky' raised ZeroDivisionError"),
-        ("counting", "said something else the second time for 4 completions"),
-        ("clock", "said something else the second time for 5 completions"),
+        ("counting", "the second time for 4 completions"),
+        ("clock", "the second time for 5 completions"),
         ("tokens", "reads completion_ids, which stored completions lack"),
     ],
 )
@@ -221,10 +221,12 @@ def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> N
 
 
 def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder: Path) -> None:
+    of_all = {"reward": 0.0, "parts": {}, "num_tokens": 3, "finish_reason": "stop"}
+    of_all |= {"kept": True, "drop_reason": None, "advantage": 0.0}
     rollouts = [
-        {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None},
-        {"index": 1, "text": "Answer: 13.", "is_correct": False, "invalid_reason": None},
-        {"index": 2, "text": "Answer: 12.", "is_correct": False, "invalid_reason": "it raised"},
+        {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None, **of_all},
+        {"index": 1, "text": "Answer: 13.", "is_correct": False, "invalid_reason": None, **of_all},
+        {"index": 2, "text": "Answer: 12.", "is_correct": False, "invalid_reason": "it raised", **of_all},
     ]
     group = {
         "step": 1,
@@ -278,7 +280,7 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Run, arguments: list[str], 
             {"question": "x", "completion": "x", "answer": 1, "label": "yes"},
             "column 'label' is \"yes\"; wanted true or",
         ),
-        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (KeyError('id'))"),
+        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (KeyError('step'))"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], message: str) -> None:

@@ -11,12 +11,14 @@ from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
 from podsrl.config.load import load_config
 
 
-def record(step: int, *, invalid: int = 0, zero_signal: int = 0, groups: int = 8) -> dict[str, Any]:
+def record(
+    step: int, *, invalid: int = 0, zero_signal: int = 0, rollouts: int = 512, groups: int = 8
+) -> dict[str, Any]:
     return {
         "step": step,
         "reward/all": 0.5,
         "accuracy/all": 0.091,
-        "rollouts/all": 512,
+        "rollouts/all": rollouts,
         "rollouts/invalid": invalid,
         "invalid_reasons": ["reward 'mine' raised ValueError: no"] if invalid else [],
         "groups/all": groups,
@@ -39,6 +41,11 @@ def test_the_first_invalid_rollouts_are_told_with_their_reason_and_only_once(mon
     said = warnings_of([record(1), record(2, invalid=3), record(3, invalid=4)], monkeypatch)
     assert len(said) == 1
     assert "3 of 512 rollouts of step 2 are invalid" in said[0] and "raised ValueError: no" in said[0]
+
+
+def test_rollouts_are_counted_out_of_those_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    [said] = warnings_of([record(1, rollouts=512), record(2, invalid=3, rollouts=640)], monkeypatch)
+    assert "3 of 640" in said
 
 
 def test_many_steps_without_a_difference_in_reward_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,10 @@ def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
     counts = {
         "step": 3,
         "version": 2,
+        "groups/all": 3,
         "groups/zero_signal": 2,
         "groups/invalid": 1,
+        "rollouts/all": 12,
         "rollouts/invalid": 4,
         "rollouts/truncated": 2,
         "invalid_reasons": ["no judge"],

@@ -12,6 +12,7 @@ from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.engine.limits import row_limit
+from podsrl.lib.torch_model import Limit
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.processes import Processes
@@ -47,8 +48,13 @@ def check_dtype(config: RunConfig) -> None:
 
 def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     """The longest prompt with the longest completion lies within what the model can see, and the engine decode."""
-    limit = row_limit(model)
-    if limit is None or longest_prompt + max_new_tokens <= limit.tokens:
+    if (limit := row_limit(model)) is not None:
+        check_fits(limit, longest_prompt, max_new_tokens)
+
+
+def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
+    """Check that a prompt and its completion stay within a limit on their tokens."""
+    if longest_prompt + max_new_tokens <= limit.tokens:
         return
     most = {
         "rollouts.max_new_tokens": limit.tokens - longest_prompt,
@@ -56,8 +62,8 @@ def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     }
     cure = ", or ".join(f"{option} to {tokens} or less" for option, tokens in most.items() if tokens > 0)
     raise UsageError(
-        f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed {limit.name}: lower "
-        f"{cure or 'both'}"
+        f"prompts of {longest_prompt} token{'' if longest_prompt == 1 else 's'} + rollouts.max_new_tokens = "
+        f"{max_new_tokens} exceed {limit.name}: lower {cure or 'both'}"
     )
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from podsrl.lib.text import prompt_text
+from podsrl.run.group_log import record_group
 from podsrl.run.step_result import StepResult
-from podsrl.types import Group, Rollout, Selection
+from podsrl.types import Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
@@ -96,37 +95,7 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 def group_records(result: StepResult) -> Iterator[Json]:
     """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
     for group, selection, advantages in zip(result.groups, result.selections, result.advantages, strict=True):
-        yield _group_record(result.progress.step, group, selection, advantages)
-
-
-def _group_record(step: int, group: Group, selection: Selection, advantages: Tensor) -> Json:
-    values = dict(zip(selection.kept, advantages.tolist(), strict=True))
-    return {
-        "step": step,
-        "group": group.id,
-        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
-        "rollouts": [
-            {
-                "index": i,
-                "text": rollout.text,
-                "reward": rollout.reward if rollout.is_valid else None,
-                "parts": {name: value if math.isfinite(value) else None for name, value in rollout.parts.items()},
-                "is_correct": rollout.is_correct,
-                "invalid_reason": rollout.invalid_reason,
-                "num_tokens": len(rollout.completion.token_ids),
-                "finish_reason": rollout.completion.finish_reason,
-                "kept": i in values,
-                "drop_reason": selection.dropped.get(i),
-                "advantage": _of_tokens(values.get(i), len(rollout.completion.token_ids)),
-            }
-            for i, rollout in enumerate(group.rollouts)
-        ],
-    }
-
-
-def _of_tokens(advantage: Any, num_tokens: int) -> Any:
-    """One number, or one per token without the padding."""
-    return advantage[:num_tokens] if isinstance(advantage, list) else advantage
+        yield record_group(result.progress.step, group, selection, advantages.tolist()).to_json()
 
 
 def _as_json(value: Any) -> Any:

@@ -17,6 +17,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
+from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
@@ -32,7 +33,6 @@ from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
 Json = dict[str, Any]
-Say = Callable[[str], None]
 STOPPING = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
 
 

@@ -1,6 +1,6 @@
-"""Check `state.json` of a checkpoint: every entry has its type and range, and agrees with the others.
+"""Validate `state.json` of a checkpoint: every entry has its type and range and agrees with the others.
 
-An entry that an older version did not write may be absent; unknown entries are ignored.
+An entry that an older version did not write may be absent, and entries that nothing reads are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podsrl.errors import CheckpointError, UsageError, short
 
 Json = dict[str, Any]
 MAX_BYTES = 16 << 20
-"""Of a file of JSON in a checkpoint; a larger one is something else."""
+"""Largest size of a JSON file in a checkpoint that is read."""
 
 LOGS = {"metrics.jsonl", "groups.jsonl"}
 """Whose sizes every checkpoint remembers."""

@@ -1,4 +1,4 @@
-"""How busy the machine was while something was measured: seconds of a busy machine are not those of a quiet one.
+"""How busy the machine was during a measurement: seconds on a busy machine say little about a quiet one.
 
 Linux counts for every thread how long it was ready to run and had no core (/proc/PID/task/TID/schedstat). Where it does
 not, the load average has to do, which also counts what ran before.
@@ -22,10 +22,10 @@ _TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineUse:
-    """Of a stretch of time."""
+    """Use of the machine over some time."""
 
     waited_share: float | None
-    """Of the wall-clock seconds, in which this process's worst-off thread had no core, 0 .. 1; None where not known."""
+    """Share of the time in which this process's slowest thread waited for a core, 0 .. 1; None where not known."""
     load: float | None
     """Processes that wanted a core, this one among them: the mean of the last minute. None where not known."""
     num_cores: int
@@ -40,20 +40,20 @@ class MachineUse:
 
     @property
     def text(self) -> str:
-        """What was seen, for a person."""
+        """The use in words."""
         waited = f"this process waited {self.waited_share:.0%} of the time for a core" if self.waited_share else ""
         load = f"{self.load:.1f} processes wanted {self.num_cores} core{'s' if self.num_cores != 1 else ''}"
         return "; ".join(part for part in (waited, load if self.load is not None else "") if part)
 
 
 class MachineWatch:
-    """Starts to look when it is made."""
+    """Measures from its construction on."""
 
     def __init__(self) -> None:
         self._start, self._waited = time.perf_counter(), _waited_seconds()
 
     def use(self) -> MachineUse:
-        """What was seen since the start."""
+        """The use since the start."""
         elapsed = time.perf_counter() - self._start
         waited = [seconds - self._waited.get(thread, 0.0) for thread, seconds in _waited_seconds().items()]
         return MachineUse(
@@ -64,7 +64,7 @@ class MachineWatch:
 
 
 def _waited_seconds() -> dict[str, float]:
-    """Thread -> seconds that it was ready to run and had no core, since it began; empty where nobody counts."""
+    """Thread -> seconds that it was ready to run but had no core; empty if the system does not count them."""
     found: dict[str, float] = {}
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
         try:

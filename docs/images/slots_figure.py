@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from podsrl.errors import UsageError
-from podsrl.report import theme
+from podsrl.report.figures import theme
 
 _COLUMNS = 2
 _COLORS = LinearSegmentedColormap.from_list("lengths", colormaps["YlGnBu"](np.linspace(0.2, 0.95, 64)))

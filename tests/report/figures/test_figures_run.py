@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podsrl.report.bars import mean_stages, token_ledger, tokens_a_step
-from podsrl.report.plots import run_figures
+from podsrl.report.figures.bars import mean_stages, token_ledger, tokens_per_step
+from podsrl.report.figures.run import run_figures, smooth
+from podsrl.report.figures.theme import BASELINE, SERIES
 from podsrl.report.read import read_run
-from podsrl.report.run_plots import smooth
-from podsrl.report.theme import BASELINE, SERIES
 
 Make = Callable[..., Any]
 
@@ -74,7 +73,7 @@ def test_ledgers_add_up_and_name_what_is_unaccounted(tmp_path: Path, make_run: M
         "skipped": 23,
         "unaccounted": 7,
     }
-    assert tokens_a_step([whole, leaky])["generated"] == 80.0
+    assert tokens_per_step([whole, leaky])["generated"] == 80.0
 
 
 def test_stage_seconds_of_runs_are_averaged(tmp_path: Path, make_run: Make, make_step: Make) -> None:

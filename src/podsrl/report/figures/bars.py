@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from podsrl.report import theme
+from podsrl.report.figures import theme
+from podsrl.report.numbers import compact
 from podsrl.report.read import Run
 
 _SMALLEST_LABELLED = 0.09
@@ -17,10 +18,10 @@ _SMALLEST_LABELLED = 0.09
 
 
 def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw where a step's time goes, one bar an arm.
+    """Draw where a step's time goes, one bar per arm.
 
     Args:
-        stage_seconds: arm -> stage (generate, score, select, update, sync, other) -> mean seconds a step.
+        stage_seconds: arm -> stage (generate, score, select, update, sync, other) -> mean seconds per step.
 
     Returns:
         The figure, 7.6 inches wide; its height grows with the number of arms.
@@ -31,10 +32,10 @@ def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw what became of a step's generated tokens, one bar a label.
+    """Draw what became of a step's generated tokens, one bar per label.
 
     Args:
-        ledgers: label -> fate (trained, discarded, skipped, unaccounted) -> mean tokens a step.
+        ledgers: label -> fate (trained, discarded, skipped, unaccounted) -> mean tokens per step.
 
     Returns:
         The figure, 7.6 inches wide; its height grows with the number of labels.
@@ -47,18 +48,18 @@ def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
 def draw_stages(axes: Axes, stage_seconds: Mapping[str, Mapping[str, float]], *, key_columns: int) -> None:
     """Draw the bars of `stage_figure` into axes, with the stages' names in so many columns above."""
     _draw_bars(axes, stage_seconds, theme.STAGE_COLORS, unit="s")
-    _finish(axes, "Seconds a step, by stage", theme.STAGE_COLORS, key_columns=key_columns)
+    _finish(axes, "Seconds per step, by stage", theme.STAGE_COLORS, key_columns=key_columns)
 
 
 def draw_tokens(axes: Axes, ledgers: Mapping[str, Mapping[str, float]]) -> None:
     """Draw the bars of `token_figure` into axes."""
     used = {part: color for part, color in theme.TOKEN_COLORS.items() if any(row[part] for row in ledgers.values())}
     _draw_bars(axes, ledgers, used, unit="")
-    _finish(axes, "Generated tokens a step, by fate", used, key_columns=len(theme.TOKEN_COLORS))
+    _finish(axes, "Generated tokens per step, by fate", used, key_columns=len(theme.TOKEN_COLORS))
 
 
 def mean_stages(runs: Sequence[Run]) -> dict[str, float]:
-    """Average the mean seconds a step of several runs, by stage."""
+    """Average the mean seconds per step of several runs, by stage."""
     each = [run.stage_seconds() for run in runs]
     return {stage: sum(seconds[stage] for seconds in each) / len(each) for stage in each[0]}
 
@@ -71,7 +72,7 @@ def token_ledger(runs: Sequence[Run]) -> dict[str, int]:
     return totals | {"unaccounted": max(totals["generated"] - known, 0)}
 
 
-def tokens_a_step(runs: Sequence[Run]) -> dict[str, float]:
+def tokens_per_step(runs: Sequence[Run]) -> dict[str, float]:
     """Divide the token ledger of runs by their steps."""
     num_steps = max(sum(len(run.steps) for run in runs), 1)
     return {name: count / num_steps for name, count in token_ledger(runs).items()}
@@ -83,11 +84,11 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapp
     for part, color in colors.items():
         widths = np.array([row[part] for row in rows.values()])
         bars = axes.barh(range(len(rows)), widths, left=lefts, height=0.56, color=color, label=part)
-        texts = [theme.compact(width) if width >= _SMALLEST_LABELLED * longest else "" for width in widths]
+        texts = [compact(width) if width >= _SMALLEST_LABELLED * longest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=8.5, color=theme.ON_BAR)
         lefts += widths
     for row, total in enumerate(lefts):
-        text = f"{theme.compact(total)} {unit}".rstrip()
+        text = f"{compact(total)} {unit}".rstrip()
         axes.annotate(text, (total, row), (6, 0), textcoords="offset points", va="center", fontsize=9, color=theme.INK)
     axes.set_yticks(range(len(rows)), [theme.plain(theme.short(row)) for row in rows])
     axes.set_xlim(0, longest * 1.2)

@@ -1,19 +1,18 @@
-"""Early signs that a run is being wasted: each check says what it measured, where its limit lies and what to do."""
+"""Early signs of a wasted run: each check says what it measured, where its limit lies and what to do."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from podsrl.report.groups import RecordedRollout
-from podsrl.report.read import Run
+from podsrl.report.read import Array, Run
+from podsrl.run.group_log import RecordedRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class HealthCheck:
     """One check of one run."""
 
     name: str
@@ -21,7 +20,7 @@ class Check:
     """None where the run recorded nothing to measure it by."""
     limit: float
     is_share: bool
-    """A share between 0 and 1, to be written as percent."""
+    """The value is a share between 0 and 1, which is written as percent."""
     advice: str
     """What to do above the limit."""
 
@@ -30,7 +29,7 @@ class Check:
         return self.value is not None and self.value > self.limit
 
 
-def check_run(run: Run) -> tuple[Check, ...]:
+def check_run(run: Run) -> tuple[HealthCheck, ...]:
     """Measure every sign of a wasted run.
 
     Args:
@@ -40,53 +39,45 @@ def check_run(run: Run) -> tuple[Check, ...]:
         All checks, alarming or not, in a fixed order.
     """
     return tuple(
-        Check(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
+        HealthCheck(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
         for name, measure, limit, is_share, advice in _CHECKS
     )
 
 
 def truncated_share(run: Run) -> float | None:
     """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/truncated", "rollouts/all", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _share(run.series("rollouts/truncated"), run.num_rollouts())
     return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
 
 
 def invalid_share(run: Run) -> float | None:
     """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/invalid", "rollouts/all", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _share(run.series("rollouts/invalid"), run.num_rollouts())
     return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
 
 
 def zero_signal_share(run: Run) -> float | None:
     """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
-    chunks = () if run.option("select.num_chunks") is None else ("select.num_chunks",)  # each is a group of its own
-    return _counted_share(run, "groups/zero_signal", "groups/all", "rollouts.num_prompts", *chunks)
+    return _share(run.series("groups/zero_signal"), run.num_groups())
 
 
 def mean_logprob_gap(run: Run) -> float | None:
-    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats a token."""
+    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats per token."""
     gaps = run.series("logprob_gap")
     gaps = np.abs(gaps[np.isfinite(gaps)])
     return float(gaps.mean()) if gaps.size else None
 
 
-def _counted_share(run: Run, metric: str, total: str, *sizes: str) -> float | None:
-    """Sum of a metric that counts over that of another one, out of how many.
-
-    In the log of an older version, which has no `total`, the product of some options stands for it.
-    """
-    counts, totals = run.series(metric), run.series(total)
-    counts, totals = counts[np.isfinite(counts)], totals[np.isfinite(totals)]
-    if totals.size == counts.size and totals.sum() > 0:
-        return float(counts.sum() / totals.sum())
-    options = [run.option(size) for size in sizes]
-    if counts.size == 0 or not all(isinstance(option, int) and option > 0 for option in options):
-        return None
-    return float(counts.mean() / math.prod(options))
+def _share(counts: Array, totals: Array) -> float | None:
+    """Sum of the counts [steps] over the sum of their totals [steps], of the steps that have both."""
+    is_known = np.isfinite(counts) & np.isfinite(totals)
+    total = float(totals[is_known].sum())
+    return float(counts[is_known].sum()) / total if total > 0 else None
 
 
 def _recorded_share(run: Run, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
-    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts]
+    """Share of the recorded rollouts, without pruned ones."""
+    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts if not rollout.is_pruned]
     return sum(hits) / len(hits) if hits else None
 
 

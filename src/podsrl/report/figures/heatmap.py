@@ -1,8 +1,8 @@
-"""Tables of numbers as colour: speed-ups around 1, and plain values."""
+"""A table of speed-ups as colours around 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from podsrl.compare.interval import end_text
+from podsrl.compare.interval import range_text
 from podsrl.errors import UsageError
-from podsrl.report import theme
+from podsrl.report.figures import theme
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -56,42 +56,8 @@ def speedup_heatmap(
     # At least a factor of two each way, so that a table of near-ones does not shout.
     reach = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))
     colors = _cell_colors(logs, "RdBu", Normalize(-reach, reach))
-    texts = _written(ratios, "{:.2f}×".format)
+    texts = [[f"{ratio:.2f}×" if np.isfinite(ratio) else _MISSING for ratio in row] for row in ratios]
     return _draw(colors, texts, _interval_notes(intervals, ratios.shape), (row_labels, col_labels), title)
-
-
-def value_heatmap(
-    matrix: npt.ArrayLike,
-    row_labels: Sequence[str],
-    col_labels: Sequence[str],
-    *,
-    title: str,
-    write: Callable[[float], str] = theme.compact,
-) -> Figure:
-    """Draw plain values (accuracy, seconds a step) as colours from light to dark.
-
-    Args:
-        matrix: [R, C]; NaN or None is drawn as a dash without colour.
-        row_labels: R names.
-        col_labels: C names.
-        title: over the table, with the unit.
-        write: how a value is written into its cell.
-
-    Returns:
-        The figure; its size grows with the table.
-
-    Raises:
-        UsageError: shapes that do not fit.
-
-    Example:
-        >>> value_heatmap([[0.5, 0.7]], ["a"], ["b", "c"], title="Accuracy").axes[0].texts[1].get_text()
-        '0.7'
-    """
-    values = _checked(matrix, row_labels, col_labels)
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    colors = _cell_colors(values, "YlGnBu", Normalize(low, max(high, low + 1e-12)))
-    return _draw(colors, _written(values, write), _interval_notes(None, values.shape), (row_labels, col_labels), title)
 
 
 def _checked(matrix: npt.ArrayLike, row_labels: Sequence[str], col_labels: Sequence[str]) -> Array:
@@ -106,8 +72,8 @@ def _interval_notes(intervals: Sequence[Sequence[Interval | None]] | None, shape
     if intervals is None:
         return [[""] * shape[1] for _ in range(shape[0])]
     if len(intervals) != shape[0] or any(len(row) != shape[1] for row in intervals):
-        raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None a cell")
-    return [["" if pair is None else f"{end_text(pair[0])}–{end_text(pair[1])}" for pair in row] for row in intervals]
+        raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None per cell")
+    return [["" if pair is None else range_text(*pair) for pair in row] for row in intervals]
 
 
 def _cell_colors(shades: Array, color_map: str, norm: Normalize) -> Array:
@@ -115,10 +81,6 @@ def _cell_colors(shades: Array, color_map: str, norm: Normalize) -> Array:
     colors = np.array(colormaps[color_map](norm(np.nan_to_num(shades))), dtype=np.float64)
     colors[~np.isfinite(shades)] = 0.0
     return colors
-
-
-def _written(values: Array, write: Callable[[float], str]) -> list[list[str]]:
-    return [[write(float(value)) if np.isfinite(value) else _MISSING for value in row] for row in values]
 
 
 def _draw(

@@ -8,19 +8,22 @@ import random
 
 import pytest
 
-from podsrl.report.theme import (
+from podsrl.lib.stages import STAGES
+from podsrl.plan.cost import PREDICTED_STAGES
+from podsrl.report.figures.theme import (
     BASELINE,
     SERIES,
+    STAGE_COLORS,
     EndLabel,
     arm_colors,
-    compact,
-    duration,
     label_ends,
     new_figure,
     plain,
     short,
     spread,
 )
+from podsrl.report.numbers import compact, duration
+from podsrl.report.read import SHOWN_STAGES
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,12 @@ def test_a_number_is_written_in_few_characters(value: float, text: str) -> None:
 )
 def test_a_duration_is_written_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_every_shown_stage_has_a_colour_of_its_own() -> None:
+    assert list(STAGE_COLORS) == [*SHOWN_STAGES, "other"]
+    assert len(set(STAGE_COLORS.values())) == len(STAGE_COLORS)
+    assert set(PREDICTED_STAGES) <= set(STAGES)
 
 
 def test_durations_of_one_axis_share_a_unit() -> None:

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured: real steps at several choices, in turns."""
+"""Compare predictions with measurements: take real steps at several choices, in turns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podsrl.plan.measured import PREDICTED
-from podsrl.plan.probe import Tick, resize
+from podsrl.lib.progress import Progress
+from podsrl.plan.cost import PREDICTED_STAGES
+from podsrl.plan.probe import resize
 from podsrl.plan.search import Candidate
 from podsrl.run.loop import training_step
 from podsrl.run.step_result import StepResult
@@ -16,7 +17,7 @@ from podsrl.run.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Verification:
     """Predicted and measured seconds of a step."""
 
     predicted: float
@@ -36,23 +37,25 @@ class Check:
         return self.predicted / self.measured
 
 
-def check(trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, tick: Tick) -> list[Check]:
+def verify(
+    trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, progress: Progress
+) -> list[Verification]:
     """Take real steps with a trainer that learns nothing (`probe.still_trainer`).
 
-    In turns, so that a slow moment of the machine falls on all choices alike. A step after another micro-batch does not
-    count: the optimizer's memory is taken in it.
+    The choices take turns, so that a slow moment of the machine falls on all of them alike. The first step after a
+    change of the micro-batch size does not count: it allocates the optimizer's memory.
 
     Args:
-        trainer: used up.
+        trainer: changed by this; do not use it afterwards.
         candidates: choices to run.
-        num_steps: of each.
-        tick: progress.
+        num_steps: per choice.
+        progress: out of 1.
     """
     steps: list[list[StepResult]] = [[] for _ in candidates]
     for done in range(num_steps):
         for candidate, own in zip(candidates, steps, strict=True):
             n, m, micro = candidate.key
-            tick(done / num_steps, f"{n} → {m} for real")
+            progress(done / num_steps, 1.0, f"{n} → {m} for real")
             is_new = done == 0 or micro != trainer.config.optim.micro_batch_tokens
             resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
             if is_new:
@@ -61,9 +64,9 @@ def check(trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, 
     return [_compare(candidate, own) for candidate, own in zip(candidates, steps, strict=True)]
 
 
-def _compare(candidate: Candidate, steps: Sequence[StepResult]) -> Check:
+def _compare(candidate: Candidate, steps: Sequence[StepResult]) -> Verification:
     totals = np.array([step.total_seconds for step in steps])
-    return Check(
+    return Verification(
         predicted=candidate.seconds.total,
         measured=float(np.median(totals)),
         low=float(np.quantile(totals, 0.25)),
@@ -71,6 +74,6 @@ def _compare(candidate: Candidate, steps: Sequence[StepResult]) -> Check:
         num_steps=len(steps),
         stages={
             name: (getattr(candidate.seconds, name), float(np.median([step.seconds[name] for step in steps])))
-            for name in PREDICTED
+            for name in PREDICTED_STAGES
         },
     )

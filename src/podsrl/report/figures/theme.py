@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator, PercentFormatter
+
+from podsrl.report.numbers import compact, duration
 
 INK = "#1f2328"
 MUTED = "#656d76"
@@ -32,7 +36,6 @@ STAGE_COLORS = {
 TOKEN_COLORS = {"trained": "#44bb99", "discarded": "#dddddd", "skipped": "#eedd88", "unaccounted": "#ffaabb"}
 
 _TICK_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_UNITS = ((3600.0, "h", 10800.0), (60.0, "min", 300.0), (1.0, "s", 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,13 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), facecolor=PAPER)
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1)
     return figure
+
+
+def save_png(figure: Figure, path: Path | str) -> Path:
+    """Write a figure as a PNG of 160 dots per inch and return its path."""
+    FigureCanvasAgg(figure)
+    figure.savefig(path, format="png", dpi=160)
+    return Path(path)
 
 
 def plain(text: str) -> str:
@@ -76,21 +86,6 @@ def arm_colors(arms: Sequence[str], baseline: str | None = None) -> dict[str, st
     others = [arm for arm in arms if arm != baseline]
     colors = {arm: SERIES[i % len(SERIES)] for i, arm in enumerate(others)}
     return {arm: colors.get(arm, BASELINE) for arm in arms}
-
-
-def compact(value: float) -> str:
-    """Write a number in few characters.
-
-    Example:
-        >>> compact(0.01234), compact(3.14159), compact(1234.5), compact(12345), compact(2_500_000)
-        ('0.012', '3.14', '1234', '12.3k', '2.5M')
-    """
-    for size, unit, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / unit:.3g}{suffix}"
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    return f"{value:.2g}" if abs(value) < 0.1 else f"{value:.3g}"
 
 
 def style(axes: Axes, title: str, *, x_label: str = "", subtitle: str = "", key_rows: int = 0) -> None:
@@ -136,23 +131,6 @@ def time_axis(axes: Axes, longest: float) -> None:
     step = next((tick for tick in _TICK_SECONDS if longest / tick <= 6.1), 86400 * max(1, round(longest / 86400 / 6)))
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds, longest=longest)))
-
-
-def duration(seconds: float, *, longest: float | None = None) -> str:
-    """Write a duration in seconds, minutes or hours.
-
-    Args:
-        seconds: at least 0.
-        longest: choose the unit for this many seconds instead, so that several durations share one.
-
-    Example:
-        >>> duration(90), duration(600), duration(5400, longest=10800)
-        ('90 s', '10 min', '1.5 h')
-    """
-    reference = seconds if longest is None else longest
-    size, unit = next((size, unit) for size, unit, least in _UNITS if reference >= least)
-    value = seconds / size
-    return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.3g} {unit}"
 
 
 def label_ends(axes: Axes, labels: Sequence[EndLabel], *, gap: float) -> None:

@@ -1,4 +1,4 @@
-"""What one run did, or several laid over each other: one small figure a question."""
+"""What one run did, or several laid over each other: one small figure per question."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from podsrl.report import theme
-from podsrl.report.bars import mean_stages, stage_figure, token_figure, tokens_a_step
+from podsrl.report.figures import theme
+from podsrl.report.figures.bars import mean_stages, stage_figure, token_figure, tokens_per_step
 from podsrl.report.read import Array, Run
 
 _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -17,12 +17,13 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward_std": ("Reward spread in a group (std)", ("reward_std/all", "reward_std/kept")),
     "train_accuracy": ("Right answers among all generated", ("accuracy/all",)),
     "length": ("Answer length, tokens", ("length/all", "length/kept")),
-    "entropy": ("Policy entropy, nats a token", ("entropy",)),
+    "entropy": ("Policy entropy, nats per token", ("entropy",)),
     "grad_norm": ("Gradient norm before clipping", ("grad_norm",)),
     "zero_signal": ("Groups without signal", ("groups/zero_signal",)),
     "logprob_gap": ("Log-prob gap, generator to trainer", ("logprob_gap",)),
 }
-_FROM_ZERO = ("grad_norm", "groups/zero_signal", "logprob_gap")
+_FROM_ZERO = ("grad_norm", "logprob_gap")
+_SHARES = ("accuracy/all", "groups/zero_signal")
 _SOLID = (0, ())
 _DASHED = (0, (2.5, 1.5))
 
@@ -33,7 +34,7 @@ def run_figures(
     """Draw accuracy, rewards, lengths, entropy, gradient norm, time split and token ledger.
 
     Args:
-        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour a label.
+        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour per label.
         baseline: the label drawn in grey.
         has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
 
@@ -52,7 +53,7 @@ def run_figures(
     if _is_known("seconds/total", runs):
         figures["seconds"] = stage_figure({label: mean_stages(group) for label, group in runs.items()})
     if _is_known("tokens/generated", runs):
-        figures["tokens"] = token_figure({label: tokens_a_step(group) for label, group in runs.items()})
+        figures["tokens"] = token_figure({label: tokens_per_step(group) for label, group in runs.items()})
     return figures
 
 
@@ -115,7 +116,7 @@ def _metric_figure(
                 end = _draw_metric(axes, run, metric, colors[label], is_single)
                 ends.setdefault(_kind(metric) if is_single else label, []).append(end)
     theme.style(axes, title, x_label="step", subtitle="" if is_single or len(metrics) == 1 else "kept, and dashed all")
-    if metrics[0] == "accuracy/all":
+    if metrics[0] in _SHARES:
         theme.percent_axis(axes)
     else:
         theme.number_axis(axes, from_zero=metrics[0] in _FROM_ZERO)
@@ -127,6 +128,8 @@ def _metric_figure(
 def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool) -> float:
     """Draw one metric of one run; return where its line ends."""
     steps, values = run.series("step"), run.series(metric)
+    if metric == "groups/zero_signal":
+        values = values / run.num_groups()
     style = _DASHED if metric.endswith("/all") and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)

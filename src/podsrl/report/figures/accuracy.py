@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from podsrl.compare.curves import Curve, curves_on_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.compare.speedups import time_to_accuracy
 from podsrl.compare.student import student_t
 from podsrl.errors import UsageError
-from podsrl.report import theme
+from podsrl.report.figures import theme
+from podsrl.report.numbers import duration
 
 Array = npt.NDArray[np.float64]
 
@@ -27,16 +29,57 @@ class AccuracyData:
     """What an accuracy panel shows."""
 
     curves: Mapping[str, Sequence[Curve]]
-    """By arm, one curve a seed: (training seconds, accuracies between 0 and 1)."""
+    """By arm, one curve per seed: (training seconds, accuracies between 0 and 1)."""
     grids: Mapping[str, Array]
     """By arm, [G] training seconds, strictly increasing."""
     baseline: str
     """The arm whose best mean accuracy sets the target."""
     fraction: float
-    """Of that accuracy: the target."""
+    """The target is this share of that accuracy."""
     speedups: Mapping[str, SpeedupInterval]
-    """By arm; an arm without one gets no number."""
+    """By arm; beside an arm that is not here stands no number."""
     title: str = "Held-out accuracy"
+
+
+def accuracy_figure(
+    curves: Mapping[str, Sequence[Curve]],
+    grid: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+    *,
+    baseline: str,
+    fraction: float = 0.99,
+    speedups: Mapping[str, SpeedupInterval] | None = None,
+) -> Figure:
+    """Draw held-out accuracy against training time, by arm.
+
+    Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
+    the dot on it is the first grid time at which the arm's mean is there.
+
+    Args:
+        curves: arm -> one curve per seed, (training seconds, accuracies between 0 and 1).
+        grid: [G] training seconds, strictly increasing, from the first evaluation on; of all arms, or by arm.
+        baseline: the arm whose best mean accuracy sets the target; one of `curves`.
+        fraction: of that accuracy, above 0 and at most 1.
+        speedups: arm -> speed-up, written beside the arm's name.
+
+    Returns:
+        The figure, 7.6 × 4.3 inches.
+
+    Raises:
+        UsageError: a baseline that is no arm, a malformed curve or grid (see `run.speedup`).
+
+    Example:
+        >>> figure = accuracy_figure({"grpo": [([0, 10, 20], [0.1, 0.4, 0.5])]}, [0, 10, 20], baseline="grpo")
+        >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
+        [0.1, 0.4, 0.5]
+    """
+    if baseline not in curves:
+        raise UsageError(f"baseline {baseline!r} is no arm; the arms are {', '.join(curves)}")
+    by_arm = grid if isinstance(grid, Mapping) else dict.fromkeys(curves, grid)
+    grids = {arm: np.asarray(by_arm[arm], dtype=np.float64) for arm in curves}
+    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=fraction, speedups=speedups or {})
+    figure = theme.new_figure(7.6, 4.3)
+    draw_accuracy(figure.subplots(), data)
+    return figure
 
 
 def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
@@ -70,7 +113,7 @@ def band_half_width(accuracies: Array) -> Array:
     """Return half the width of the mean's 95 % interval over seeds (Student's t).
 
     Args:
-        accuracies: [S, G], one row a seed.
+        accuracies: [S, G], one row per seed.
 
     Returns:
         [G]; zero for one seed.
@@ -123,7 +166,7 @@ def _mark_crossings(
         axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
         axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
         axes.annotate(
-            theme.duration(time, longest=longest),
+            duration(time, longest=longest),
             (place, 0),
             (4, 4) if place < _FAR_RIGHT else (-4, 4),
             xycoords="axes fraction",
@@ -140,7 +183,7 @@ def _subtitle(data: AccuracyData) -> str:
     counts = sorted({len(runs) for runs in data.curves.values()})
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     has_band = counts[-1] > 1
-    first = f"mean of {count} seeds an arm; band: 95 % interval of the mean" if has_band else "one seed an arm"
+    first = f"mean of {count} seeds per arm; band: 95 % interval of the mean" if has_band else "one seed per arm"
     second = "beside a name: speed-up" + (" and its 95 % interval over seeds" if has_band else "")
     return f"{first}\n{second}" if data.speedups else first
 
@@ -149,9 +192,4 @@ def _speedup_note(data: AccuracyData, arm: str) -> str:
     if arm == data.baseline:
         return "baseline"
     found = data.speedups.get(arm)
-    return "" if found is None else speedup_note(found)
-
-
-def speedup_note(found: SpeedupInterval) -> str:
-    """What stands beside an arm's name: "1.83× (1.60–2.05)", or that the arm misses the target."""
-    return "target not reached" if found.point is None else found.text
+    return "" if found is None else found.text

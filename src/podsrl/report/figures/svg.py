@@ -10,7 +10,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from podsrl.report import theme
+from podsrl.report.figures import theme
 
 COLOR_VARIABLES = {
     theme.INK: "--ink",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.report.plots import speedup_heatmap, value_heatmap
+from podsrl.report.figures.heatmap import speedup_heatmap
 
 ROWS, COLS = ["m = 16", "m = 8"], ["n = 32", "n = 64"]
 
@@ -40,14 +40,6 @@ def test_one_is_white_and_equal_factors_are_equally_far_from_it() -> None:
 
 def test_a_cell_without_a_value_has_no_colour() -> None:
     assert _colors(speedup_heatmap([[1.0, float("nan")]], ROWS[:1], COLS))[0, 1, 3] == 0.0
-
-
-def test_plain_values_go_from_light_to_dark() -> None:
-    figure = value_heatmap([[0.7, 0.8], [0.9, None]], ROWS, COLS, title="Accuracy", write="{:.0%}".format)
-    colors = _colors(figure)
-    assert colors[0, 0, :3].sum() > colors[0, 1, :3].sum() > colors[1, 0, :3].sum()
-    assert [text.get_text() for text in figure.axes[0].texts] == ["70%", "80%", "90%", "–"]
-    assert value_heatmap([[None]], ["a"], ["b"], title="t").axes[0].texts[0].get_text() == "–"
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
