@@ -33,7 +33,7 @@ ONE_RIGHT = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
 def main() -> None:
     print(f"rewards {_line(REWARDS)}, keep {NUM_KEPT} of {len(REWARDS)}")
     for name, rule in RULES.items():
-        if name == "keep_all":  # plain GRPO: it refuses to drop anything
+        if name == "keep_all":  # plain GRPO: it keeps all 8
             continue
         generator = torch.Generator().manual_seed(0)  # read by "random" alone
         kept = rule(torch.tensor(REWARDS), NUM_KEPT, generator=generator).tolist()

@@ -1,7 +1,7 @@
 """The loop of `02_loop_from_scratch.py`, made of podsrl's parts: the same tokens, the same numbers.
 
-What 02 writes out is here a call a stage, and each call also takes other task sets, models, rewards, rules and losses.
-One step further is a whole trainer around this loop, with evaluation, checkpoints and logs: `pods train pods`.
+What 02 writes out is here one call per stage, and each call also takes other task sets, models, rewards, rules and
+losses. `pods train pods` runs a whole trainer around this loop, with evaluation, checkpoints and logs.
 
     python examples/03_loop_with_podsrl.py
     python examples/03_loop_with_podsrl.py --steps 2 --num-rollouts 8 --num-kept 4     a few seconds

@@ -121,7 +121,7 @@ def test_a_config_never_changes_after_checking() -> None:
         ("num_prompts=4", "unknown key 'num_prompts'. Did you mean 'rollouts.num_prompts'?"),
         ("optim.kl_beta=0.1", "unknown key 'optim.kl_beta'. Did you mean 'loss.kl_beta'?"),
         ("eval.every_second=3", "unknown key 'eval.every_second'. Did you mean 'eval.every_seconds'?"),
-        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, rule."),
+        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, options, rule."),
     ],
 )
 def test_an_unknown_key_names_the_nearest_and_a_right_name_its_right_section(flag: str, hint: str) -> None:
@@ -367,3 +367,13 @@ def test_four_bits_without_adapters_and_half_a_cosine_are_refused() -> None:
     assert "set lora.rank" in message_of("--model.load_in_4bit=true")
     assert "schedule_steps = 0" in message_of("--optim.schedule=cosine")
     assert "schedule_steps = 10" in message_of("--optim.schedule_steps=10")
+
+
+def test_options_of_a_rule_are_a_table_of_any_names(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[select]\nrule = "my_rules:f"\noptions = {share = 0.25, names = ["a"]}\n')
+    config = load_config(path, ["--select.options.share=0.5", "--select.options.last=true"])
+    assert config.select.options == {"share": 0.5, "names": ["a"], "last": True}
+    again = tmp_path / "again.toml"
+    again.write_text(dump(config))
+    assert load_config(again) == config

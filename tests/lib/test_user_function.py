@@ -18,9 +18,11 @@ from podsrl.score.rewards import find_reward
 from podsrl.select import resolve_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import load_tasks
+from podsrl.update import resolve_advantage
 
 FIND: dict[str, Callable[[str], object]] = {
     "select.rule = ": resolve_rule,
+    "loss.advantage = ": resolve_advantage,
     "task.name = ": load_tasks,
     "task.rewards = ": lambda name: find_reward(name, option="task.rewards"),
 }
@@ -84,6 +86,22 @@ def test_a_rule_is_tried_as_it_will_be_called_chunks_or_not_before_the_tokenizer
     sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", f"select.num_chunks={num_chunks}")
     config = load_config("pods", (*sizes, f"select.rule={__name__}:refuses_chunks", "model.path=/nowhere"))
     with pytest.raises(UsageError, match="eight are too few" if is_refused else "/nowhere"):
+        prepare(config)
+
+
+def gives_no_number(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards / 0
+
+
+def test_an_advantage_is_tried_before_the_tokenizer_loads() -> None:
+    config = load_config("pods", (f"loss.advantage={__name__}:gives_no_number", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match="the advantage 'gives_no_number' returned NaN or inf"):
+        prepare(config)
+
+
+def test_a_rules_options_are_checked_before_the_tokenizer_loads() -> None:
+    config = load_config("pods", ("select.options.share=0.5", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match=r"select.options.share: the rule 'max_variance' has no such option"):
         prepare(config)
 
 

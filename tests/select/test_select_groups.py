@@ -1,6 +1,7 @@
 """Records in, selections out: who is kept, and why the others are not."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +9,18 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.select import SelectionRule, keep_all, max_reward, max_variance, random
-from podsrl.select.groups import select_groups
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.select import (
+    GroupRule,
+    SelectionRule,
+    keep_all,
+    max_reward,
+    max_variance,
+    random,
+    resolve_rule,
+    select_groups,
+    try_rule,
+)
+from podsrl.types import Completion, Group, Rollout, Selection, Task
 
 
 def group_of(name: str, *rewards: float | None) -> Group:
@@ -72,6 +82,11 @@ def test_a_group_with_under_two_valid_rollouts_keeps_none() -> None:
     assert (one.kept, one.dropped) == ((), {0: "invalid", 1: "group_too_small", 2: "invalid"})
     assert (none.kept, none.dropped) == ((), {0: "invalid", 1: "invalid"})
     assert (empty.kept, empty.dropped) == ((), {})
+
+
+def test_keep_all_keeps_all_of_every_group_whatever_its_size() -> None:
+    small, large = select_groups([group_of("a", 0, None), group_of("b", *range(9), None)], keep_all, 3)
+    assert (small.kept, large.kept, large.dropped) == ((), tuple(range(9)), {9: "invalid"})
 
 
 def test_keep_all_lets_a_group_with_invalid_rollouts_pass() -> None:
@@ -214,3 +229,97 @@ def refuses(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator 
 def test_a_users_error_of_a_rule_keeps_its_words() -> None:
     with pytest.raises(UsageError, match=r"^no 2 of 3 here$"):
         select_groups([group_of("a", 0, 1, 2)], refuses, 2)
+
+
+def shortest_and_longest(
+    groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None, margin: int = 0
+) -> list[list[int]]:
+    """All rollouts whose length is within `margin` of the group's shortest or longest."""
+    kept = []
+    for group in groups:
+        lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
+        ends = min(lengths) + margin, max(lengths) - margin
+        kept.append([i for i, length in enumerate(lengths) if length <= ends[0] or length >= ends[1]])
+    return kept
+
+
+def with_lengths(name: str, *lengths: int | None) -> Group:
+    """A group whose rollouts have these numbers of tokens; None is an invalid one."""
+    group = group_of(name, *(None if length is None else 0.5 for length in lengths))
+    return replace(
+        group,
+        rollouts=tuple(
+            replace(rollout, completion=replace(rollout.completion, token_ids=(2,) * (length or 1)))
+            for rollout, length in zip(group.rollouts, lengths, strict=True)
+        ),
+    )
+
+
+def test_a_rule_of_groups_goes_by_anything_and_keeps_as_many_as_it_likes() -> None:
+    groups = [with_lengths("a", None, 5, 1, 3, 9), with_lengths("b", 2, None), with_lengths("c", 4, 4, 4)]
+    first, second, third = select_groups(groups, shortest_and_longest, 2)
+    assert (first.kept, first.dropped) == ((2, 4), {0: "invalid", 1: "not_selected", 3: "not_selected"})
+    assert (second.kept, second.dropped) == ((), {0: "group_too_small", 1: "invalid"})
+    assert third.kept == (0, 1, 2)
+    wide = resolve_rule(f"{__name__}:shortest_and_longest", {"margin": 2})
+    assert select_groups(groups[:1], wide, 2)[0].kept == (2, 3, 4)
+    with pytest.raises(UsageError, match=r"select.options.margin = 0.5 for the rule 'shortest_and_longest'"):
+        resolve_rule(f"{__name__}:shortest_and_longest", {"margin": 0.5})
+
+
+def test_a_rule_of_groups_sees_each_chunk_as_a_group_and_may_compare_them() -> None:
+    seen: list[list[int]] = []
+
+    def two_or_all(
+        groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None
+    ) -> list[Selection]:
+        """All of the group with the longest completion, two of the others."""
+        seen.append([len(group.rollouts) for group in groups])
+        longest = [max(len(rollout.completion.token_ids) for rollout in group.rollouts) for group in groups]
+        kept = [
+            tuple(range(len(group.rollouts))) if own == max(longest) else (0, 1)
+            for group, own in zip(groups, longest, strict=True)
+        ]
+        return [Selection(group_id=g.id, kept=k, dropped={}) for g, k in zip(groups, kept, strict=True)]
+
+    group = with_lengths("a", 1, 2, 1, None, 7, 3)
+    (selection,) = select_groups([group], two_or_all, 2, num_chunks=2)
+    assert seen == [[3, 2]]
+    assert (selection.kept, selection.chunks) == ((0, 1, 4, 5), ((0, 1, 2), (3, 4, 5)))
+    assert selection.dropped == {2: "not_selected", 3: "invalid"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([[0, 1]], "returned 1 answers; wanted a list of 2: the kept indices of each group"),
+        (None, "returned a NoneType; wanted a list of 2"),
+        ([[0, 1], [2]], r"returned \[2\] for group 'b'; wanted at least 2 distinct indices 0 .. 2"),
+        ([[0, 1], [1, 1]], r"returned \[1, 1\] for group 'b'"),
+        ([[0, 3], [0, 1]], r"returned \[0, 3\] for group 'a'"),
+        ([[0, 1], [-1, 1]], r"returned \[-1, 1\] for group 'b'"),
+        ([[0, 1], [0.0, 1.0]], r"returned \[0.0, 1.0\] for group 'b'"),
+        ([[0, 1], None], "returned None for group 'b'"),
+        ([torch.tensor([0, 1]), torch.tensor([0.5, 1])], "for group 'b'; wanted at least 2"),
+    ],
+)
+def test_a_rule_of_groups_with_a_bad_answer_is_named(answer: object, message: str) -> None:
+    def of_my_own(groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None) -> object:
+        return answer
+
+    rule: GroupRule = of_my_own  # type: ignore[assignment]  # a wrong answer is what is tested
+    with pytest.raises(UsageError, match=f"^the selection rule 'of_my_own' .*{message}"):
+        select_groups([group_of("a", 0, 1, 2), group_of("b", 0, 1, 2)], rule, 2)
+
+
+def test_a_rule_of_groups_is_tried_on_made_up_rollouts() -> None:
+    def by_answer(
+        groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None
+    ) -> list[list[int]]:
+        raise LookupError("no such column")
+
+    try_rule(shortest_and_longest, 4, 2)
+    with pytest.raises(
+        UsageError, match=r"'by_answer' raised LookupError: no such column \(test_select_groups.py, line"
+    ):
+        try_rule(by_answer, 4, 2)

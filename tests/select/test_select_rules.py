@@ -3,14 +3,19 @@
 import doctest
 import importlib
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 import torch
 
 import podsrl.select
 from podsrl.errors import UsageError
-from podsrl.select import RULES, max_variance, resolve_rule
+from podsrl.select import RULES, SelectionRule, max_variance, resolve_rule, select_groups, try_rule
+from podsrl.select.groups import call_rule
+from podsrl.types import Completion, Group, Rollout, Task
 
 
 def test_every_known_name_gives_its_function() -> None:
@@ -26,11 +31,61 @@ def test_a_function_of_ones_own_is_found_by_module_and_name(tmp_path: Path, monk
         "best = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert resolve_rule("my_rules:first")(torch.zeros(2, 4), 2).tolist() == [[0, 1], [0, 1]]
+    assert call_rule(cast(SelectionRule, resolve_rule("my_rules:first")), torch.zeros(2, 4), 2).tolist() == [
+        [0, 1],
+        [0, 1],
+    ]
     with pytest.raises(UsageError, match=r"no 'frist' in 'my_rules'. Did you mean 'first'\?"):
         resolve_rule("my_rules:frist")
     with pytest.raises(UsageError, match="'my_rules:best' has the type int; wanted a function"):
         resolve_rule("my_rules:best")
+
+
+def near(
+    rewards: torch.Tensor,
+    num_kept: int,
+    *,
+    generator: torch.Generator | None = None,
+    target: float,
+    names: tuple[str, ...] = (),
+    last: bool = False,
+) -> torch.Tensor:
+    """The rewards nearest to a target."""
+    return (rewards - target).abs().argsort(dim=-1, stable=True, descending=last)[:, :num_kept]
+
+
+def test_a_rule_is_called_with_its_options() -> None:
+    rule = resolve_rule(f"{__name__}:near", {"target": 0.5, "names": ["a"]})
+    rewards = torch.tensor([[0.0, 0.4, 1.0, 0.7]], dtype=torch.float64)
+    assert call_rule(cast(SelectionRule, rule), rewards, 2).tolist() == [[1, 3]]
+    try_rule(rule, 4, 2)
+    last = resolve_rule(f"{__name__}:near", {"target": 0, "last": True})
+    assert call_rule(cast(SelectionRule, last), rewards, 2).tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"target": 0.5, "lost": True},
+            r"select.options.lost: the rule 'near' has no such .* Did you mean 'last'\?",
+        ),
+        ({"target": 0.5, "generator": 1}, "select.options.generator: the rule 'near' has no such option"),
+        ({"target": 0.5, "num_kept": 1}, "select.options.num_kept: the rule 'near' has no such option"),
+        ({"target": "0.5"}, "select.options.target = '0.5' for the rule 'near': .* number"),
+        ({"target": 0.5, "last": 1}, "select.options.last = 1 for the rule 'near': .* boolean"),
+        ({"target": 0.5, "names": [1]}, r"select.options.names = \[1\] for the rule 'near': .* string"),
+        ({}, "select.options.target is not set, and the rule 'near' has no default"),
+    ],
+)
+def test_options_are_checked_against_the_rules_parameters(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve_rule(f"{__name__}:near", options)
+
+
+def test_a_rule_without_options_says_so() -> None:
+    with pytest.raises(UsageError, match=r"select.options.k: the rule 'max_variance' has no such option. It has no"):
+        resolve_rule("max_variance", {"k": 1})
 
 
 @pytest.mark.parametrize(
@@ -55,14 +110,14 @@ def test_a_rule_still_says_what_it_is_through_its_array_edge() -> None:
     assert "largest variance" in (max_variance.__doc__ or "")
 
 
-@pytest.mark.parametrize("module", ["", ".variance", ".baselines", ".groups"])
+@pytest.mark.parametrize("module", [".rules", ".variance", ".baselines", ".groups"])
 def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
     result = doctest.testmod(importlib.import_module(podsrl.select.__name__ + module))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_the_examples_in_the_documentation_are_true() -> None:
+def test_the_examples_in_the_documentation_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs" / "selection.md").read_text()
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
@@ -71,3 +126,23 @@ def test_the_examples_in_the_documentation_are_true() -> None:
     assert eval(call, names) == eval(answer)
     group = torch.tensor([[3.0, 1.0, 2.0]])
     assert eval("lowest", names)(group, 2).tolist() == [[1, 2]]
+    module = ModuleType("page_rules")
+    vars(module).update(names)
+    monkeypatch.setitem(sys.modules, "page_rules", module)
+    rule = resolve_rule("page_rules:uncertain", {"share": 0.25})
+    try_rule(rule, 8, 4)
+    logprobs = [(-1.0,), (-3.0, -1.0), (-0.5, -0.5), (-4.0,), (-0.1,), (-0.2,), (-0.3,), (-0.4,)]
+    rollouts = tuple(
+        Rollout(
+            completion=Completion(
+                request_id="q", index=i, token_ids=(1,) * len(own), logprobs=own, finish_reason="stop", version=0
+            ),
+            text="",
+            reward=0.0,
+            parts={},
+            is_correct=i == 4,
+        )
+        for i, own in enumerate(logprobs)
+    )
+    one = Group(id="q", task=Task(id="q", prompt="?", answer="1"), prompt_ids=(1,), rollouts=rollouts)
+    assert select_groups([one], rule, 4)[0].kept == (1, 3, 4)

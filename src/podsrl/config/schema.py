@@ -179,7 +179,10 @@ class SelectConfig(Section):
     """Which rollouts of a group are worth an update."""
 
     rule: str = "max_variance"
-    """A known rule (`podsrl.select.RULES`) or "module:function"."""
+    """A known rule (`podsrl.select.RULES`), or "module:function" for a rule of rewards or of groups; see
+    docs/selection.md."""
+    options: dict[str, Any] = {}
+    """Values for the rule's own options, such as `{margin = 0.5}`: its keyword-only parameters."""
     num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """Rollouts per question that are trained on: the paper's m, at most `rollouts.num_rollouts`."""
     num_chunks: Count = 1
@@ -233,13 +236,13 @@ class OptimConfig(Section):
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Optimizer steps on the same batch (GRPO's mu)."""
     micro_batch_tokens: Tokens = 8192
-    """Tokens that a forward-backward pass holds at once; gradients do not depend on it."""
+    """Tokens in one forward and backward pass; gradients do not depend on it."""
     packing: Literal["auto", "on", "off"] = "auto"
     """Rows of a micro-batch lie one behind the other without padding, where the model's forward allows it (checked at
-    start); "off": padded rows."""
+    the start); "off": padded rows."""
     prefix_sharing: Literal["auto", "on", "off"] = "auto"
-    """Forward each group's prompt once a micro-batch instead of once a row: the same gradients. "auto": where packing
-    is possible and it saves time."""
+    """Forward each group's prompt once per micro-batch instead of once per row: the same gradients. "auto": where
+    packing is possible and it saves time."""
     logprob_chunk_tokens: Tokens = 2048
     """Rows of [tokens, vocabulary] logits that exist at once."""
 

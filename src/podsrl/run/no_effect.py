@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.lib.model_files import has_own_code
 from podsrl.run.estimate import Work
 
@@ -72,8 +72,8 @@ def _of_schedules(config: RunConfig) -> Iterator[Reason]:
         yield "checkpoint.every_steps", "the run ends before, and its end is saved anyway"
     if record.groups_every_steps == 0:
         yield "record.num_groups", "record.groups_every_steps = 0: no group is written"
-    elif record.num_groups > (num_groups := config.rollouts.num_prompts * config.select.num_chunks):
-        yield "record.num_groups", f"a step has {num_groups} groups"
+    elif config.budget == BudgetConfig() and record.num_groups > config.rollouts.num_prompts:
+        yield "record.num_groups", f"a step has {config.rollouts.num_prompts} groups"
 
 
 def _of_places(config: RunConfig, num_processes: int) -> Iterator[Reason]:

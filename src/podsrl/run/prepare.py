@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from podsrl.config.schema import RunConfig
 from podsrl.control import Budget, make_budget
 from podsrl.errors import UsageError
@@ -25,8 +23,7 @@ from podsrl.run.data import load_task_set
 from podsrl.run.fit import Fitted, fit_prompts
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.score import Scorer
-from podsrl.select import SelectionRule, resolve_rule
-from podsrl.select.groups import call_rule
+from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
 from podsrl.update import Advantage, LossSpec, resolve_advantage, resolve_algorithm, try_advantage
 
@@ -40,7 +37,7 @@ class Parts:
 
     budget: Budget
     """Decides what each step asks."""
-    rule: SelectionRule
+    rule: Rule
     advantage: Advantage
     loss: LossSpec
     rewards: Mapping[str, float]
@@ -74,7 +71,7 @@ class Names:
     """What the names in a config stand for, whatever model and data it names."""
 
     budget: Budget
-    rule: SelectionRule
+    rule: Rule
     advantage: Advantage
     loss: LossSpec
 
@@ -199,11 +196,12 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
 
 def _resolve_names(config: RunConfig) -> Names:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
-    rule = resolve_rule(config.select.rule)
-    _try_rule(rule, config)
+    select, chunks = config.select, config.select.num_chunks
+    rule = resolve_rule(select.rule, select.options)
+    try_rule(rule, config.rollouts.num_rollouts // chunks, select.num_kept // chunks)
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
     advantage = resolve_advantage(algorithm.advantage)
-    try_advantage(advantage, config.select.num_kept // config.select.num_chunks)
+    try_advantage(advantage, select.num_kept // chunks)
     budget = make_budget(config.budget.model_dump(), config.options)
     return Names(budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
@@ -241,11 +239,3 @@ def _resolve_rewards(config: RunConfig, tasks: TaskSet) -> tuple[Mapping[str, fl
         task.correct if task.correct is not None else tasks.correct,
         task.format if task.format is not None else tasks.format,
     )
-
-
-def _try_rule(rule: SelectionRule, config: RunConfig) -> None:
-    """One call on made-up rewards, so that a rule which refuses n -> m does so now and not after the first rollouts."""
-    chunks = config.select.num_chunks
-    n, m = config.rollouts.num_rollouts // chunks, config.select.num_kept // chunks  # as `Trainer.choose` calls it
-    rewards = torch.linspace(0, 1, n, dtype=torch.float64).reshape(1, n)
-    call_rule(rule, rewards, m, generator=torch.Generator().manual_seed(0))

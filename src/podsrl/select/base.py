@@ -1,4 +1,4 @@
-"""The seam of this stage: a selection rule is a plain function from rewards to the indices worth an update.
+"""What a rule is: a plain function from rewards, or from groups, to the indices of the rollouts worth an update.
 
 `any_array` lets a rule on tensors `[P, n]` take any kind of array, checks it, and answers with the same kind. The rule
 itself then sees one kind only: a float32 or float64 tensor of finite rewards, with 1 <= m < n.
@@ -7,10 +7,11 @@ itself then sees one kind only: a float32 or float64 tensor of finite rewards, w
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast, overload
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 import torch
@@ -18,13 +19,14 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
+from podsrl.types import Group, Selection
 
 NestedFloats: TypeAlias = "Sequence[float] | Sequence[NestedFloats]"
 NestedInts: TypeAlias = "list[int] | list[NestedInts]"
 
 
 class SelectionRule(Protocol):
-    """What a rule of your own must be; `select.rule = "module:function"` names it."""
+    """A rule that goes by rewards alone; `select.rule = "module:function"` names one of your own."""
 
     def __call__(self, rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
         """Choose `num_kept` rollouts of every group.
@@ -38,6 +40,44 @@ class SelectionRule(Protocol):
             `[P, m]` int64 on the device of `rewards`: distinct indices 0 .. n-1, ascending within a group.
         """
         ...
+
+
+class GroupRule(Protocol):
+    """A rule that goes by more than rewards: lengths, log-probs, texts; or that compares groups."""
+
+    def __call__(
+        self, groups: Sequence[Group], num_kept: int, *, generator: Generator | None = None
+    ) -> Sequence[Collection[int] | Selection]:
+        """Choose rollouts of every group. Further keyword-only parameters are options: see `select.options`.
+
+        Args:
+            groups: all groups of the step that have two valid rollouts; each holds its valid rollouts alone. With
+                several chunks each chunk is such a group.
+            num_kept: the paper's m, 1 or more. The rule may keep another number.
+            generator: source of every random draw.
+
+        Returns:
+            For each group the indices of the kept rollouts in `Group.rollouts`, distinct, in any order, at least 2; or
+            a `Selection` whose `kept` holds them.
+        """
+        ...
+
+
+Rule: TypeAlias = SelectionRule | GroupRule
+"""Told apart by the name of the first parameter: a rule whose first parameter is `groups` is a `GroupRule`."""
+
+
+def reads_groups(rule: Rule) -> TypeGuard[GroupRule]:
+    """Whether a rule goes by groups."""
+    try:
+        return next(iter(inspect.signature(rule).parameters), None) == "groups"
+    except (TypeError, ValueError):  # some functions written in C
+        return False
+
+
+def name_of(rule: object) -> str:
+    """What messages call a rule."""
+    return getattr(rule, "__name__", type(rule).__name__)
 
 
 class ArrayRule(Protocol):
@@ -99,7 +139,7 @@ def _as_tensor(rewards: object) -> Tensor:
         is_narrow = array.dtype.kind == "f" and array.dtype.itemsize <= 4
         values = torch.from_numpy(np.require(array, np.float32 if is_narrow else np.float64, ["C", "W"]))
     if values.ndim == 0:
-        raise UsageError("rewards are a single number; wanted [..., n], one reward a rollout: pass a list of them")
+        raise UsageError("rewards are a single number; wanted [..., n], one reward per rollout: pass a list of them")
     return values
 
 
@@ -127,7 +167,7 @@ def _check_finite(values: Tensor) -> None:
     where = f" of group {', '.join(map(str, group))}" if group else ""
     raise UsageError(
         f"the reward of rollout {rollout}{where} is {float(values[(*group, rollout)])}; wanted a finite number "
-        f"within ±{LIMIT:g}: mend the reward function, or mark the rollout invalid: select_groups leaves it out"
+        f"within ±{LIMIT:g}: fix the reward function, or mark the rollout invalid: select_groups leaves it out"
     )
 
 

@@ -46,7 +46,7 @@ def random(rewards: Tensor, num_kept: int, *, generator: Generator | None = None
     Args:
         rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; only their shape matters.
         num_kept: the paper's m, 1 .. n. With m = n nothing is drawn.
-        generator: source of the draws, n a group in the groups' order, on its own device; None: torch's default
+        generator: source of the draws, n per group in the groups' order, on its own device; None: torch's default
             generator of the rewards' device.
 
     Returns:
@@ -98,7 +98,9 @@ def percentile(rewards: Tensor, num_kept: int, *, generator: Generator | None = 
 
 @any_array
 def keep_all(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
-    """Keep every rollout: plain GRPO. It asks for `num_kept` = n, so that nothing is dropped unseen.
+    """Keep every rollout: plain GRPO. It wants `num_kept` = n, so that a smaller number is never ignored.
+
+    `select_groups` keeps all valid rollouts of every group with it, whatever the groups' sizes.
 
     Args:
         rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.

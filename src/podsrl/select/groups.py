@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import cast
 
 import torch
 from torch import Generator, Tensor
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.lib.user_function import FAILURES, reason_of
-from podsrl.select.base import SelectionRule
-from podsrl.types import DropReason, Group, Selection
+from podsrl.select.base import GroupRule, Rule, SelectionRule, name_of, reads_groups
+from podsrl.select.baselines import keep_all
+from podsrl.types import Completion, DropReason, Group, Rollout, Selection, Task
 
 
 def select_groups(
     groups: Sequence[Group],
-    rule: SelectionRule,
+    rule: Rule,
     num_kept: int,
     *,
     num_chunks: int = 1,
@@ -27,16 +30,20 @@ def select_groups(
 ) -> list[Selection]:
     """Choose the rollouts of each group that go to the update.
 
-    Invalid rollouts are never kept. A group with at most `num_kept` valid ones keeps them all; with under two it keeps
-    none, for a single reward has no advantage. All groups with the same number of valid rollouts, usually all groups of
-    the step, go through the rule in one call, small numbers first.
+    Invalid rollouts are never kept, and a group with under two valid ones keeps none, for a single reward has no
+    advantage. With a rule of rewards a group of at most `num_kept` valid rollouts keeps them all. All groups with the
+    same number of valid rollouts, usually all groups of the step, go through the rule in one call, small numbers first.
+    `keep_all` keeps all valid rollouts of every group, whatever its size.
+
+    A rule of groups is called once, and decides how many it keeps of each group: two or more.
 
     With several chunks all of this holds for each chunk alone, as if it were a group: the paper's multi-GPU settings
     (PODS, arXiv 2504.13818) cut 512 rollouts per prompt into four chunks of 128, of which 32 each are kept.
 
     Args:
         groups: P groups, of any sizes.
-        rule: a rule of `RULES`, or one of your own; called with float64 `[groups, valid]` on the CPU, valid > num_kept.
+        rule: a rule of `RULES`, or one of your own; one of rewards is called with float64 `[groups, valid]` on the CPU,
+            valid > num_kept.
         num_kept: how many to keep of each group, or of each chunk where there are several; at least 1.
         num_chunks: c, how many equal chunks of consecutive rollouts each group is cut into; divides its size.
         generator: handed to the rule; the draws depend on the groups and their order alone.
@@ -46,7 +53,7 @@ def select_groups(
 
     Raises:
         UsageError: `num_kept` < 1; a group that `num_chunks` does not divide; a rollout that counts as valid has no
-            finite reward; or see `call_rule`.
+            finite reward; or the rule raised, or returned anything but the kept indices of each group.
 
     Example:
         >>> from podsrl.select import max_variance
@@ -61,17 +68,51 @@ def select_groups(
         for group, chunks in zip(groups, chunks_P, strict=True)
         for chunk in chunks
     ]
-    kept = [pool.valid if len(pool.valid) >= 2 else [] for pool in pools]
-    for members in _pools_by_size(pools, num_kept):
-        rewards = [[pools[p].group.rollouts[i].reward for i in pools[p].valid] for p in members]
-        chosen = call_rule(rule, torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
-        for p, row in zip(members, chosen.tolist(), strict=True):
-            kept[p] = [pools[p].valid[i] for i in row]
+    if reads_groups(rule):
+        kept = _by_groups(pools, rule, num_kept, generator)
+    else:
+        kept = _by_rewards(pools, cast(SelectionRule, rule), num_kept, generator)
     of_pools = iter(zip(pools, kept, strict=True))
     return [
         _selection(group, chunks if num_chunks > 1 else (), list(islice(of_pools, len(chunks))))
         for group, chunks in zip(groups, chunks_P, strict=True)
     ]
+
+
+def try_rule(rule: Rule, num_rollouts: int, num_kept: int) -> None:
+    """Call a rule once on made-up rollouts: one that cannot choose `num_kept` of `num_rollouts` fails now.
+
+    Args:
+        rule: reward rule or group rule.
+        num_rollouts: size of the group, or of the chunk, that the rule will be called with; at least 2.
+        num_kept: what it will be asked for, at most `num_rollouts`.
+
+    Raises:
+        UsageError: as `select_groups`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    if reads_groups(rule):
+        select_groups([_made_up_group(num_rollouts)], rule, num_kept, generator=generator)
+    else:
+        rewards = torch.linspace(0, 1, num_rollouts, dtype=torch.float64).reshape(1, -1)
+        call_rule(cast(SelectionRule, rule), rewards, num_kept, generator=generator)
+
+
+def _made_up_group(size: int) -> Group:
+    """A group whose rewards rise from 0 to 1, with completions of one to three tokens."""
+    rollouts = []
+    for i in range(size):
+        tokens = tuple(range(1, 2 + i % 3))
+        logprobs = (-0.5,) * len(tokens)
+        completion = Completion(
+            request_id="made-up", index=i, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
+        )
+        reward = i / (size - 1)
+        rollouts.append(
+            Rollout(completion=completion, text="7", reward=reward, parts={"correct": reward}, is_correct=reward == 1)
+        )
+    task = Task(id="made-up", prompt="3 + 4 =", answer="7")
+    return Group(id="made-up", task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +148,60 @@ def _valid_rollouts(group: Group, chunk: Sequence[int]) -> list[int]:
     return valid
 
 
-def _pools_by_size(pools: Sequence[_Pool], num_kept: int) -> list[list[int]]:
-    """The pools that leave the rule a choice, by their number of valid rollouts, ascending: draws have one order."""
+def _by_rewards(
+    pools: Sequence[_Pool], rule: SelectionRule, num_kept: int, generator: Generator | None
+) -> list[list[int]]:
+    """What a reward rule keeps of each pool. It is called for pools that leave it a choice, once per number of valid
+    rollouts, ascending: draws have one order."""
+    kept = [pool.valid if len(pool.valid) >= 2 else [] for pool in pools]
+    if rule is keep_all:
+        return kept
     by_size: dict[int, list[int]] = defaultdict(list)
     for p, pool in enumerate(pools):
         if len(pool.valid) > num_kept:
             by_size[len(pool.valid)].append(p)
-    return [by_size[size] for size in sorted(by_size)]
+    for size in sorted(by_size):
+        members = by_size[size]
+        rewards = [[pools[p].group.rollouts[i].reward for i in pools[p].valid] for p in members]
+        chosen = call_rule(rule, torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
+        for p, row in zip(members, chosen.tolist(), strict=True):
+            kept[p] = [pools[p].valid[i] for i in row]
+    return kept
+
+
+def _by_groups(pools: Sequence[_Pool], rule: GroupRule, num_kept: int, generator: Generator | None) -> list[list[int]]:
+    """What a group rule keeps of each pool; it is called once, with all pools of two valid rollouts or more."""
+    members = [p for p, pool in enumerate(pools) if len(pool.valid) >= 2]
+    groups = [
+        replace(pool.group, rollouts=tuple(pool.group.rollouts[i] for i in pool.valid))
+        for pool in (pools[p] for p in members)
+    ]
+    answer = _call(rule, groups, num_kept, generator)
+    if not isinstance(answer, Sequence) or len(answer) != len(groups):
+        got = f"{len(answer)} answers" if isinstance(answer, Sequence) else f"a {type(answer).__name__}"
+        raise UsageError(
+            f"the selection rule {name_of(rule)!r} returned {got}; wanted a list of {len(groups)}: "
+            "the kept indices of each group"
+        )
+    kept: list[list[int]] = [[] for _ in pools]
+    for p, group, of_group in zip(members, groups, answer, strict=True):
+        kept[p] = [pools[p].valid[i] for i in _checked_indices(of_group, name_of(rule), group)]
+    return kept
+
+
+def _checked_indices(answer: object, name: str, group: Group) -> list[int]:
+    """The kept indices of one group, ascending."""
+    wanted = f"wanted at least 2 distinct indices 0 .. {len(group.rollouts) - 1}"
+    given = answer.kept if isinstance(answer, Selection) else answer
+    try:
+        indices = sorted(operator.index(i) for i in given)  # type: ignore[attr-defined]  # any iterable will do
+    except TypeError as error:
+        what = f"the selection rule {name!r} returned {short(given)} for group {group.id!r}"
+        raise UsageError(f"{what}; {wanted}") from error
+    is_good = len(indices) >= 2 and len(set(indices)) == len(indices)
+    if not is_good or indices[0] < 0 or indices[-1] >= len(group.rollouts):
+        raise UsageError(f"the selection rule {name!r} returned {indices} for group {group.id!r}; {wanted}")
+    return indices
 
 
 def call_rule(rule: SelectionRule, rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
@@ -128,18 +216,21 @@ def call_rule(rule: SelectionRule, rewards: Tensor, num_kept: int, *, generator:
     Raises:
         UsageError: the rule raised, or its answer is not `num_kept` distinct indices of each group.
     """
-    name = getattr(rule, "__name__", type(rule).__name__)
+    answer = _call(rule, rewards, num_kept, generator)
+    return _checked_answer(answer, name_of(rule), len(rewards), rewards.shape[1], num_kept)
+
+
+def _call(rule: Rule, what: Tensor | Sequence[Group], num_kept: int, generator: Generator | None) -> object:
     try:
-        answer = rule(rewards, num_kept, generator=generator)
+        return cast(Callable[..., object], rule)(what, num_kept, generator=generator)
     except UsageError:
         raise
     except FAILURES as error:
-        raise UsageError(f"the selection rule {name!r} raised {reason_of(error)}") from error
-    return _checked_answer(answer, name, len(rewards), rewards.shape[1], num_kept)
+        raise UsageError(f"the selection rule {name_of(rule)!r} raised {reason_of(error)}") from error
 
 
 def _checked_answer(answer: object, name: str, num_groups: int, size: int, num_kept: int) -> Tensor:
-    """Trust no rule: a duplicate or a wild index would train on the wrong rollouts without a word."""
+    """A repeated or wild index would train on the wrong rollouts without a message."""
     wanted = f"wanted [{num_groups}, {num_kept}] int64, distinct indices 0 .. {size - 1} in each row"
     try:
         indices = torch.as_tensor(answer)

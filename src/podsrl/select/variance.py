@@ -37,7 +37,7 @@ def max_variance(rewards: Tensor, num_kept: int, *, generator: Generator | None 
         UsageError: a reward is NaN, infinite or beyond ±1e300; m < 1 or m > n; lists are ragged or hold no numbers;
             rewards have no dimension.
 
-    Source: PODS (arXiv 2504.13818), Theorem 1: O(n log n) a group.
+    Source: PODS (arXiv 2504.13818), Theorem 1: O(n log n) per group.
 
     Example:
         >>> max_variance([0.0, 1.0, 0.0, 0.0], 2)
@@ -64,7 +64,19 @@ def _num_high(ordered: Tensor, num_kept: int) -> Tensor:
 
     Going from k to k + 1 exchanges the reward a = low[j] for b = high[j], j = m - 1 - k, and changes the variance by
     (b - a) · slope / m², where slope = (m - 1)(a + b) - 2 · (sum of the other m - 1) falls as k grows. So the variance
-    rises, stays, then falls, and one prefix sum, of the gaps b - a, tells for every k at once which it does.
+    rises, stays, then falls, and one prefix sum, of the gaps b - a, gives the direction for every k at once.
+
+    Example: the rewards 0 0 1 2 5 9 with m = 3; columns are j = 0, 1, 2, so k = m - 1 - j goes from 2 to 0.
+
+        low       0    0    1
+        high      2    5    9
+        gap       2    5    8
+        others   14    9    0       16 - low - cumsum(gap): the sum of the other two rewards
+        slope   -24   -8   20       2 · (low + high) - 2 · others
+        k         2    1    0
+
+    Where slope > 0 the variance rises from k to k + 1: from 0 to 1, so k is at least 1. Where slope < 0 it falls: from
+    1 to 2 and from 2 to 3, so k is at most 1. The rule keeps one of the highest and two of the lowest, 0 0 9.
     """
     origin = ordered[:, :1].double()  # a shift changes no variance; it keeps 1e6 + {0, 1} exact
     low = ordered[:, :num_kept] - origin

@@ -1,4 +1,4 @@
-"""The two AdamW that the optimizer step can be made of, and what each remembers of a weight.
+"""The two implementations of AdamW, and which tensors each keeps per weight.
 
 adamw       torch's, moments in the weight's own precision (Loshchilov & Hutter 2019)
 adamw_8bit  bitsandbytes', moments in 8 bits by blocks of 256 (Dettmers et al. 2022, 8-bit optimizers); weights of under
@@ -19,17 +19,17 @@ from podsrl.errors import UsageError
 _BLOCK = 256
 _MIN_8_BIT = 4096
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
-"""Kind -> shape and type: all that is remembered of one weight."""
+"""Kind -> shape and type: all that is kept for one weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """One of the two."""
+    """One implementation."""
 
     new: Callable[..., torch.optim.Optimizer]
     """(parameter groups, lr, betas, eps) -> optimizer."""
     layout: Callable[[Tensor], Layout]
-    """Weight -> what is remembered of it once it has been stepped."""
+    """Weight -> the tensors that are kept for it once it has been stepped."""
     remember: Callable[[torch.optim.Optimizer, Tensor, Mapping[str, Tensor]], None]
     """Put tensors of that layout back."""
 

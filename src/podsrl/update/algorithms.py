@@ -89,15 +89,21 @@ clip_low=None, clip_high=None))
         clip=clip or algorithm.loss.clip,
         aggregate=aggregate or algorithm.loss.aggregate,
     )
-    bounds = {key: value for key, value in (("clip_low", clip_low), ("clip_high", clip_high)) if value is not None}
     if loss.clip == "none":
-        if bounds:
-            raise UsageError(
-                f"loss.{next(iter(bounds))} has no effect with clip = 'none'; "
-                f"leave it out, or set loss.clip to 'ppo' or 'cispo'"
-            )
+        for option, bound in (("clip_low", clip_low), ("clip_high", clip_high)):
+            if bound is not None:
+                raise UsageError(
+                    f"loss.{option} has no effect with clip = 'none'; "
+                    f"leave it out, or set loss.clip to 'ppo' or 'cispo'"
+                )
         loss = replace(loss, clip_low=None, clip_high=None)
-    loss = replace(loss, **bounds)
+    else:
+        low, high = algorithm.loss.clip_low, algorithm.loss.clip_high
+        loss = replace(
+            loss,
+            clip_low=low if clip_low is None else clip_low,
+            clip_high=high if clip_high is None else clip_high,
+        )
     check_loss(loss, max_length=1)
     if advantage is not None:
         resolve_advantage(advantage)

@@ -1,4 +1,4 @@
-"""Micro-batches' gradients of 16-bit weights add up in float32.
+"""Sum the gradients of 16-bit weights over micro-batches in float32.
 
 A parameter's gradient has the parameter's type. A sum in bfloat16 keeps 8 bits: what a micro-batch adds is rounded to
 1/256 of the sum so far, and shares under half of that are lost.
@@ -21,9 +21,9 @@ def has_16_bits(weight: Tensor) -> bool:
 
 @contextmanager
 def float32_sums(model: nn.Module) -> Iterator[None]:
-    """Within it, gradients of 16-bit weights go into float32 sums as they come; at its end they are back, rounded once.
+    """Within it, gradients of 16-bit weights are added to float32 sums; at its end they are rounded back, once.
 
-    Meanwhile 4 bytes a weight instead of 2, and nothing else changes: gradients from before count.
+    The sums take 4 bytes per weight instead of 2. Gradients from before are included.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False).bfloat16()

@@ -1,9 +1,9 @@
 """Log-probabilities of chosen tokens without ever holding a [B, T, V] tensor of logits.
 
-Goes in: a Hugging Face decoder-only model and right-padded rows. Comes out: log p(token | tokens before it) and the
-entropy of that distribution, at the target positions only. The decoder runs once; the output head then runs over
-`chunk_tokens` positions at a time, and again in the backward pass, so one chunk of logits exists at once (2,048 rows of
-Qwen's 151,936 words are 1.2 GB in float32).
+For a Hugging Face decoder-only model and right-padded rows: log p(token | tokens before it) and the entropy of that
+distribution, at the target positions only. The decoder runs once; the output head then runs over `chunk_tokens`
+positions at a time, and again in the backward pass, so one chunk of logits exists at once (2,048 rows of Qwen's
+151,936 words are 1.2 GB in float32).
 
 Padding stands to the right of every real token, so causal attention alone keeps it out: no attention mask is handed to
 the model, which lets attention take its fastest kernel.
@@ -131,7 +131,7 @@ def _softened(logits: Tensor, temperature: float) -> Tensor:
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What softmax and sums are worked out in: float32 at least."""
+    """The type in which softmax and sums are computed: float32 at least."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -160,10 +160,10 @@ _PATHS: WeakKeyDictionary[nn.Module, HeadPath] = WeakKeyDictionary()
 
 
 def head_path(model: nn.Module) -> HeadPath:
-    """Which way `token_logprobs` goes for this model, found once a model by a forward pass over four tokens.
+    """How `token_logprobs` gets this model's logits, found once per model by a forward pass over four tokens.
 
-    Some models do more than `head(decoder(ids))`: they cap or scale the logits, or scale the states. Those take their
-    own full forward, with a warning, because their numbers would be wrong without it.
+    Some models do more than `head(decoder(ids))`: they cap or scale the logits, or scale the states. For those the
+    model's own full forward is used, with a warning, because their numbers would be wrong without it.
     """
     if model not in _PATHS:
         path = _probe(model)

@@ -7,7 +7,7 @@ are 0 outside the mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -191,9 +191,7 @@ def policy_loss(
     log_ratios = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
-    advantages = advantages.to(logprobs.dtype)
-    advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
-    losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
+    losses, clipped = CLIPS[clip](ratios, logprobs, _by_token(advantages.to(logprobs.dtype), mask), low, high)
     kl = logprobs.new_zeros(())
     if reference_logprobs is not None:
         kl = only(mask, k3(only(mask, reference_logprobs.to(logprobs.dtype)) - logprobs))
@@ -202,6 +200,11 @@ def policy_loss(
     tokens = mask.sum().clamp(min=1) if num_tokens is None else max(num_tokens, 1)
     loss = AGGREGATES[aggregate](only(mask, losses), mask, rows, tokens, max_length or 1)
     return loss, _stats(mask, clipped, kl, log_ratios, ratios)
+
+
+def _by_token(advantages: Tensor, mask: Tensor) -> Tensor:
+    """[B] -> [B, 1]; [B, T] -> the same, 0 outside the mask."""
+    return advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
 
 
 @torch.no_grad()
@@ -252,7 +255,7 @@ def _check_choices(
         )
 
 
-def _check_choice(option: str, value: str, known: Mapping[str, Any]) -> None:
+def _check_choice(option: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise UsageError(f"loss.{option} = {value!r} is unknown.{nearest(value, known)}")
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: how much of the full rate a step gets."""
+"""Learning-rate schedules: the factor on the full learning rate at each step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "cosine"
 
 
 def rate_factor(schedule: str, step: int, *, warmup_steps: int, schedule_steps: int) -> float:
-    """What the learning rate is multiplied by in one step.
+    """The factor on the learning rate in one step.
 
     Args:
         schedule: a key of `SCHEDULES`.
         step: which step, from 1.
         warmup_steps: the first w steps get 1/(w+1), 2/(w+1) …
-        schedule_steps: T: after T steps the end of the schedule is reached, and later ones stay there.
+        schedule_steps: T: after T steps the schedule is at its end, and stays there.
 
     Returns:
         In [0, 1]. Step w+1 gets 1; with "cosine" step T+1, the first that is not counted in, gets 0.

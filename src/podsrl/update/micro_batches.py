@@ -1,4 +1,4 @@
-"""A batch is cut into micro-batches by a token budget; the cut decides about memory and time, never the gradient."""
+"""Cut a batch into micro-batches by a token budget. The cut changes memory and time, never the gradient."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ Rows = Literal["padded", "packed", "shared"]
 def micro_batches(batch: Batch, max_tokens: int, layout: Rows = "padded") -> list[Batch]:
     """Cut a batch into pieces of at most `max_tokens` tokens, each of which is forwarded at once.
 
-    The longest rows come first: padding is least, and what does not fit in memory fails at once. Shared groups come by
-    their longest row and stay whole where they can: a group that does not fit into what is left of a piece begins the
-    next one, and only one that fits into none is cut, which costs its prompt once more a piece.
+    The longest rows come first: this needs the least padding, and what does not fit in memory fails at once. With
+    shared prompts, groups are ordered by their longest row and stay whole where they can. A group that does not fit
+    into the rest of a piece begins the next one. Only a group that is larger than a whole piece is cut; its prompt is
+    then forwarded once per piece.
 
     Args:
         batch: what to cut.
         max_tokens: ≥ 1; a longer row goes alone.
         layout: what counts as a token. padded: rows × longest row. packed: all but a row's last token, which predicts
-            nothing. shared: likewise, with a group's prompt counted once a piece.
+            nothing. shared: likewise, with a group's prompt counted once per piece.
 
     Returns:
         Pieces that hold every row once, each without the columns it does not need.
@@ -83,20 +84,31 @@ def _packed(batch: Batch, max_tokens: int) -> Iterator[Tensor]:
 
 
 def _shared(batch: Batch, max_tokens: int) -> Iterator[Tensor]:
+    """Pieces that are filled with whole groups; only a group that is larger than a piece is cut.
+
+    Example: max_tokens = 10, and two groups:
+
+        A: a prompt of 2 tokens, rows of 7, 3 and 1 own tokens      2 + 11 = 13 in all
+        B: a prompt of 3 tokens, rows of 4 and 2 own tokens         3 + 6 = 9 in all
+
+    A has the longest row, so it comes first. It is larger than a piece: its prompt and the row of 7 make the first
+    piece, 9 tokens. Its prompt again and the rows of 3 and 1 make the second, 6 tokens. B does not fit into the 4 that
+    are left, so it makes the third.
+    """
     prompts, own = _lengths(batch)
-    kept: list[Tensor] = []
-    left = max_tokens
-    for rows in _groups(batch, prompts + own):
-        prompt = int(prompts[rows[0]])
-        while len(rows):
-            if kept and prompt + int(own[rows].sum()) > left:  # rather than cut it, begin a piece with it
-                yield torch.cat(kept)
-                kept, left = [], max_tokens
-            count = _fitting(own[rows], left - prompt)
-            kept.append(rows[:count])
-            left -= prompt + int(own[rows[:count]].sum())
-            rows = rows[count:]
-    yield torch.cat(kept)
+    piece: list[Tensor] = []
+    room = max_tokens
+    for remaining in _groups(batch, prompts + own):
+        prompt = int(prompts[remaining[0]])
+        while len(remaining):
+            if piece and prompt + int(own[remaining].sum()) > room:
+                yield torch.cat(piece)
+                piece, room = [], max_tokens
+            count = _fitting(own[remaining], room - prompt)
+            taken, remaining = remaining[:count], remaining[count:]
+            piece.append(taken)
+            room -= prompt + int(own[taken].sum())
+    yield torch.cat(piece)
 
 
 def _groups(batch: Batch, lengths: Tensor) -> list[Tensor]:

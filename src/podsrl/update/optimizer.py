@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +37,8 @@ class Optimizer:
     def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
         if options.name not in ADAMS:
             raise UsageError(f"optim.name = {options.name!r}: no such optimizer.{nearest(options.name, ADAMS)}")
-        steps = {"warmup_steps": options.warmup_steps, "schedule_steps": options.schedule_steps}
-        check_schedule(options.schedule, **steps)
-        self._lr, self._max_grad_norm = options.lr, options.max_grad_norm
-        self._factor = partial(rate_factor, options.schedule, **steps)
+        check_schedule(options.schedule, options.warmup_steps, options.schedule_steps)
+        self._options = options
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not weights:
             raise UsageError("the model has no parameter that requires a gradient; unfreeze some, or add adapters")
@@ -75,8 +72,8 @@ class Optimizer:
         total = torch.nn.utils.get_total_norm(gradients)
         norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
         if math.isfinite(norm):
-            if norm > self._max_grad_norm:
-                torch.nn.utils.clip_grads_with_norm_(self._masters.values(), self._max_grad_norm, total)
+            if norm > self._options.max_grad_norm:
+                torch.nn.utils.clip_grads_with_norm_(self._masters.values(), self._options.max_grad_norm, total)
             self._apply()
         else:
             self.num_skipped_steps += 1
@@ -102,22 +99,32 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the last step that changed the weights; before the first, that of the first."""
-        return self._lr * self._factor(max(1, self.num_steps))
+        options = self._options
+        return options.lr * rate_factor(
+            options.schedule,
+            max(1, self.num_steps),
+            warmup_steps=options.warmup_steps,
+            schedule_steps=options.schedule_steps,
+        )
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """What an exact continuation needs besides the weights.
 
         Returns:
             Tensors by "kind/parameter name" (kinds: those of the optimizer's layout, and master for weights of 16 bits)
-            that later steps change in place, and plain counts.
+            that later steps change in place, and plain counts. For example, a weight "up" of 16 bits gives step/up,
+            exp_avg/up, exp_avg_sq/up and master/up with "adamw".
         """
-        tensors = {
-            f"{kind}/{name}": state[kind] if isinstance(state[kind], Tensor) else torch.tensor(state[kind], dtype=dtype)
-            for name, master in self._masters.items()
-            if (state := self._adamw.state.get(master))
-            for kind, (_, dtype) in self._kind.layout(master).items()
-        }
-        tensors |= {f"master/{name}": master.detach() for name, (_, master) in self._pairs_16_bit.items()}
+        tensors: dict[str, Tensor] = {}
+        for name, master in self._masters.items():
+            state = self._adamw.state.get(master)
+            if not state:  # never stepped: it had no gradient yet
+                continue
+            for kind, (_, dtype) in self._kind.layout(master).items():
+                value = state[kind]
+                tensors[f"{kind}/{name}"] = value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
+        for name, (_, master) in self._pairs_16_bit.items():
+            tensors[f"master/{name}"] = master.detach()
         return tensors, {"num_steps": self.num_steps, "num_skipped_steps": self.num_skipped_steps}
 
     @torch.no_grad()

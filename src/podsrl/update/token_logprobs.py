@@ -1,8 +1,8 @@
-"""The forward of the update as a module: rows go in, log-probabilities of their completions come out.
+"""The forward of the update: from rows to the log-probabilities of their completions.
 
-A module, so that a library that shards weights or gathers gradients can hook it: every parameter that the update uses
-is reached through it. It decides how rows lie in a micro-batch: padded, packed one behind the other, or packed with
-each group's prompt once (`layout.py`).
+It is a module, so that a library that shards weights or gathers gradients can hook it: every parameter that the update
+uses is reached through it. It decides how rows lie in a micro-batch: padded, packed one behind the other, or packed
+with each group's prompt once (`packed/layout.py`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TokenLogprobs(nn.Module):
         temperature, chunk_tokens: see `token_logprobs`.
         packing: rows of a micro-batch lie one behind the other without padding ("on"), or padded ("off"); "auto":
             packed where the model allows it, else padded with a warning.
-        prefix_sharing: a group's prompt is forwarded once a micro-batch ("on"), or once a row ("off"); "auto": once,
-            where rows are packed and that saves tokens.
+        prefix_sharing: a group's prompt is forwarded once per micro-batch ("on"), or once per row ("off"); "auto":
+            once per micro-batch where rows are packed and that saves tokens.
 
     Raises:
         UsageError: "on" for a model that cannot, or for sharing without packing; at a call, rows so long that their
@@ -88,7 +88,7 @@ class TokenLogprobs(nn.Module):
 
         Args:
             rows: on any device, best on the CPU: nothing is waited for then; rows of one group are neighbours.
-            kind: how they are to lie; by default what `kind` says.
+            kind: the rows' layout; by default what `kind` returns.
 
         Returns:
             [B, T] each, on the model's device, with gradient and without; 0 outside the completions. A backward pass
@@ -126,7 +126,7 @@ class TokenLogprobs(nn.Module):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within it the model attends by layout, and computes its products by the faster library; then as before."""
+        """Within it the model attends by layout and computes its products with the faster library."""
         if self._is_active or not self.is_packed:
             yield
             return
@@ -148,7 +148,7 @@ class TokenLogprobs(nn.Module):
         )
 
     def kind(self, rows: Batch) -> Rows:
-        """How these rows lie best."""
+        """The best layout for these rows."""
         if not self.is_packed:
             return "padded"
         if self.prefix_sharing == "off" or not rows.num_sequences:
@@ -160,7 +160,7 @@ class TokenLogprobs(nn.Module):
 
 
 def _choose(model: nn.Module, packing: Choice, prefix_sharing: Choice) -> tuple[bool, str]:
-    """Whether rows are packed, and a line that says how they lie and why."""
+    """Whether rows are packed, and one line on their layout and its reason."""
     if packing == "off":
         if prefix_sharing == "on":
             raise UsageError("optim.prefix_sharing = 'on' with optim.packing = 'off'; set packing to 'auto' or 'on'")

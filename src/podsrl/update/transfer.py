@@ -1,7 +1,7 @@
-"""Records of tensors onto another device: to a GPU by one copy that nobody waits for.
+"""Copy records of tensors to another device; to a GPU by one copy that the host does not wait for.
 
-A copy out of ordinary memory keeps the host waiting, one a tensor. So all tensors of a record are laid one behind the
-other in pinned memory, travel together, and are views of what arrives.
+A copy from ordinary memory makes the host wait, once per tensor. So all tensors of a record are laid one behind the
+other in pinned memory, are copied together, and become views of the copy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def move(record: Record, device: torch.device) -> Record:
 
     Args:
         record: a tensor, a dataclass, or a tuple of such; what is none of them is kept.
-        device: where to. From the CPU to CUDA, work that is queued later finds the tensors there, and the host goes on
-            at once; any other copy is finished on return.
+        device: from the CPU to CUDA, work that is queued later finds the tensors there, and the host continues at
+            once; any other copy is finished on return.
 
     Example:
         >>> move((torch.ones(2), 3), torch.device("cpu"))

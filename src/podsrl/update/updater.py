@@ -1,7 +1,7 @@
-"""The trainer's verbs: forward and backward over a batch, then one optimizer step.
+"""Forward and backward over a batch, then one optimizer step.
 
-Goes in: a `Batch`. Comes out: changed weights, and what there is to know about the update. The gradient does not depend
-on how the batch is cut into micro-batches, because every piece divides by the rows and tokens of the whole step.
+The gradient does not depend on how the batch is cut into micro-batches, because every piece divides by the rows and
+tokens of the whole step.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class UpdateStats:
     loss: float
     """Of the whole step."""
     entropy: float
-    """Nats a token."""
+    """Nats per token."""
     kl: float | None
-    """k3 estimate of KL(policy || reference), nats a token; None without a reference."""
+    """k3 estimate of KL(policy || reference), nats per token; None without a reference."""
     clip_fraction: float
     """Share of tokens where the bound acts."""
     logprob_gap: float
-    """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator disagree."""
+    """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator differ."""
     ratio_max: float
     """Largest importance ratio."""
     num_sequences: int
@@ -159,12 +159,12 @@ class Updater:
         Dropout is active during this call only, and draws from torch's global generator.
 
         Args:
-            batch: on any device, best on the CPU: each micro-batch moves to the model's when its turn comes.
+            batch: on any device, best on the CPU: each micro-batch moves to the model's device before its forward.
             num_sequences: rows of the whole optimizer step, where several calls or processes share it (default: those
                 of `batch`).
-            num_tokens: its completion tokens, likewise.
-            min_micro_batches: forwards and backwards to run at least; those without rows of their own add a gradient of
-                exactly 0. Processes that share weights must all run the same number.
+            num_tokens: completion tokens of the whole optimizer step, likewise.
+            min_micro_batches: least number of forwards and backwards; those without rows add a gradient of exactly 0.
+                Processes that share weights must all run the same number.
 
         Returns:
             What happened. Where no row has a gradient, nothing ran and `num_trained_rows` is 0.
@@ -186,7 +186,7 @@ class Updater:
         return self.optimizer.step()
 
     def peak_bytes(self) -> int | None:
-        """Most GPU memory in use since the last `forward_backward` began; None on a CPU."""
+        """Peak GPU memory in bytes since the last `forward_backward` began; None on a CPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
@@ -194,7 +194,7 @@ class Updater:
         return self.optimizer.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
-        """Go on from `state_dict`, bit for bit once the weights are loaded too."""
+        """Continue from `state_dict`, bit for bit once the weights are loaded too."""
         self.optimizer.load_state_dict(tensors, numbers)
 
     def _with_gradient(self, batch: Batch) -> Batch:
@@ -210,7 +210,7 @@ class Updater:
         return kind, micro_batches(batch, self._micro_batch_tokens, kind)
 
     def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> Tensor:
-        """Add one micro-batch's gradient; its `_FIGURES`, which nobody waits for yet."""
+        """Add one micro-batch's gradient. Returns its `_FIGURES`, still on the device: the host does not wait."""
         reference = self._reference_logprobs(piece, kind)
         logprobs, entropy = self._forward(piece, kind)
         piece = piece.to(self._device)

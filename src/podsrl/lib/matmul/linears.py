@@ -21,7 +21,7 @@ def has_fast_linear(model: nn.Module) -> bool:
 
 @contextmanager
 def fast_linears(model: nn.Module) -> Iterator[None]:
-    """Let the float32 linear layers of `model` that lie on a CPU compute by the faster library meanwhile."""
+    """Within it the float32 linear layers of `model` that are on a CPU compute with the faster library."""
     changed: list[Any] = [module for module in model.modules() if _is_fast(module)] if is_available() else []
     for module in changed:
         module.forward = partial(linear, module)
@@ -33,14 +33,14 @@ def fast_linears(model: nn.Module) -> Iterator[None]:
 
 
 def _is_fast(module: nn.Module) -> bool:
-    """A plain linear layer, whose forward nobody else has replaced."""
+    """A plain linear layer whose forward has not been replaced."""
     if type(module) is not nn.Linear or "forward" in vars(module):
         return False
     return module.weight.is_cpu and module.weight.dtype == torch.float32
 
 
 def linear(module: nn.Linear, x: Tensor) -> Tensor:
-    """What `module(x)` gives, and its gradients, by the faster of both libraries."""
+    """`module(x)`, with its gradients, by the faster of both libraries."""
     if x.dtype != torch.float32 or x.numel() * len(module.weight) < current().update:
         return F.linear(x, module.weight, module.bias)
     result: Tensor = OnednnLinear.apply(x, module.weight, module.bias)  # type: ignore[no-untyped-call]  # torch's

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.errors import UsageError
 from podsrl.run.clock import STAGES
 from podsrl.run.plan.rewards import Seen
 
@@ -66,3 +67,13 @@ class Measurements:
     """What there is; None where not known."""
     unknown: tuple[str, ...] = field(default=())
     """What could not be told, in words."""
+
+
+def check_budget(config: RunConfig) -> None:
+    """UsageError: a budget that asks for other rollouts than `num_prompts` times `num_rollouts`."""
+    for slot, default in BudgetConfig().model_dump().items():
+        if (name := getattr(config.budget, slot)) != default:
+            raise UsageError(
+                f"budget.{slot} = {name!r}: pods plan predicts steps of rollouts.num_prompts times "
+                f"rollouts.num_rollouts rollouts alone; plan with budget.{slot} = {default!r}"
+            )

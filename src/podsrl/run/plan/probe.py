@@ -19,7 +19,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.run.loop import training_step
-from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe
+from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.run.plan.rewards import Seen
 from podsrl.run.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.step_result import StepResult
@@ -101,8 +101,9 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
     """A trainer that learns nothing; its reward workers end with it.
 
     Raises:
-        UsageError: several processes, or whatever a run with this config would meet.
+        UsageError: a budget whose cost is not known, several processes, or whatever a run with this config would meet.
     """
+    check_budget(config)
     trainer = Trainer(probing_config(config))
     if not trainer.processes.is_alone:
         raise UsageError("pods plan measures one process; start it without torchrun or pods launch")
@@ -124,17 +125,15 @@ def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_to
 
 
 def seen_groups(groups: Sequence[Group]) -> list[Seen]:
-    """Valid rollouts of each question; the chunks of one belong together."""
-    by_task: dict[str, list[Any]] = {}
-    for group in groups:
-        by_task.setdefault(group.task.id, []).extend(r for r in group.rollouts if r.is_valid)
+    """The valid rollouts of each group."""
+    valid_P_G = [[rollout for rollout in group.rollouts if rollout.is_valid] for group in groups]
     return [
         Seen(
             rewards=np.array([r.reward for r in rollouts], dtype=np.float64),
             lengths=np.array([len(r.completion.token_ids) for r in rollouts], dtype=np.float64),
             is_correct=np.array([r.is_correct for r in rollouts], dtype=np.bool_),
         )
-        for rollouts in by_task.values()
+        for rollouts in valid_P_G
     ]
 
 
@@ -271,10 +270,13 @@ class _Prober:
 def _gradient(
     groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], norm: float, chunks: int
 ) -> GradientProbe:
-    return gradient_probe(
-        [[r.reward for r in group.rollouts if r.is_valid] for group in groups],
-        [[g.rollouts[k].reward for k in s.kept] for g, s in zip(groups, selections, strict=True)],
-        advantages,
-        norm,
-        num_chunks=chunks,
-    )
+    """Of the chunks of all groups, one after the other."""
+    rewards, kept, weights = list[list[float]](), list[list[float]](), list[Tensor]()
+    for group, selection, advantage in zip(groups, selections, advantages, strict=True):
+        place = {i: k for k, i in enumerate(selection.kept)}
+        for chunk in selection.chunks or (range(len(group.rollouts)),):
+            chosen = [i for i in chunk if i in place]
+            rewards.append([group.rollouts[i].reward for i in chunk if group.rollouts[i].is_valid])
+            kept.append([group.rollouts[i].reward for i in chosen])
+            weights.append(advantage[[place[i] for i in chosen]])
+    return gradient_probe(rewards, kept, weights, norm, num_chunks=chunks)

@@ -16,7 +16,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Line, Run, read_run
-from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe
+from podsrl.run.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.run.plan.rewards import Seen
 
 RECENT = 0.25
@@ -46,6 +46,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
             f"{overrides[0]}: {folder} is a run's folder, planned from its own logs; give a CONFIG to change values"
         )
     run, config = read_run(folder), load_config(folder / "config.toml")
+    check_budget(config)
     steps = _recent(run)
     first = steps[0]["step"]
     groups = [group for group in run.groups if group.step >= first] or list(run.groups[-8:])

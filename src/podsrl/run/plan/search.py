@@ -19,7 +19,9 @@ from podsrl.run.plan.resample import MIDDLE, resampled_costs, residuals
 from podsrl.run.plan.rewards import RewardModel
 from podsrl.run.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
-from podsrl.update.advantage import NORMALIZERS, RewardAdvantage, reads_groups, resolve_advantage
+from podsrl.select.base import reads_groups
+from podsrl.update.advantage import NORMALIZERS, RewardAdvantage, resolve_advantage
+from podsrl.update.advantage import reads_groups as advantage_reads_groups
 from podsrl.update.algorithms import resolve_algorithm
 
 NUM_DRAWS = 768
@@ -221,8 +223,16 @@ class _Search:
 
 
 def planning_rule(config: RunConfig) -> SelectionRule:
-    """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n."""
-    return resolve_rule("max_variance" if config.select.rule == "keep_all" else config.select.rule)
+    """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n.
+
+    Raises:
+        UsageError: a rule that reads groups: the plan has rewards alone.
+    """
+    name = "max_variance" if config.select.rule == "keep_all" else config.select.rule
+    rule = resolve_rule(name, config.select.options)
+    if reads_groups(rule):
+        raise UsageError(f"select.rule = {name!r} reads groups, and pods plan has only rewards; plan with another")
+    return cast(SelectionRule, rule)
 
 
 def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
@@ -235,7 +245,7 @@ def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
     if name in NORMALIZERS:
         return name
     advantage = resolve_advantage(name)
-    if reads_groups(advantage):
+    if advantage_reads_groups(advantage):
         raise UsageError(f"loss.advantage = {name!r} reads groups, and pods plan has only rewards; plan with another")
     return cast(RewardAdvantage, advantage)
 

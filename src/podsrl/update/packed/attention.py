@@ -1,11 +1,11 @@
 """Attention over a row without padding: the one part of a model that has to know the layout.
 
-Registered with transformers under a name of its own. The layout comes with the call, as a keyword argument of the
-model's forward, so a forward that is done again in the backward pass finds it too.
+The function is registered with transformers under a name of its own. The layout is a keyword argument of the model's
+forward, so a forward that is repeated in the backward pass gets it too.
 
 Every block is one call of torch's attention, in which completions see [their prompt; themselves]. On a CPU the gradient
-is worked out here: keys and values are gathered again instead of kept, so a shared prompt lies in memory once, and the
-gradient of its many copies is summed a block at a time.
+is computed here: keys and values are gathered again instead of kept, so a shared prompt lies in memory once, and the
+gradient of its many copies is summed block by block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Unsupported(Exception):
 
 
 def register() -> None:
-    """Tell transformers of the function; once more does no harm."""
+    """Register the function with transformers; repeated calls change nothing."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
@@ -126,16 +126,22 @@ class _CpuAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of query, key and value, block by block.
+
+        Example: the prompt p at place 0 is shared by the completions a (place 1) and b (place 2). The block of both
+        completions has the keys [p a] and [p b], so its key gradient has p twice. `Sums` adds both to place 0, besides
+        what the block of the prompt gave.
+        """
         query, key, value, output, *weights = ctx.saved_tensors
         layout: Layout = ctx.layout
-        sums = [Sums(layout) for _ in range(3)]  # of query, key and value
+        query_sums, key_sums, value_sums = Sums(layout), Sums(layout), Sums(layout)
         for block, weight in zip(layout.blocks, weights, strict=True):
             mask = _full_mask(block, query.dtype)
-            above = take(gradient, block.places)
-            if block.ended is not None:  # its gathered rows are another token's, whose gradient is not theirs
-                above = above.masked_fill_(block.ended, 0.0)
-            found = _cpu_flash_backward(
-                above.transpose(1, 2),
+            output_gradient = take(gradient, block.places)
+            if block.ended is not None:  # padding of the block was gathered from place 0, whose gradient is not its own
+                output_gradient = output_gradient.masked_fill_(block.ended, 0.0)
+            of_query, of_key, of_value = _cpu_flash_backward(
+                output_gradient.transpose(1, 2),
                 *_gather(query, key, value, block),
                 take(output, block.places).transpose(1, 2),
                 weight,
@@ -144,9 +150,10 @@ class _CpuAttention(torch.autograd.Function):
                 attn_mask=mask,
                 scale=ctx.scaling,
             )
-            for each, of_block in zip(sums, found, strict=True):
-                each.add(block, of_block.transpose(1, 2))
-        return *(each.total() for each in sums), None, None
+            query_sums.add(block, of_query.transpose(1, 2))
+            key_sums.add(block, of_key.transpose(1, 2))
+            value_sums.add(block, of_value.transpose(1, 2))
+        return query_sums.total(), key_sums.total(), value_sums.total(), None, None
 
 
 def _gather(query: Tensor, key: Tensor, value: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:

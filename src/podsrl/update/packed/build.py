@@ -1,4 +1,4 @@
-"""Padded rows become a `Layout`: the arithmetic of places, in numpy, whose calls take few microseconds.
+"""Compute the `Layout` of a micro-batch's rows, in numpy, which is faster than torch at these sizes.
 
 B rows, T their width, S segments, P prompts; the other letters are those of `layout.py`.
 """
@@ -18,7 +18,7 @@ from podsrl.update.packed.layout import Block, Layout
 SHRINK = 0.7
 """A block ends where segments are shorter than this share of its longest …"""
 MIN_ROWS = 8
-"""… but has at least so many, because a call costs some microseconds."""
+"""… but has at least so many, because a call costs some microseconds whatever its size."""
 MASK_ELEMENTS = 1 << 20
 """A larger mask is made again in each layer instead of kept, and a block is cut where its rows need one each."""
 
@@ -35,6 +35,12 @@ class _Segments:
     length: Array
     prompt: Array
     """Which of the first segments comes before; -1: none."""
+
+    @property
+    def follows_prompt(self) -> Array:
+        """Whether a shared prompt comes before."""
+        follows: Array = self.prompt >= 0
+        return follows
 
     @property
     def offset(self) -> Array:
@@ -61,7 +67,7 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
         rows: on the CPU, right-padded, B ≥ 1; rows of one group are neighbours.
         shared: each group's prompt once.
         round_up: fill the row and the targets up to one of few lengths, by less than 1/32 of them (or to 32), for
-            libraries that compile a kernel a shape. A filler attends to nothing, and nothing of it is read.
+            libraries that compile one kernel per shape. A filler attends to nothing, and nothing of it is read.
 
     Returns:
         The layout, on the CPU; with `round_up` it may have more `predicts` than there are targets.
@@ -69,15 +75,20 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
     target_mask, group = rows.target_mask.numpy(), rows.group.numpy()
     targets = target_mask.sum(-1)
     prompts = rows.attention_mask.numpy().sum(-1) - targets
-    first = np.concatenate([[True], group[1:] != group[:-1]])
-    segments = _shared(first, prompts, targets) if shared else _whole(prompts + targets)
+    if shared:
+        first = np.concatenate([[True], group[1:] != group[:-1]])
+        segments = _shared(first, prompts, targets)
+        prompt_rows = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+    else:
+        segments = _whole(prompts + targets)
+        prompt_rows = np.arange(len(prompts))
     source, positions = _tokens(segments, target_mask.shape[1])
     stacks = list(_stacks(segments))
     fill = _filled if round_up else _as_they_are
     layout = Layout(
         source=torch.from_numpy(fill(source)),
         positions=torch.from_numpy(fill(positions)),
-        predicts=torch.from_numpy(fill(_predicts(target_mask, source, first if shared else np.ones_like(first)))),
+        predicts=torch.from_numpy(fill(_predicts(target_mask, source, prompt_rows))),
         where=torch.from_numpy(_where(stacks, len(source), len(fill(source)))),
         blocks=tuple(_block(stack, segments) for stack in stacks),
     )
@@ -110,23 +121,34 @@ def _tokens(segments: _Segments, width: int) -> tuple[Array, Array]:
     return np.repeat(segments.row, segments.length) * width + column, column
 
 
-def _predicts(target_mask: Array, source: Array, first: Array) -> Array:
-    """[n] the place before each target; before a completion's first token that is in the row that keeps the prompt."""
+def _predicts(target_mask: Array, source: Array, prompt_rows: Array) -> Array:
+    """[n] the place of the token before each target, which predicts it.
+
+    Before a completion's first token that is the prompt's last one, and it lies in the row that holds the prompt.
+
+    Args:
+        target_mask: [B, T].
+        source: [N], where the token of each place stands in the flattened padded rows.
+        prompt_rows: [B], the row whose copy of the prompt is in the layout.
+
+    Example: the rows (5, 6, 7, 8) and (5, 6, 9, 2) with the prompt (5, 6), shared. The layout is 5 6 7 9, so source is
+    0 1 2 6 and prompt_rows is 0 0. The targets 7 8 9 2 stand after 6, 7, 6 and 9: predicts is 1 2 1 3.
+    """
     width = target_mask.shape[1]
-    owner = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
     before = np.flatnonzero(target_mask) - 1
     row, column = before // width, before % width
-    row = np.where(target_mask[row, column], row, owner[row])
-    place = np.zeros(target_mask.size, np.int64)
-    place[source] = np.arange(len(source))
-    found: Array = place[row * width + column]
-    return found
+    is_in_prompt = ~target_mask[row, column]
+    row = np.where(is_in_prompt, prompt_rows[row], row)
+    place_of = np.zeros(target_mask.size, np.int64)  # of each token of the padded rows
+    place_of[source] = np.arange(len(source))
+    places: Array = place_of[row * width + column]
+    return places
 
 
 def _stacks(segments: _Segments) -> Iterator[_Stack]:
-    """Segments that are not empty in blocks of about one length: prompts apart from what follows them."""
-    for follows in (False, True):
-        ids = np.flatnonzero((segments.length > 0) & ((segments.prompt >= 0) == follows))
+    """Segments that are not empty, in blocks of about one length: those that follow a shared prompt come last."""
+    for follows_prompt in (False, True):
+        ids = np.flatnonzero((segments.length > 0) & (segments.follows_prompt == follows_prompt))
         ids = ids[np.argsort(-segments.length[ids], kind="stable")]
         while len(ids):
             count = _count(segments, ids)
@@ -140,7 +162,7 @@ def _count(segments: _Segments, ids: Array) -> int:
     count = int((lengths >= SHRINK * lengths[0]).sum())
     count = max(count, min(MIN_ROWS, len(ids)))
     before = segments.length[segments.prompt[ids[:count]]]
-    if segments.prompt[ids[0]] < 0 or (before == before[0]).all():
+    if not segments.follows_prompt[ids[0]] or (before == before[0]).all():
         return count
     return min(count, max(1, MASK_ELEMENTS // int(lengths[0] * (lengths[0] + before.max()))))
 
@@ -155,21 +177,26 @@ def _places(segments: _Segments, ids: Array, alive: Array) -> Array:
     return np.where(alive, segments.offset[ids, None] + np.arange(alive.shape[1]), 0)
 
 
-def _where(stacks: list[_Stack], size: int, filled: int) -> Array:
-    end, slots = 0, np.zeros(filled, np.int64)
+def _where(stacks: list[_Stack], num_tokens: int, num_places: int) -> Array:
+    """[num_places] where each place stands in all blocks, flattened, one behind the other; fillers after the last.
+
+    Example: a block of the segments 0 1 2 and 3 4 has the slots 0 1 2 / 3 4 5, of which slot 5 is padding; a block of
+    the segment 5 has slot 6. With one filler, num_tokens = 6 and num_places = 7: the result is 0 1 2 3 4 6 7.
+    """
+    start, slots = 0, np.zeros(num_places, np.int64)
     for stack in stacks:
-        slots[stack.places[stack.alive]] = end + np.flatnonzero(stack.alive)
-        end += stack.alive.size
-    slots[size:] = end
+        slots[stack.places[stack.alive]] = start + np.flatnonzero(stack.alive)
+        start += stack.alive.size
+    slots[num_tokens:] = start
     return slots
 
 
 def _block(stack: _Stack, segments: _Segments) -> Block:
     ended = None if stack.alive.all() else torch.from_numpy(~stack.alive)[:, :, None, None]
     block = Block(places=torch.from_numpy(stack.places), ended=ended)
-    prompt = segments.prompt[stack.ids]
-    if prompt[0] < 0:
+    if not segments.follows_prompt[stack.ids[0]]:
         return block
+    prompt = segments.prompt[stack.ids]
     lengths = segments.length[prompt]
     alive = np.arange(lengths.max()) < lengths[:, None]
     keys = np.concatenate([_places(segments, prompt, alive), stack.places], 1)
@@ -184,8 +211,8 @@ def _block(stack: _Stack, segments: _Segments) -> Block:
 
 
 def _with_table(layout: Layout, segments: _Segments) -> Layout:
-    """Say where the prompts' tokens stand in a table of a row a prompt."""
-    lengths = segments.length[segments.prompt < 0]
+    """Say where the prompts' tokens stand in a table of one row per prompt."""
+    lengths = segments.length[~segments.follows_prompt]
     alive = np.arange(lengths.max()) < lengths[:, None]
     return replace(layout, prompt_slots=torch.from_numpy(np.flatnonzero(alive)), prompt_table=alive.shape)
 
@@ -195,6 +222,6 @@ def _as_they_are(values: Array) -> Array:
 
 
 def _filled(values: Array) -> Array:
-    """With zeros at its end, to a length of which there are at most 32 an octave."""
+    """With zeros at its end, to one of at most 32 lengths between two powers of 2."""
     step = max(32, 1 << max(len(values).bit_length() - 6, 0))
     return np.pad(values, (0, -len(values) % step))

@@ -1,7 +1,7 @@
 """Rows gathered more than once: their gradients are summed in float32 at least, whatever type the rows have.
 
-A prompt that stands once a group is read by all its completions, so its gradient is a sum over them. In 16 bits such a
-sum would lose small shares; on a GPU, whose order of adding is not fixed, the loss would differ from run to run.
+A prompt that stands once per group is read by all its completions, so its gradient is a sum over them. In 16 bits such
+a sum would lose small shares; on a GPU, which adds in no fixed order, the loss would differ from run to run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Where the tokens of a micro-batch lie in one row without padding, and which of them attend to which.
 
-The row is made of segments. Without sharing a segment is a prompt with its completion. With sharing the prompts come
-first, each once a group, and then the completions, whose positions go on from their prompt's. The last token of a
+The row is made of segments. Without sharing, a segment is a prompt with its completion. With sharing, the prompts come
+first, once per group, and then the completions, whose positions continue from their prompt's. The last token of a
 completion predicts nothing, so it is left out; the first one is predicted by the prompt's last.
 
-Only attention needs segments side by side again: in blocks, padded to their longest.
+Only attention needs segments side by side: in blocks, padded to their longest.
 
 N places in the row; R segments of a block, L its length, C columns of the prompts before it.
 """
@@ -34,7 +34,7 @@ class Block:
     keeps_mask: bool = False
     """Whether `mask` is small enough to be kept for all layers."""
     kept_mask: Tensor | None = None
-    """It, from `Layout.with_masks` on."""
+    """The mask, once `Layout.with_masks` has made it."""
 
     def mask(self, dtype: torch.dtype) -> Tensor | None:
         """[R or 1, 1, L, C + L]: 0 where a place of the segment sees a key, else -inf; None: plainly causal."""

@@ -1,4 +1,4 @@
-"""Whether a model can forward rows without padding, found once a model by trying.
+"""Whether a model can forward rows without padding, found once per model by a trial.
 
 Packed and shared rows bring their own attention, so the model must leave attention to transformers' interface, and its
 attention must be plainly causal over whole rows; everything else in it must look at one token at a time.
@@ -42,7 +42,7 @@ def run_packed(path: HeadPath, model: nn.Module, tokens: Tensor, layout: Layout)
 
 @contextmanager
 def packed_attention(model: nn.Module) -> Iterator[None]:
-    """Let every layer of `model` attend by layout meanwhile: in the forward, and in a backward that repeats it."""
+    """Within it every layer of `model` attends by layout, in the forward and in a backward that repeats it."""
     register()
     found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     configs = list({id(config): config for config in found if hasattr(config, "_attn_implementation")}.values())
