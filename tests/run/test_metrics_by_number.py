@@ -122,6 +122,8 @@ LINE: dict[str, Any] = {
     "reward_std/all": (0.5 + 0.0 + math.sqrt(1 / 3) + 0.0) / 4,
     "reward_std/kept": (math.sqrt(1 / 2) + 0.0 + math.sqrt(1 / 2) + 0.0) / 4,
     "accuracy/all": 3 / 12,
+    "groups/all": 4,  # CUT counts twice
+    "rollouts/all": 12,
     "groups/zero_signal": 2,  # EQUAL, and the last chunk
     "groups/invalid": 1,  # the last chunk
     "rollouts/invalid": 3,

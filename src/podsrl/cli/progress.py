@@ -277,9 +277,7 @@ class TrainDisplay:
 
     def __init__(self, config: RunConfig, is_plain: bool) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
-        self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
         self._shown = shown("training", is_plain=is_plain)
-        self._groups = config.rollouts.num_prompts * config.select.num_chunks
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
@@ -315,7 +313,7 @@ class TrainDisplay:
         reward = record["reward/all"]
         text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
         text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
-        text += [f"{self._rollouts / record['seconds/total']:,.0f} rollouts/s"]
+        text += [f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"]
         self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
@@ -324,7 +322,7 @@ class TrainDisplay:
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
             self.say(
-                f"warning: {invalid} of {self._rollouts} rollouts of step {record['step']} are invalid and not trained "
+                f"warning: {invalid} of {record['rollouts/all']} rollouts of step {record['step']} are invalid and not trained "
                 f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
@@ -332,12 +330,12 @@ class TrainDisplay:
         if stopped and not self._num_stopped:
             reasons = "; ".join(record["reward_timeout_reasons"])
             self.say(
-                f"warning: {stopped} of {self._rollouts} answers of step {record['step']} could not be judged within "
+                f"warning: {stopped} of {record['rollouts/all']} answers of step {record['step']} could not be judged within "
                 f"the limits and count as wrong ({reasons}); later ones are counted in metrics.jsonl "
                 "(rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == self._groups else 0
+        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == record["groups/all"] else 0
         if self._num_silent == SILENT_STEPS:
             self.say(
                 f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "

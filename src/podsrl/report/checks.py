@@ -47,20 +47,20 @@ def check_run(run: Run) -> tuple[Check, ...]:
 
 def truncated_share(run: Run) -> float | None:
     """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/truncated", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _counted_share(run, "rollouts/truncated", "rollouts/all", "rollouts.num_prompts", "rollouts.num_rollouts")
     return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
 
 
 def invalid_share(run: Run) -> float | None:
     """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
-    counted = _counted_share(run, "rollouts/invalid", "rollouts.num_prompts", "rollouts.num_rollouts")
+    counted = _counted_share(run, "rollouts/invalid", "rollouts/all", "rollouts.num_prompts", "rollouts.num_rollouts")
     return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
 
 
 def zero_signal_share(run: Run) -> float | None:
     """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
     chunks = () if run.option("select.num_chunks") is None else ("select.num_chunks",)  # each is a group of its own
-    return _counted_share(run, "groups/zero_signal", "rollouts.num_prompts", *chunks)
+    return _counted_share(run, "groups/zero_signal", "groups/all", "rollouts.num_prompts", *chunks)
 
 
 def mean_logprob_gap(run: Run) -> float | None:
@@ -70,10 +70,15 @@ def mean_logprob_gap(run: Run) -> float | None:
     return float(gaps.mean()) if gaps.size else None
 
 
-def _counted_share(run: Run, metric: str, *sizes: str) -> float | None:
-    """Mean of a metric that counts, over the product of the options that say out of how many."""
-    counts = run.series(metric)
-    counts = counts[np.isfinite(counts)]
+def _counted_share(run: Run, metric: str, total: str, *sizes: str) -> float | None:
+    """Sum of a metric that counts over that of another one, out of how many.
+
+    In the log of an older version, which has no `total`, the product of some options stands for it.
+    """
+    counts, totals = run.series(metric), run.series(total)
+    counts, totals = counts[np.isfinite(counts)], totals[np.isfinite(totals)]
+    if totals.size == counts.size and totals.sum() > 0:
+        return float(counts.sum() / totals.sum())
     options = [run.option(size) for size in sizes]
     if counts.size == 0 or not all(isinstance(option, int) and option > 0 for option in options):
         return None
