@@ -371,3 +371,9 @@ def test_the_mean_over_one_token_is_that_tokens_loss(counts: dict[str, int], agg
         **counts,
     )
     assert loss.item() == pytest.approx(-2.0, abs=1e-12)  # the ratio 2, the advantage 1
+
+
+def test_no_token_counts_as_clipped_where_the_advantage_is_zero() -> None:
+    """Ratios 2, 1/2 and 2 lie outside the bounds, and a row without advantage has no gradient to lose."""
+    _, stats = policy_loss(POLICY, BEHAVIOUR, 0 * ADVANTAGES, MASK, **NAMED_LOSSES["grpo"])
+    assert stats["clipped"].item() == 0
