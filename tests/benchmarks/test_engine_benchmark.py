@@ -132,7 +132,7 @@ def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
     assert [stage["step"] for stage in stages] == [0, 1]
     for stage in stages:
         assert stage["tokens_64"] > 3 * stage["tokens_16"]
-        assert 0 < stage["forwards_per_token_64"] <= stage["forwards_a_token_16"] <= 1
+        assert 0 < stage["forwards_per_token_64"] <= stage["forwards_per_token_16"] <= 1
     assert any("round 2 of 2" in text for text in said)
     console = Console(width=200)
     with console.capture() as shown:
