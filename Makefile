@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 
-PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
+# Bytecode is written even where the environment forbids it: without it every process of the tests compiles all modules.
+PYTEST := OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 # The same tests by the instructions of another processor: SSE for torch's own kernels, AVX2 for oneDNN, MKL and numpy.
 OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
