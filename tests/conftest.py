@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,16 @@ if DEVICE == "gpu" and not torch.cuda.is_available():
     WHY_NOT = "torch sees no GPU"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not want
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this process is not for or cannot run."""
+    """Skip, with the reason, what this process is not for or cannot run; of `one_in(k)` cases, mark most as slow."""
+    num_cases: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("one_in")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if num_cases[test] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            num_cases[test] += 1
     for item in items:
         is_pretended = DEVICE_FOLDER in item.path.parents
         wanted = "gpu" if item.get_closest_marker("gpu") else "pretended" if is_pretended else "cpu"
