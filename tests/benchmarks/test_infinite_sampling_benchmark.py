@@ -53,12 +53,14 @@ def test_the_demos_two_ways_of_answering_are_told_apart_by_the_first_tokens() ->
     assert long and short and not long & short
 
 
+@pytest.mark.slow
 def test_grouping_with_known_lengths_reaches_the_bound_in_a_quarter_of_the_pool(gsm8k: Rows) -> None:
     row = gsm8k["continuous+grouped", "perfect", None]
     assert row["worst_steps_to_bound"] <= 1.02
     assert row["kv_pool_to_full"] == pytest.approx(0.25, abs=0.01)
 
 
+@pytest.mark.slow
 def test_dynamic_slots_with_predicted_lengths_reach_the_bound_in_half_the_memory(gsm8k: Rows) -> None:
     row = gsm8k["dynamic+ljf", "tokens", "half"]
     assert row["worst_steps_to_bound"] <= 1.1

@@ -265,6 +265,7 @@ def test_the_mutations_know_every_option_and_the_ends_of_its_range() -> None:
     assert set(words(FIELDS["loss.clip"].annotation)) == {"ppo", "cispo", "none"}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

@@ -34,6 +34,7 @@ def _lowest_plausible_count(num_trials: int, chance: float, risk: float) -> int:
     return num_trials
 
 
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("num_seeds", [2, 3, 5, 10])
 @pytest.mark.parametrize(
     "kind",
@@ -64,6 +65,7 @@ def test_an_interval_is_narrow_enough_to_be_of_use(script: ModuleType, num_seeds
     assert 1.0 < found["interval"]["median_width"] < widest
 
 
+@pytest.mark.slow
 def test_an_arm_that_never_arrives_in_truth_has_a_low_end_of_zero(script: ModuleType) -> None:
     curves = script.KINDS["arm ends just below the target, to 99 %"]
     assert script.true_speedup(curves) == 0

@@ -67,6 +67,7 @@ def test_loop_runs_in_its_smallest_form(
     assert all(float(line.split()[5]) > 0 for line in lines)  # a gradient
 
 
+@pytest.mark.slow
 def test_loop_starts_as_its_docstring_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     name = "02_loop_from_scratch.py"
     [printed] = run(name, ["--steps", "1"], monkeypatch, capsys).splitlines()

@@ -102,6 +102,7 @@ def at_generation_cost(factor: float, *overrides: str, **changes: Any) -> Measur
     return replace(found, generation=probes)
 
 
+@pytest.mark.slow
 def test_dearer_generation_asks_for_fewer_rollouts() -> None:
     cheap, dear = (make_plan(at_generation_cost(factor)).best.num_rollouts for factor in (0.01, 10.0))
     assert cheap > dear

@@ -298,6 +298,7 @@ def test_adapters_with_an_odd_base_say_which(tmp_path: Path, monkeypatch: pytest
         assert named in str(caught.value) and "adapter_config.json" in str(caught.value)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("changes", [
     {"target_modules": "(?:[a-z0-9_.]+)+!"},
     {"target_modules": ["q_proj"], "rank_pattern": {"(?:[a-z0-9_.]+)+!": 2}},

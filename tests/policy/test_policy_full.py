@@ -47,6 +47,7 @@ def test_sharded_parameters_are_made_whole_on_the_way(
         assert torch.equal(tensor, policy.model.get_parameter(name).detach() * 2)
 
 
+@pytest.mark.one_in(4)
 def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     assert AutoTokenizer.from_pretrained(tmp_path / "saved").encode("1+2") == policy.tokenizer.encode("1+2")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_saved_policy_comes_back_bit_for_bit_into_the_same_memory(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path, dtype: str

@@ -91,6 +91,7 @@ def test_a_forward_in_evaluation_leaves_the_stored_weights_as_they_are(policy: P
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.sampled_weights())
 
 
+@pytest.mark.one_in(2)
 def test_adapters_get_the_gradient_that_the_dequantised_model_gives(
     policy: Policy, wide_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
 ) -> None:

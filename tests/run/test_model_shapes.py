@@ -23,6 +23,7 @@ def shape_of(family: str, folder: Path) -> ModelShape:
     return read_shape(ModelConfig(path=str(folder)))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "bloom", "mpt", "gpt_neo", "ctrl", "xglm", "opt"])
 def test_a_family_with_its_own_names_can_be_planned(family: str, tmp_path: Path) -> None:
     shape = shape_of(family, tmp_path)
@@ -74,6 +75,7 @@ def _config_or_none(family: str) -> Any:
         return None
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("is_tied", [False, True])
 @pytest.mark.parametrize(

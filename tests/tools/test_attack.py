@@ -146,6 +146,7 @@ def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: No
     assert not penalised[WHOLE].is_open
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["never", "broken"])
 def test_a_reward_that_pays_no_honest_answer_cannot_be_judged(own: None, name: str) -> None:
     [found] = attack(name, num_questions=1).values()

@@ -30,6 +30,7 @@ def masks(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return batch.input_ids, batch.attention_mask, batch.target_mask
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.filterwarnings("ignore:.*all logits")
 @pytest.mark.parametrize("kind", ["qwen2", "llama", "gemma2"])
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 10_000])

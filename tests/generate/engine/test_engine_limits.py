@@ -67,6 +67,7 @@ ROW = 3 + 18 - 1
 """Tokens of the longest row, of 256 bytes each."""
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("forward", ["fast", "model"])
 @pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name != "full"])
 @pytest.mark.parametrize("rows", [1, 3.3])

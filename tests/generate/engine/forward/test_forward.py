@@ -66,6 +66,7 @@ def forward_of(request: pytest.FixtureRequest) -> Callable[[Any], Forward]:
     return lambda model: choose_forward(model, request.param)
 
 
+@pytest.mark.one_in(4)
 def test_rows_of_different_lengths_get_the_models_own_logits(
     forward_of: Callable[[Any], Forward], tiny_model: Any
 ) -> None:
