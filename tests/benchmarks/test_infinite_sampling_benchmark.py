@@ -44,6 +44,7 @@ def test_skewed_lengths_have_a_mean_near_20_and_some_at_the_cap() -> None:
     assert max(lengths) == 128
 
 
+@pytest.mark.slow
 def test_the_demos_two_ways_of_answering_are_told_apart_by_the_first_tokens() -> None:
     lengths = demo_set(32)
     rows = [row for group in lengths.groups for row in group]

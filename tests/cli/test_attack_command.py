@@ -59,6 +59,7 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     assert "'command_rewards:strict' held against" in said
 
 
+@pytest.mark.slow
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
     code, printed, said = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1

@@ -85,6 +85,7 @@ def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[st
     check_refused(code, errors, wanted)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

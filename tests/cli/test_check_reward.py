@@ -220,6 +220,7 @@ def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> N
     assert (check.agreement.precision, check.agreement.recall) == (None, 0.0)
 
 
+@pytest.mark.slow
 def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder: Path) -> None:
     rollouts = [
         {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None},
@@ -287,6 +288,7 @@ def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], mes
     assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_help_shows_examples_without_loading_torch() -> None:
     code = (
         "import sys; sys.argv = ['pods', 'check-reward', '--help']\n"

@@ -51,6 +51,7 @@ print(json.dumps(pages))
         assert "Examples" in page or command == "doctor"
 
 
+@pytest.mark.slow
 def test_options_are_listed_without_anything_heavy() -> None:
     code = f"""
 import json, sys

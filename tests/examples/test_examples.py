@@ -58,6 +58,7 @@ def test_select_prints_what_its_docstring_says(
     assert run("01_select.py", [], monkeypatch, capsys).splitlines() == promised_lines("01_select.py")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["02_loop_from_scratch.py", "03_loop_with_podsrl.py"])
 def test_loop_runs_in_its_smallest_form(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

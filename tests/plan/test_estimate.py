@@ -169,6 +169,7 @@ def test_a_bound_on_key_values_bounds_them(folder: Path) -> None:
     assert parts_of(slots, shape)["key-values"] == 3 * row * 1.5
 
 
+@pytest.mark.one_in(2)
 def test_adapters_are_those_that_peft_makes(folder: Path, make_model: Callable[..., Any]) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

@@ -72,6 +72,7 @@ def spoil(folder: Path, how: str) -> None:
         (model / "model.safetensors").unlink()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("how", "option", "wanted"),
     [
@@ -176,7 +177,8 @@ def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
 
 
-@pytest.mark.parametrize(("function", "is_said"), [("right", False), ("always_zero", True)])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("function", "is_said"), [("always_zero", True), ("right", False)])
 def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
     name = f"trial_rewards:{function}"
     found = check_inputs(load_config("mine.toml", [f'task.rewards={{"{name}" = 1.0}}', f"task.correct={name}"]))

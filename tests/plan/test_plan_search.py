@@ -76,6 +76,7 @@ def test_a_micro_batch_that_would_fill_the_memory_is_no_candidate() -> None:
     assert 4096 in {c.micro_batch_tokens for c in make_plan(replace(tight, memory_bytes=None)).candidates}
 
 
+@pytest.mark.slow
 def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_too() -> None:
     measured = measurements(micro=4096)
     bound = int(1.003e9 / 0.9)

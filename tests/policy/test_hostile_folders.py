@@ -243,6 +243,7 @@ def test_what_cannot_be_read_is_said(folder: Path, pods: Any, what: str) -> None
 # --- what looks odd and is sound ---
 
 
+@pytest.mark.slow
 def test_the_hubs_cache_is_links_to_its_blobs(folder: Path, tmp_path: Path, pods: Any) -> None:
     root = tmp_path / "hub" / "models--someone--tiny"
     snapshot = root / "snapshots" / "0123abc"

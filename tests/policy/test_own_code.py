@@ -148,6 +148,7 @@ def test_a_model_that_can_do_without_its_own_code_loads_without_it(
     assert not planted.exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plant", [of_both, of_generation])
 def test_nor_does_the_code_of_the_base_of_adapters_run(
     folder: Path, planted: Path, everybody_says_yes: None, tmp_path: Path, plant: Callable[[Path], None]

@@ -21,6 +21,7 @@ PolicyOf = Callable[..., Policy]
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 
 
+@pytest.mark.one_in(4)
 def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: Path) -> None:
     policy = policy_of(family_folder)
     assert policy.generator_model is policy.model and not isinstance(policy, AdaptedPolicy)

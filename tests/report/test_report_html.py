@@ -135,6 +135,7 @@ def test_every_recorded_rollout_is_shown_best_first_with_its_fate(run_page: str)
     ]
 
 
+@pytest.mark.slow
 def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:
     tags = _Tags(evil_page)
     assert len(tags.all("script")) == 1

@@ -40,6 +40,7 @@ def test_the_linear_layers_of_gpt2_are_its_transposed_ones(tmp_path: Path) -> No
     assert linears == {f"transformer.h.{i}.{name}": size for i in (0, 1) for name, size in expected.items()}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["gpt2", "gpt_bigcode", "falcon", "qwen2", "mpt", "llama"])
 def test_keys_and_values_take_the_bytes_that_the_model_keeps(family: str, tmp_path: Path) -> None:
     shape = shape_of(family, tmp_path)

@@ -164,6 +164,7 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
         workers.judge("worker_rewards:odd", rows(["a"]))
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     (tmp_path / "worker_rewards.py").write_text("import os\nos._exit(7)\n")
     with (

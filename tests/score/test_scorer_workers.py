@@ -37,6 +37,7 @@ def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
     assert [rollout.answer for rollout in halves] == ["1/2", "3", "3", "1/2"]
 
 
+@pytest.mark.slow
 def test_form_and_answer_are_open_where_nothing_says_how_to_find_them(user_folder: Path) -> None:
     with Scorer({"worker_rewards:length": 1.0}, "worker_rewards:length") as scorer:
         [[rollout]] = score(scorer, (SUM, ["3"]))

@@ -211,6 +211,7 @@ def raw(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "num_train", "num_eval"), [("gsm8k", 7473, 1319), ("math", 4500, 500), ("svamp", 0, 1000)]
 )

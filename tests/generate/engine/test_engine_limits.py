@@ -91,6 +91,7 @@ def test_without_a_bound_growth_counts_old_and_new_memory(qwen2: Any, options: A
         assert held.peak == engine.peak_kv_bytes > pool.num_bytes
 
 
+@pytest.mark.slow
 def test_arrivals_under_a_bound_find_room_or_make_the_memory_start_over(qwen2: Any) -> None:
     """Each arrival wants another row of 50 tokens; where old and new rows do not fit at once, all is read again."""
     rereads = []

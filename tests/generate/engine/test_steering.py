@@ -70,6 +70,7 @@ def test_a_longer_arrival_makes_bounded_memory_start_over_with_longer_rows(qwen2
 # --- pause and resume ---
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("keep_kv", [True, False])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_paused_rollout_goes_on_where_it_stopped(qwen2: Any, keep_kv: bool, after: int) -> None:

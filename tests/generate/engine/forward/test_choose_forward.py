@@ -41,6 +41,7 @@ def worst_gap(engine: Engine, lengths: Sequence[int]) -> float:
     return max(gaps)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("family", ["roformer", "bart", "roberta"])
 def test_a_model_that_counts_positions_by_itself_is_refused_because_it_would_be_wrong(
     family: str, monkeypatch: pytest.MonkeyPatch

@@ -288,6 +288,7 @@ def test_prefill_reads_no_more_tokens_at_once_than_allowed(qwen2: Any) -> None:
     assert sizes == [(1, 12), (2, 9), (2, 8)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("family", "changes", "reason"),
     [
