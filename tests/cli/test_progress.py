@@ -134,9 +134,9 @@ def test_in_a_terminal_what_is_said_stays_above_the_bar() -> None:
 
 @pytest.mark.slow
 def test_a_long_command_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
-    options = ["--skill_steps=22", "--mixture_steps=10", "--batch_size=512"]
+    options = ["--skill_steps=22", "--mixture_steps=10", "--batch_size=256"]
     command = [sys.executable, "-m", "podsrl.cli", "pretrain", "base", *options]
-    environment = {**os.environ, "FORCE_COLOR": "1"}
+    environment = {**os.environ, "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}  # over some seconds on any machine
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()

@@ -184,7 +184,7 @@ def test_a_recipe_trains_stops_and_resumes_to_the_same_bits(
     assert (stopped / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", RECIPES[1::2])
 def test_a_recipe_s_checkpoint_generates_the_same_tokens_elsewhere(
     recipe: str, models: dict[str, Path], data: Path, tmp_path: Path
 ) -> None:
