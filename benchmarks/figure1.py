@@ -24,7 +24,7 @@ from benchmarks.models import SHAPES, batch_of, fixed_workload, shaped_model
 from benchmarks.timing import Clock, Say, wait_for
 from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.report.theme import INK, MUTED, SERIES, new_figure, number_axis, style
+from podsrl.report.figures.theme import INK, MUTED, SERIES, new_figure, number_axis, style
 from podsrl.types import Completion
 from podsrl.update import ALGORITHMS, Updater
 

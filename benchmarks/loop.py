@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
 def run(num_steps: int, say: Say) -> dict[str, Any]:
     """Measure steps after two of warm-up, with the logs of a real run being written."""
     from podsrl.config.load import dump, load_config
-    from podsrl.run.clock import STAGES
+    from podsrl.lib.stages import STAGES
     from podsrl.run.folder import RunFolder
     from podsrl.run.loop import record, training_step
     from podsrl.run.trainer import Trainer

@@ -39,9 +39,12 @@ def main(arguments: Sequence[str]) -> None:
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure, predict, check."""
     from podsrl.config.load import load_config
-    from podsrl.plan.check import check
-    from podsrl.plan.probe import measure, probe_sizes, still_trainer
+    from podsrl.plan.probe import probe_sizes, run_probes, still_trainer
     from podsrl.plan.search import make_plan
+    from podsrl.plan.verify import verify
+
+    def progress(done: float, total: float | None, text: str) -> None:
+        say(text)
 
     wall_clock = time.perf_counter
     if options.cpu_time:
@@ -50,12 +53,10 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         config = load_config("pods")
         assert not set(SIZES) & set(probe_sizes(config)), "these choices must be new to the fit"
         with still_trainer(config) as trainer:
-            measured = measure(trainer, config, budget_seconds=options.probe_seconds, tick=lambda done, text: say(text))
+            measured = run_probes(trainer, config, budget_seconds=options.probe_seconds, progress=progress)
             plan = make_plan(measured)
             unseen = [c for c in plan.candidates if c.num_rollouts in SIZES and c.num_kept in (4, 8, 32, 64)]
-            control, *checks = check(
-                trainer, [plan.own, *unseen], num_steps=options.steps, tick=lambda done, text: say(text)
-            )
+            control, *checks = verify(trainer, [plan.own, *unseen], num_steps=options.steps, progress=progress)
     finally:
         time.perf_counter = wall_clock
     rows = [

@@ -182,7 +182,9 @@ def harder() -> None:
 def publish() -> None:
     """The figures that the docs show, and the pictures, from the finished parts."""
     from podsrl.compare.interval import SpeedupInterval
-    from podsrl.report.plots import comparison_figure, save_png, speedup_heatmap
+    from podsrl.report.figures.compare import comparison_figure
+    from podsrl.report.figures.heatmap import speedup_heatmap
+    from podsrl.report.figures.theme import save_png
     from podsrl.report.read import read_comparison
 
     maps = {start: load(f"map-{start}") for start in STARTS}

@@ -36,11 +36,14 @@ if DEVICE == "pretended":
     if WHY_NOT is None:
         pretend.start()
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from podsrl.lib.matmul import choice  # noqa: E402
 
+hypothesis.settings.register_profile("any_machine", deadline=None)  # on a busy one an example may take any time
+hypothesis.settings.load_profile("any_machine")
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
 torch.set_num_threads(NUM_THREADS)
 if DEVICE not in ("cpu", "pretended", "gpu"):

@@ -188,8 +188,8 @@ def _row(
         "kv_at_once_to_full": _ratio([run.peak_kv_tokens for run in runs], [run.peak_kv_tokens for run in full]),
         "kv_pool_to_full": _ratio(pools, [run.pool_tokens for run in full]),
         "kv_held_to_full": _ratio([run.peak_held_tokens for run in runs], [run.peak_held_tokens for run in full]),
-        "evictions_per_rollout": _ratio([run.num_evictions for run in runs], [len(each) for each in lengths]),
-        "reread_share": _ratio([run.reread_tokens for run in runs], [sum(each) for each in lengths]),
+        "evictions_per_rollout": _ratio([run.num_preemptions for run in runs], [len(each) for each in lengths]),
+        "reread_share": _ratio([run.recomputed_tokens for run in runs], [sum(each) for each in lengths]),
     }
 
 

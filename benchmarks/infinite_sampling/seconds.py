@@ -86,7 +86,7 @@ def _arm(name: str, runs: Sequence[Timed], micro: Sequence[Timed], full: Sequenc
         "tokens_per_second_to_micro": ratios([run.seconds for run in micro], [run.seconds for run in runs]),
         "steps": fmean(run.stats.steps for run in runs),
         "slots_used": max(run.stats.slots_used for run in runs),
-        "reread_share": fmean(run.stats.reread_tokens / run.num_tokens for run in runs),
+        "reread_share": fmean(run.stats.recomputed_tokens / run.num_tokens for run in runs),
         "kv_bytes": max(run.kv_bytes for run in runs),
         "kv_bytes_to_full": fmean(run.kv_bytes / whole.kv_bytes for run, whole in zip(runs, full, strict=True)),
         "is_same_as_full": all(run.tokens == whole.tokens for run, whole in zip(runs, full, strict=True)),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slots_figure import slots_figure
+
 from benchmarks.infinite_sampling.lengths import gsm8k_set
 from benchmarks.infinite_sampling.schedules import Schedule, simulate_group
-from podsrl.report.plots import save_png
-from podsrl.report.slots import slots_figure
+from podsrl.report.figures.theme import save_png
 
 SHOWN = {
     "full group": Schedule("full"),

@@ -1,7 +1,7 @@
 """Groups as bytes: numbers as columns, texts as one blob each, in safetensors' own layout. Nothing is pickled.
 
-One form for other processes, for files and for what keeps groups. Tasks are left out: whoever reads the bytes has the
-task set, and a group names its place there.
+The same form serves other processes, files and replay. Tasks are left out: the reader has the task set, and a group
+has its task's place there as `index`.
 """
 
 from __future__ import annotations

@@ -93,10 +93,13 @@ def test_questions_come_from_a_file_a_config_or_a_task_set(pods: Pods, tmp_path:
         (["a.jsonl", "--reward", "correct", "-o", "x", "--num-questions", "2"], "--num-questions and --out: read with"),
         (["a.jsonl", "--attack", "--reward", "correct", "--task", "gsm8k"], "both name questions: keep one"),
         (["--attack", "--reward", "correct", "--correct", "correct"], "--correct: names what is compared"),
-        (["--attack", "--reward", "corect"], "--reward: unknown reward 'corect'. Did you mean 'correct'?"),
+        (["--attack", "--reward", "corect"], "'corect'"),
         (["--attack", "--reward", "correct", "--out", "nowhere/x"], "--out nowhere/x: wanted a file in a folder"),
         (["--attack", "--reward", "correct", "--task", "jsonl"], "task.path is not set"),
-        (["--attack", "--reward", "correct", "--task", "gsm9k"], "task.name = 'gsm9k' is unknown"),
+        (
+            ["--attack", "--reward", "correct", "--task", "gsm9k"],
+            "task.name = 'gsm9k' is no task set. Did you mean 'gsm8k'?",
+        ),
         (["--attack", "--reward", "command_rewards:by_level"], "needs ['level'], but task 'eggs' has none"),
     ],
 )

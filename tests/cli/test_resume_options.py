@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +24,21 @@ def run(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS[1:], FLAGS])
-def test_a_resume_is_told_what_it_may_go_on_with(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flags_reach_the_resume(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     heard: dict[str, Any] = {}
     monkeypatch.setattr("podsrl.run.session.resume", lambda path, overrides, **options: heard.update(options))
     result = CliRunner().invoke(app, ["train", "--resume", run, "--plain", *given])
     assert result.exception is None, result.output
     allowed = {name: value for name, value in heard.items() if name.startswith("allow_")}
     assert allowed == {"allow_data_change": FLAGS[0] in given, "allow_lost_lines": FLAGS[1] in given}
+
+
+def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int, str, str]]) -> None:
+    small = ("rollouts.num_prompts=1", "rollouts.num_rollouts=4", "select.num_kept=2", "task.num_eval=2", "threads=1")
+    assert pods("train", "pods", "--out", "run", "--stop.steps=1", *(f"--{option}" for option in small))[0] == 0
+    code, out, _ = pods("train", "--resume", "run")
+    assert code == 0
+    assert "1 step " in out and "pods train --resume run --stop.steps=2" in out and "pods report run" in out
 
 
 @pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS])

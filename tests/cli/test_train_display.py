@@ -11,13 +11,17 @@ from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
 from podsrl.config.load import load_config
 
 
-def record(step: int, *, invalid: int = 0, zero_signal: int = 0) -> dict[str, Any]:
+def record(
+    step: int, *, invalid: int = 0, zero_signal: int = 0, rollouts: int = 512, groups: int = 8
+) -> dict[str, Any]:
     return {
         "step": step,
         "reward/all": 0.5,
         "accuracy/all": 0.091,
+        "rollouts/all": rollouts,
         "rollouts/invalid": invalid,
         "invalid_reasons": ["reward 'mine' raised ValueError: no"] if invalid else [],
+        "groups/all": groups,
         "groups/zero_signal": zero_signal,
         "seconds/total": 1.0,
         "seconds/train_elapsed": float(step),
@@ -39,15 +43,17 @@ def test_the_first_invalid_rollouts_are_told_with_their_reason_and_only_once(mon
     assert "3 of 512 rollouts of step 2 are invalid" in said[0] and "raised ValueError: no" in said[0]
 
 
-@pytest.mark.parametrize(("chunks", "groups"), [(1, 8), (4, 32)])
-def test_many_steps_without_a_difference_in_reward_are_told_once(
-    chunks: int, groups: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = [record(step, zero_signal=groups) for step in range(1, 3 * SILENT_STEPS)]
-    flag = f"--select.num_chunks={chunks}"
-    assert len(warnings_of(silent, monkeypatch, flag)) == 1
-    silent[5] = silent[15] = silent[25] = record(6, zero_signal=groups - 1)
-    assert warnings_of(silent, monkeypatch, flag) == []
+def test_rollouts_are_counted_out_of_those_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    [said] = warnings_of([record(1, rollouts=512), record(2, invalid=3, rollouts=640)], monkeypatch)
+    assert "3 of 640" in said
+
+
+def test_many_steps_without_a_difference_in_reward_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of different numbers of groups, as a budget may ask for them."""
+    silent = [record(step, zero_signal=step % 7, groups=step % 7) for step in range(1, 3 * SILENT_STEPS)]
+    assert len(warnings_of(silent, monkeypatch)) == 1
+    silent[5] = silent[15] = silent[25] = record(6, zero_signal=7)
+    assert warnings_of(silent, monkeypatch) == []
 
 
 def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_and_only_once(

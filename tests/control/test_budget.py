@@ -72,7 +72,7 @@ def test_random_numbers_depend_on_seed_name_step_and_round_alone() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1.5, True, None, "2"])
 def test_a_number_of_groups_is_a_whole_number(part: Any, count: Any) -> None:
-    with pytest.raises(UsageError, match="budget.enough = 'own_parts:made' returned .*; wanted a whole number"):
+    with pytest.raises(UsageError, match=r"budget.enough = 'own_parts:made' returned .*; wanted a whole number"):
         part("enough", lambda view: count).ask(view())
 
 

@@ -53,12 +53,14 @@ FAULTS = (
         "generate/engine/forward/fast.py", "torch.arange(capacity, device=positions.device)", "torch.arange(capacity)"
     ),
     Fault(
-        "generate/engine/forward/base.py", "torch.arange(length, device=positions.device) <=", "torch.arange(length) <="
+        "generate/engine/forward/model.py",
+        "torch.arange(length, device=positions.device) <=",
+        "torch.arange(length) <=",
     ),
     Fault("generate/engine/forward/prefill.py", "for i in members], device=device)", "for i in members])"),
     Fault("generate/engine/forward/prefill.py", "dtype=torch.int64, device=model.device)", "dtype=torch.int64)"),
     Fault("generate/engine/stepper.py", "mean_logprobs(members)).to(hidden.device)", "mean_logprobs(members))"),
-    Fault("generate/engine/prefix_cache.py", "else logits.clone()", "else logits.cpu()"),
+    Fault("generate/engine/queue.py", "else logits.clone()", "else logits.cpu()"),
     Fault("generate/engine/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
     Fault("update/loss.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
     Fault("update/adamw.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),

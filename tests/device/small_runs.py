@@ -118,7 +118,7 @@ def resumed(run: Trainer, folder: Path, *options: str, device: str, is_double: b
 def steps_and_a_resume(folder: Path, *options: str, is_double: bool = True) -> Trainer:
     """A step, a checkpoint, and a step from there that goes like the one without it; packed rows, finite metrics."""
     run = trainer(*options, device="cuda", is_double=is_double)
-    assert run.updater.layout.startswith("packed"), run.updater.layout
+    assert run.learner.updater.layout.startswith("packed"), run.learner.updater.layout
     line = taken_step(run)
     assert None not in [line[name] for name in ("loss", "grad_norm", "entropy", "clip_fraction", "logprob_gap")], line
     other = resumed(run, folder, *options, device="cuda", is_double=is_double)

@@ -42,7 +42,7 @@ def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
     one, two = (trainer(*CASES[case], device=device) for device in ("cpu", "cuda"))
     assert two.model.device.type == "cuda"
-    assert two.updater.layout.startswith("padded" if case == "padded" else "packed"), two.updater.layout
+    assert two.learner.updater.layout.startswith("padded" if case == "padded" else "packed"), two.learner.updater.layout
     assert sampled(two) == sampled(one)
     expected, found = taken_step(one), taken_step(two)
     assert expected["tokens/trained"] > 50 and expected["grad_norm"] > 0.01
@@ -70,7 +70,7 @@ def test_number_formats_of_real_models_train_and_resume(dtype: str, gap: float, 
     """On the first step the trainer's log-probs are the engine's, but for rounding."""
     option = f"model.dtype={dtype}", "optim.num_epochs=1"
     run = trainer(*option, device="cuda", is_double=False)
-    assert run.updater.layout.startswith("packed"), run.updater.layout
+    assert run.learner.updater.layout.startswith("packed"), run.learner.updater.layout
     line = taken_step(run)
     assert line["logprob_gap"] < gap and math.isfinite(line["grad_norm"]) and line["updates/skipped"] == 0
     other = resumed(run, tmp_path, *option, device="cuda", is_double=False)

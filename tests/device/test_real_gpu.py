@@ -33,7 +33,7 @@ def test_the_engine_draws_the_cpus_tokens_in_float32(family: str, forward: str, 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_has_the_cpus_tokens_and_numbers(case: str) -> None:
     one, two = (trainer(*CASES[case], device=device) for device in ("cpu", "cuda"))
-    assert two.updater.layout.startswith("padded" if case == "padded" else "packed"), two.updater.layout
+    assert two.learner.updater.layout.startswith("padded" if case == "padded" else "packed"), two.learner.updater.layout
     assert sampled(two) == sampled(one)
     expected, found = taken_step(one), taken_step(two)
     for name in METRICS:
@@ -60,7 +60,7 @@ def test_number_formats_of_real_models_train(dtype: str, gap: float, lora: tuple
     run = trainer(
         f"model.dtype={dtype}", "optim.num_epochs=1", "loss.kl_beta=0.05", *lora, device="cuda", is_double=False
     )
-    assert run.updater.layout.startswith("packed"), run.updater.layout
+    assert run.learner.updater.layout.startswith("packed"), run.learner.updater.layout
     lines = [taken_step(run) for _ in range(3)]
     assert lines[0]["logprob_gap"] < gap and lines[0]["memory/peak_update_bytes"] > 0
     assert all(math.isfinite(line[name]) for line in lines for name in (*METRICS, "kl"))

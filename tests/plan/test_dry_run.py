@@ -77,7 +77,7 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "no group is written" in no_effect(record={"groups_every_steps": 0, "num_groups": 3})["record.num_groups"]
     assert "every rule keeps all" in no_effect(rollouts={"num_rollouts": 16})["select.rule"]
     assert "select.rule" not in no_effect(rollouts={"num_rollouts": 17})
-    assert "one optimizer step a batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
+    assert "one optimizer step per batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
     assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
     for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
@@ -97,7 +97,7 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
 def test_an_option_without_effect_is_only_listed_where_it_is_set() -> None:
     plan = plan_of("scale.timeout_seconds=60")
     found = {option.key: option.no_effect for option in plan.options}
-    assert found["scale.timeout_seconds"] == "one process waits for nobody" and "scale.strategy" not in found
+    assert found["scale.timeout_seconds"] == "there is only one process" and "scale.strategy" not in found
 
 
 def test_what_this_machine_cannot_do_is_a_warning() -> None:
@@ -108,6 +108,8 @@ def test_what_this_machine_cannot_do_is_a_warning() -> None:
     assert any("are needed at the peak" in line for line in too_large.warnings)
     assert any("this machine's CPU" in line for line in too_large.warnings)
     assert plan_of("task.num_eval=8").warnings == ()
+    [warning] = plan_of("task.num_eval=8", "budget.enough=my:own").warnings
+    assert warning.startswith("[budget]")
     many = plan_of("rollouts.num_prompts=1", "eval.num_samples=5")
     assert any("1,280 answers at once" in line for line in many.warnings)
 
@@ -133,7 +135,7 @@ def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Pa
     assert not (tmp_path / "x").exists()
     code, printed, _ = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
     assert code == 0 and "all 136,192 weights" in printed and "peak" in printed
-    assert "no effect here: one process shares with nobody" in " ".join(printed.split())
+    assert "no effect here: there is only one process" in " ".join(printed.split())
 
 
 def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ import pytest
 from plan_records import generation, measurements, updates
 
 from podsrl.config.load import load_config
-from podsrl.plan import machine
-from podsrl.plan.check import Check
+from podsrl.plan import machine_use
 from podsrl.plan.cost import CostModel
-from podsrl.plan.machine import MachineUse, MachineWatch
+from podsrl.plan.machine_use import MachineUse, MachineWatch
 from podsrl.plan.measured import Measurements
 from podsrl.plan.resample import Residuals, resampled_costs, residuals
 from podsrl.plan.result import to_json
 from podsrl.plan.rewards import RewardModel, Seen
 from podsrl.plan.search import NO_REPEATS, make_plan
 from podsrl.plan.trust import Trust
+from podsrl.plan.verify import Verification
 
 QUIET = MachineUse(waited_share=0.01, load=9.0, num_cores=2)
 BUSY = MachineUse(waited_share=0.41, load=3.6, num_cores=2)
@@ -117,8 +117,8 @@ def test_a_plan_without_repeats_says_that_its_error_is_not_known() -> None:
     assert result["best"]["seconds_range"] is None
 
 
-def check_of(predicted: float, measured: float) -> Check:
-    return Check(predicted=predicted, measured=measured, low=measured, high=measured, num_steps=5, stages={})
+def check_of(predicted: float, measured: float) -> Verification:
+    return Verification(predicted=predicted, measured=measured, low=measured, high=measured, num_steps=5, stages={})
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_each_reason_is_named_with_its_number(
 
 
 def test_where_waiting_is_not_counted_the_load_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "_TASKS", tmp_path / "none")
+    monkeypatch.setattr(machine_use, "_TASKS", tmp_path / "none")
     monkeypatch.setattr(os, "getloadavg", lambda: (2.4, 0.0, 0.0))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     use = MachineWatch().use()
@@ -154,7 +154,7 @@ def test_where_waiting_is_not_counted_the_load_decides(monkeypatch: pytest.Monke
 BESIDE_A_HOG = """
 import json, os, subprocess, sys, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from podsrl.plan.machine import MachineWatch
+from podsrl.plan.machine_use import MachineWatch
 hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 time.sleep(0.5)
 watch, start = MachineWatch(), time.process_time()

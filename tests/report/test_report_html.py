@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.report.figures.bars import stage_figure
+from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
-from podsrl.report.plots import stage_figure
-from podsrl.report.read import STAGES
-from podsrl.report.svg import inline_svg
+from podsrl.report.read import SHOWN_STAGES
 
 Make = Callable[..., Any]
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
@@ -248,7 +248,7 @@ def test_usage_errors_name_what_was_given(tmp_path: Path, run_folder: Path) -> N
 
 
 def test_a_drawing_is_one_element_in_the_pages_colours() -> None:
-    figure = stage_figure({"a": dict.fromkeys((*STAGES, "other"), 1.0)})
+    figure = stage_figure({"a": dict.fromkeys((*SHOWN_STAGES, "other"), 1.0)})
     drawing = str(inline_svg(figure, "x", 'say "<5" \\1'))
     assert drawing.startswith('<svg class="plot" role="img" aria-label="say &quot;&lt;5&quot; \\1" viewBox="')
     assert "var(--ink)" in drawing

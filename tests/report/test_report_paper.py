@@ -11,9 +11,9 @@ import pytest
 
 from podsrl.compare.speedups import speedup
 from podsrl.errors import UsageError
+from podsrl.report.figures.theme import save_png
 from podsrl.report.html import write_report
 from podsrl.report.paper import overlay_figure, paper_setting, reproduced_setting, rows_beside_paper
-from podsrl.report.plots import save_png
 from podsrl.report.read import read_comparison
 
 
@@ -64,7 +64,7 @@ def test_rows_stand_beside_the_paper_s(reproduction: Path) -> None:
     assert pods.num_rollouts == (4, 64) and pods.num_kept == (2, 16)
     assert pods.seconds_per_step == (1.5, 10.12)
     assert pods.speedup[0].point == 2.0 and pods.speedup[1] == 2.0
-    assert pods.speedup_text == "2.00× (1.50–2.50)"
+    assert pods.speedup[0].text == "2.00× (1.50–2.50)"
 
 
 def test_the_figure_draws_both_sides_on_shares_where_their_times_are_far_apart(reproduction: Path) -> None:

@@ -229,7 +229,7 @@ def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path, mak
     ("change", "message"),
     [
         ({"baseline": "none"}, "names the baseline 'none' but no such arm"),
-        ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/0-3", "runs/0-4"]}}}, "'grpo' wants one run a seed"),
+        ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/0-3", "runs/0-4"]}}}, "arm 'grpo' wants"),
         ({"arms": {"grpo": {"seeds": [3], "runs": ["runs/9"]}}}, "9 is not a folder"),
         ({"speedup": {"pods": {}}}, "is not a comparison"),
         ({"fraction": "much"}, "is not a comparison"),
@@ -253,7 +253,7 @@ def test_a_torn_comparison_is_named(tmp_path: Path, make_comparison: Make) -> No
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "a = [", b"a = '\xff'"])
-def test_a_config_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
+def test_a_config_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
     run = make_run(tmp_path / "run")
     (run / "config.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UsageError, match=r"config\.toml is not TOML"):
@@ -261,7 +261,7 @@ def test_a_config_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, make_r
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"baseline": 1, "arms": {"a": 3}}', "NaN"])
-def test_a_comparison_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+def test_a_comparison_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "compare.json").write_text(text)
     with pytest.raises(UsageError, match=r"compare\.json"):
         read_comparison(tmp_path)

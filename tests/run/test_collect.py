@@ -82,7 +82,7 @@ def test_a_generator_that_cannot_join_is_named() -> None:
     trainer = small_trainer()
     [part] = trainer.collector.answer([(new_group("a", trainer.tasks.train[0]), 3)], trainer.sampling)
     trainer.engine.abilities = frozenset()
-    with pytest.raises(UsageError, match="group 'a'.*Engine.*'join'"):
+    with pytest.raises(UsageError, match=r"group 'a'.*Engine.*'join'"):
         trainer.collector.answer([(part, 5)], trainer.sampling)
 
 

@@ -51,7 +51,7 @@ def test_a_step_writes_the_documented_metrics_and_no_others() -> None:
 def test_an_evaluation_writes_the_documented_metrics_and_no_others() -> None:
     """pass@k for every power of two: with four samples those that the page names."""
     line = evaluate(small_trainer("rollouts.max_new_tokens=8", "eval.num_samples=4")).to_json()
-    assert set(line) == documented("`metrics.jsonl`: one line an evaluation")
+    assert set(line) == documented("`metrics.jsonl`: one line per evaluation")
 
 
 def rollout(index: int, reward: float | None, length: int, *, is_correct: bool = False) -> Rollout:
@@ -127,8 +127,10 @@ def test_the_numbers_of_a_step_are_those_worked_out_by_hand() -> None:
     counts = {
         "step": 3,
         "version": 2,
+        "groups/all": 3,
         "groups/zero_signal": 2,
         "groups/invalid": 1,
+        "rollouts/all": 12,
         "rollouts/invalid": 4,
         "rollouts/truncated": 2,
         "invalid_reasons": ["no judge"],

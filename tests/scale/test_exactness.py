@@ -7,6 +7,7 @@ AdamW moves a weight by up to its rate whatever the size of its gradient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
+from podsrl.control import Ask, View
 from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
 from podsrl.run.loop import training_step
@@ -39,6 +41,18 @@ def partly(prompts: list[str], completions: list[str]) -> list[float | None]:
     rows = zip(prompts, completions, strict=True)
     is_invalid = [sum(map(ord, prompt)) % 3 == 0 and text[-2:-1] in "13579" for prompt, text in rows]
     return [None if bad else len(set(text)) / 10 for bad, text in zip(is_invalid, completions, strict=True)]
+
+
+def more_of_every_other() -> Any:
+    """Two more rollouts, then one more, of every other group: an odd number of asks, and groups of unequal size."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        if view.round == 0 or view.round > 2:
+            return asks
+        chosen = view.groups[view.step % 2 :: 2]
+        return [Ask(index=g.index, num_rollouts=3 - view.round, joins=g.id) for g in chosen if g.index is not None]
+
+    return rollouts
 
 
 def small_config(*overrides: str) -> RunConfig:
@@ -90,6 +104,7 @@ CASES = {
     "clipped": ("optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
     "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
+    "rounds": (f"budget.rollouts={__name__}:more_of_every_other", "optim.lr=3e-4"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }
 

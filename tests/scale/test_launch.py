@@ -103,7 +103,7 @@ def test_a_killed_process_ends_all_and_the_run_goes_on_with_other_numbers_of_pro
     second.send_signal(signal.SIGINT)
     _, shown = second.communicate(timeout=60)
     assert second.returncode == 130
-    assert f"interrupted; go on with: pods launch --processes 3 --resume {cut}" in shown
+    assert f"interrupted; to resume: pods launch --processes 3 --resume {cut}" in shown
     newest = sorted((cut / "checkpoints").iterdir())[-1].name
     assert newest == f"step-{steps(cut)[-1]['step']:08d}" and ranks_of(cut) == {}
 

@@ -9,11 +9,11 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.checks import check_same_choice
+from podsrl.run.checks import check_same_asks, check_same_choice
 from podsrl.run.loop import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes
-from podsrl.types import Selection
+from podsrl.types import Ask, Selection
 
 T = TypeVar("T")
 
@@ -47,6 +47,17 @@ def test_the_same_choice_passes_and_any_other_is_refused_with_the_rule_and_the_c
     for other in (((0, 1), (2, 3)), ((0, 1),), ((0, 1), (2, 1, 3)), ((2, 13), (0, 1)), ((), (0, 1, 2, 13))):
         with pytest.raises(UsageError, match=r"^select.rule = 'my:rule' kept other rollouts .* `generator`"):
             check_same_choice(selections_of(*kept), "my:rule", Two(digest_of(*other)))
+
+
+def test_the_same_asks_pass_and_any_others_are_refused_with_the_cure() -> None:
+    asks = [Ask(index=3, num_rollouts=8), Ask(index=4, num_rollouts=2, joins="s1/0/a")]
+    listener = Two(None)
+    with pytest.raises(UsageError):
+        check_same_asks(asks, listener)
+    check_same_asks(asks, Two(listener.said[0]))
+    for other in (asks[:1], asks[::-1], [asks[0], Ask(index=4, num_rollouts=3, joins="s1/0/a")]):
+        with pytest.raises(UsageError, match=r"budget asked for other rollouts .* view.rng"):
+            check_same_asks(other, Two(listener.said[0]))
 
 
 def test_one_process_says_nothing_to_anyone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,3 +308,18 @@ def test_a_rule_of_groups_is_tried_on_made_up_rollouts() -> None:
         UsageError, match=r"'by_answer' raised LookupError: no such column \(test_select_groups.py, line"
     ):
         try_rule(by_answer, 4, 2)
+
+
+def test_a_rule_sees_rewards_that_differ_in_the_twelfth_digit() -> None:
+    """In float32 both were 1, and of equal rewards the latest is kept."""
+    (selection,) = select_groups([group_of("a", 1.0 + 1e-12, 1.0)], max_reward, 1)
+    assert selection.kept == (0,)
+
+
+def refuses(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    raise UsageError(f"no {num_kept} of {rewards.shape[1]} here")
+
+
+def test_a_users_error_of_a_rule_keeps_its_words() -> None:
+    with pytest.raises(UsageError, match=r"^no 2 of 3 here$"):
+        select_groups([group_of("a", 0, 1, 2)], refuses, 2)

@@ -182,9 +182,13 @@ def test_a_path_that_is_no_file_is_named(tmp_path: Path, name: str, cause: str) 
         read_completions(tmp_path / name)
 
 
-def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
     check_out(None)
     check_out(tmp_path / "new.jsonl")
+    (tmp_path / "old.jsonl").touch()
+    check_out(tmp_path / "old.jsonl", is_forced=True)
+    with pytest.raises(UsageError, match=r"--out .*old\.jsonl: .*--force"):
+        check_out(tmp_path / "old.jsonl")
     for path in (tmp_path, tmp_path / "nowhere" / "a.jsonl"):
         with pytest.raises(UsageError, match=r"--out .*: wanted a file in a folder that is there"):
             check_out(path)

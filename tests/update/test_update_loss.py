@@ -343,3 +343,38 @@ def test_every_point_that_resolves_can_be_unpacked_into_policy_loss() -> None:
             *random_inputs(0)[:4], **resolve_algorithm(name, **options).loss.arguments(), max_length=6
         )
         assert math.isfinite(loss.item())
+
+
+@pytest.mark.parametrize("clip", ["ppo", "cispo"])
+def test_a_ratio_exactly_at_its_bound_is_not_clipped(clip: Any) -> None:
+    """The policy that sampled has the ratio 1, which is both bounds here."""
+    loss, stats = policy_loss(
+        *(POLICY, POLICY, ADVANTAGES, MASK),
+        ratio="token",
+        clip=clip,
+        clip_low=0.0,
+        clip_high=0.0,
+        aggregate="token_mean",
+    )
+    assert stats["clipped"].item() == 0
+    # ppo: (-1 - 1 + 1) / 3 tokens; cispo: (-ln 1/2 - ln 1/4 + ln 1/2) / 3 tokens
+    assert loss.item() == pytest.approx({"ppo": -1 / 3, "cispo": math.log(4) / 3}[clip], abs=1e-12)
+
+
+@pytest.mark.parametrize("counts", [{}, {"num_sequences": 1, "num_tokens": 1}])
+@pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])
+def test_the_mean_over_one_token_is_that_tokens_loss(counts: dict[str, int], aggregate: Any) -> None:
+    loss, _ = policy_loss(
+        *(POLICY[:1], BEHAVIOUR[:1], ADVANTAGES[:1], torch.tensor([[True, False]])),
+        ratio="token",
+        clip="none",
+        aggregate=aggregate,
+        **counts,
+    )
+    assert loss.item() == pytest.approx(-2.0, abs=1e-12)  # the ratio 2, the advantage 1
+
+
+def test_no_token_counts_as_clipped_where_the_advantage_is_zero() -> None:
+    """Ratios 2, 1/2 and 2 lie outside the bounds, and a row without advantage has no gradient to lose."""
+    _, stats = policy_loss(POLICY, BEHAVIOUR, 0 * ADVANTAGES, MASK, **NAMED_LOSSES["grpo"])
+    assert stats["clipped"].item() == 0

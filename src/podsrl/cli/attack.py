@@ -33,21 +33,22 @@ def attack(
     task: str | None,
     num_questions: int | None,
     out: Path | None,
+    force: bool,
     limits: dict[str, Any],
     json: bool,
 ) -> None:
-    """Attack, print, and end with 1 where something pays, escapes, or could not be judged."""
+    """Attack and print; the exit code is 1 if something pays, escapes, or could not be judged."""
     from podsrl.tools.attack.attack import attack_rewards
     from podsrl.tools.attack.questions import spread
     from podsrl.tools.check_reward import find_functions
     from podsrl.tools.completions import check_out, completions_writer
 
-    check_out(out)
-    find_functions(rewards, None)  # a wrong name is told before anything is loaded
+    check_out(out, is_forced=force)
+    find_functions(rewards, None)  # a wrong name is an error before anything is loaded
     questions, own_form = _questions(file, config, task)
     tasks = spread(questions, num_questions or NUM_QUESTIONS)
-    with bar("attacking") as show:
-        result = attack_rewards(rewards, tasks, **limits, own_form=own_form, show=show)
+    with bar("attacking") as progress:
+        result = attack_rewards(rewards, tasks, **limits, own_form=own_form, progress=progress)
     with completions_writer(out) as write:
         write(result.stored)
     if json:

@@ -49,26 +49,28 @@ def check_reward(
         typer.Option(help="The reward to compare with the labels; default: the config's, or the first."),
     ] = None,
     config: Annotated[str | None, typer.Option(help="TOML file or recipe whose task section is used.")] = None,
-    attack: Annotated[bool, typer.Option("--attack", help="Try reward hacks, and say which of them pay.")] = False,
+    attack: Annotated[bool, typer.Option("--attack", help="Try reward hacks, and list those that pay.")] = False,
     task: Annotated[str | None, typer.Option(help="With --attack: a task set whose questions are used.")] = None,
     num_questions: Annotated[
-        int | None, typer.Option(min=1, help="With --attack: so many of them, evenly spread; default: 14.")
+        int | None, typer.Option(min=1, help="With --attack: number of questions, evenly spread; default: 14.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="With --attack: write every hack that pays or escapes there.")
+        Path | None, typer.Option("--out", "-o", help="With --attack: file for every hack that pays or escapes.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --out: replace the file if it exists.")] = False,
     workers: NumWorkers = None,
     timeout: Timeout = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
-    Every completion is judged twice, in worker processes as in a run. A column "label" (true or false) says which
-    completions are right; without it, "is_correct" does: what the reward of that time said. Ends with 1 where a run
+    Every completion is judged twice, in worker processes as in a run. The column "label" (true or false) says which
+    completions are right; without it, "is_correct" does, the verdict of an earlier reward. The exit code is 1 if a run
     with these rewards would fail.
 
-    With --attack no completions are wanted: the command writes some thousand texts that should not be paid and
-    compares what they earn with honest right and wrong answers. Ends with 1 where a text pays or makes the reward fail.
+    With --attack no completions are needed: the command writes some thousand texts that should earn nothing and
+    compares their rewards with those of honest right and wrong answers. The exit code is 1 if a text pays or makes the
+    reward fail.
 
     [bold]Examples[/]
 
@@ -88,9 +90,10 @@ def check_reward(
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
         from podsrl.cli.attack import attack as run_attack
 
-        run_attack(file, rewards, config, task, num_questions, out, limits, json)
+        run_attack(file, rewards, config, task, num_questions, out, force, limits, json)
     else:
-        _refuse({"--task": task, "--num-questions": num_questions, "--out": out}, "read with --attack only")
+        given = {"--task": task, "--num-questions": num_questions, "--out": out, "--force": force or None}
+        _refuse(given, "read with --attack only")
         _check(file, rewards, correct or judge, limits, json)
 
 
@@ -107,14 +110,14 @@ def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: d
     from podsrl.tools.completions import read_completions
 
     stored = read_completions(file)
-    find_functions(rewards, correct)  # a wrong name is told before a bar appears
-    with bar("judging") as show:
+    find_functions(rewards, correct)  # a wrong name is an error before a bar appears
+    with bar("judging") as progress:
         checks = check_rewards(
             rewards,
             correct,
             stored,
             **limits,
-            show=lambda done, total, name: show(done, total, f"{name}: {done:,} of {total:,} judgements"),
+            progress=lambda done, total, name: progress(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
     if json:

@@ -22,7 +22,8 @@ QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "bas
 def demo(
     context: typer.Context,
     quick: Annotated[
-        bool, typer.Option(help="A few seconds per arm: shows that everything works, not who wins.")
+        bool,
+        typer.Option(help="A few seconds per arm: enough to see that everything works, not which arm wins."),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the comparison; default: runs/demo-DATE-TIME.")
@@ -49,7 +50,8 @@ def compare(
     context: typer.Context,
     config: Annotated[str, typer.Argument(help="TOML file with a CompareConfig, or a recipe's name.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder; one that holds this comparison already is gone on with.")
+        Path | None,
+        typer.Option("--out", "-o", help="Output folder. If it already holds this comparison, the comparison resumes."),
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
@@ -60,7 +62,7 @@ def compare(
       pods compare demo --num_seeds=5 --jobs=2
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
-    Runs that are there already are put side by side by pods report runs/a runs/b.
+    To put existing runs side by side: pods report runs/a runs/b
 
     [bold]A file of arms[/] (docs/comparing.md explains every key)
 
@@ -87,14 +89,14 @@ def compare(
 
 
 def _refuse_folders(words: Sequence[str]) -> None:
-    """Runs that are there already are not compared here, but reported."""
+    """Point to `pods report`, which puts existing runs side by side."""
     from podsrl.config.load import recipe_names
 
     folders = [word for word in words if Path(word).is_dir() and word not in recipe_names()]
     if folders:
         raise UsageError(
-            f"{folders[0]} is a folder, and pods compare wants a TOML file of arms, which it then runs; to put runs "
-            f"that are there side by side: pods report {' '.join(folders)}"
+            f"{folders[0]} is a folder, and pods compare wants a TOML file of arms, which it then runs; to put "
+            f"existing runs side by side: pods report {' '.join(folders)}"
         )
 
 
@@ -118,7 +120,7 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
 
 
 def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> Json:
-    """Check every arm, run what is not finished yet with a live display, and measure.
+    """Check every arm, run what is not finished yet with a live display, and measure the result.
 
     Args:
         config: what to compare.
@@ -129,7 +131,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
         What `compare.json` holds.
 
     Raises:
-        UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command after a hint.
+        UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command with a hint how to resume.
     """
     from podsrl.cli.progress import waiting
     from podsrl.compare import runs as comparison
@@ -145,7 +147,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
         is_complete = comparison.run_all(members, config.jobs, tick, num_processes)
     if not is_complete:
         errors.print(
-            f"interrupted; the runs have saved themselves. Go on with the same command and --out {folder}",
+            f"interrupted; every run has saved a checkpoint. To resume, give the same command with --out {folder}",
             markup=False,
             soft_wrap=True,
         )
@@ -155,6 +157,8 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
 
 def _print_result(result: Json) -> None:
     from rich.table import Table
+
+    from podsrl.compare.interval import SpeedupInterval
 
     seconds = result["seconds"]
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
@@ -176,7 +180,7 @@ def _print_result(result: Json) -> None:
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            speedup_text(result["speedup"][arm]),
+            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
         )
     output.print(table)
     output.print(
@@ -187,18 +191,8 @@ def _print_result(result: Json) -> None:
     )
 
 
-def speedup_text(speedup: Json) -> str:
-    """ "1.83× (1.60–2.05)"; "(0–∞)" for one seed."""
-    from podsrl.compare.interval import SpeedupInterval
-
-    found = SpeedupInterval.from_json(speedup)
-    if found.point is None or found.share_unreached == 0:
-        return found.text
-    return f"{found.text}, not reached in {found.share_unreached:.0%} of resamples"
-
-
 class _Display:
-    """A bar for all runs and one for each; lines without a terminal. Logs are read only where they grow."""
+    """A bar for all runs and one for each run; plain lines without a terminal. Only new lines of the logs are read."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         from podsrl.cli.progress import shown

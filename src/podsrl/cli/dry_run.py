@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 SHOWN_CHARACTERS = 240
-"""Of the first prompt: both its ends."""
+"""How much of the first prompt is shown, from both its ends."""
 
 
 def show_plan(

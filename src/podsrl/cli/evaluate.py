@@ -51,6 +51,7 @@ def evaluate(
     samples: Annotated[int | None, typer.Option(min=1, help="Answers per question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.
@@ -69,7 +70,7 @@ def evaluate(
     for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    check_out(out)
+    check_out(out, is_forced=force)
     given = {"eval.num_samples": samples, "eval.temperature": temperature}
     overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
 
@@ -100,7 +101,7 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
     from podsrl.tools.completions import completions_writer, stored_group
 
     groups: list[Group] = []
-    total, num_right = len(evaluator.questions), 0
+    total, num_right, num_judged = len(evaluator.questions), 0, 0
     try:
         with completions_writer(out) as write, bar("evaluating") as advance:
             advance(0, total, f"0 of {total:,} questions")
@@ -108,8 +109,9 @@ def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
                 write(stored_group(group))
                 groups.append(group)
                 num_right += sum(rollout.is_correct for rollout in group.rollouts)
-                share = num_right / (len(groups) * len(group.rollouts))
-                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, accuracy so far {share:.1%}")
+                num_judged += len(group.rollouts)
+                so_far = f"accuracy so far {num_right / num_judged:.1%}"
+                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, {so_far}")
     except KeyboardInterrupt:
         return groups, False
     return groups, True

@@ -1,11 +1,11 @@
 """Flags as people type them: `--section.key=value`, `--section.key value`, and `--section.key` for true.
 
-Goes in: the words of a command line. Comes out: the same words with every config flag and its value in one, so that
-their order among a command's own options and its one positional word does not matter.
+Each config flag and its value become one word, so that their order among a command's own options and its one positional
+word does not matter.
 
-A value after a space is any word but one that begins with two dashes or is an option of the command itself: numbers
-below 0 are values, and a text that begins with dashes wants the sign ("--task.system_prompt=--brief"). An option that
-is true or false takes the next word only where that says true or false.
+A value after a space is any word that neither begins with two dashes nor is an option of the command itself. Numbers
+below 0 are values; a text that begins with dashes needs the equals sign ("--task.system_prompt=--brief"). A boolean
+option takes the next word only if it says true or false.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
 
-    Of a file of completions: each question with its completions, right or wrong.
+    For a file of completions, the page shows each question with its completions, right or wrong.
 
     [bold]Examples[/]
 
@@ -48,7 +48,7 @@ def report(
 
 
 def doctor() -> None:
-    """Say what this machine offers and what podsrl would use."""
+    """Show what this machine offers and what podsrl would use."""
     from importlib.metadata import version
 
     from podsrl.config.load import recipe_names

@@ -14,6 +14,9 @@ NAMED_OPTIONS = {
     "task.correct": "known rewards",
     "task.format": "known rewards",
     "rollouts.scheduler": "schedulers",
+    "budget.enough": "known parts",
+    "budget.questions": "known parts",
+    "budget.rollouts": "known parts",
     "select.rule": "known rules",
     "loss.name": "known losses",
     "loss.advantage": "known ways",
@@ -48,6 +51,10 @@ def _table(key: str) -> Iterable[str]:
         from podsrl.generate.schedule.scheduler import SCHEDULERS
 
         return SCHEDULERS
+    if key.startswith("budget."):
+        from podsrl.control.budget import TABLES
+
+        return TABLES[key.removeprefix("budget.")]
     if key == "select.rule":
         from podsrl.select import RULES
 

@@ -20,24 +20,26 @@ def launch(
     config: Annotated[
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="How many; each takes a GPU, or its share of the cores.")] = 0,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Number of processes; each takes a GPU, or a share of the cores.")
+    ] = 0,
     out: RunOut = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
-    plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
+    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
 ) -> None:
-    """Train with several processes: the same numbers as one, up to rounding.
+    """Train with several processes: the same numbers as with one, up to rounding.
 
-    Each generates, scores and trains its share of a step's questions. Any value of the config can be set as
-    --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. A run may be resumed by
+    Each process generates, scores and trains its share of a step's questions. Any value of the config can be set as
+    --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. A run may be resumed with
     another number of processes, or by pods train.
 
     [bold]Examples[/]
 
       pods launch --processes 2 pods                                   the demo's PODS arm
-      pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights shared out over 8 GPUs
-      pods launch --processes 4 --resume runs/mine                     go on, with four
+      pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights sharded over 8 GPUs
+      pods launch --processes 4 --resume runs/mine                     resume with four
     """
     config, overrides = split_words(config, context.args)
     if processes == 0:
@@ -59,7 +61,7 @@ def launch(
     end = run(command, processes, folder / "logs")
     if end.log is not None:
         errors.print(f"process {end.rank}: {_reason(end.code, end.last_line)}", markup=False, soft_wrap=True)
-        errors.print(f"the other processes were ended; its log: {end.log}", markup=False, soft_wrap=True)
+        errors.print(f"the other processes were stopped; its log is {end.log}", markup=False, soft_wrap=True)
     elif end.code < 0:
         errors.print(f"process 0: {_reason(end.code, '')}", markup=False, soft_wrap=True)
     if end.code:
@@ -67,7 +69,7 @@ def launch(
 
 
 def _check(config: str | None, overrides: list[str], folder: Path, num_processes: int) -> None:
-    """All that can be known before weights are read, so that a mistake is told once and at once."""
+    """Check all that can be checked before weights are read, so that a mistake is reported once and early."""
     from podsrl.config.load import load_config
     from podsrl.run.checks import check_processes
     from podsrl.run.folder import RunFolder

@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from podsrl.config.schema import RunConfig
-    from podsrl.plan.probe import Tick
+    from podsrl.lib.progress import Progress
 
 Json = dict[str, Any]
 NUM_CHECK_STEPS = (5, 20)
-"""Real steps at the suggestion: at least and at most."""
+"""Least and greatest number of real steps at the suggestion."""
 SHARE_OF_CHECK = 0.2
-"""Of the budget that goes to them."""
+"""Share of the budget for these steps."""
 
 
 def plan(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="TOML file, a recipe's name, or a run's folder.")],
     measure: Annotated[
-        float, typer.Option(help="Seconds to measure for, loading not counted; no effect on a run's folder.")
+        float, typer.Option(help="Seconds to measure, without loading; no effect with a run's folder.")
     ] = 60.0,
     memory: Annotated[
-        str | None, typer.Option(help="Stay under this size, such as 24GiB, instead of this machine's memory.")
+        str | None, typer.Option(help="Stay under this size, such as 24GiB; default: this machine's memory.")
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
 ) -> None:
     """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
 
-    Measures a few real steps without learning or writing anything, predicts every choice, and runs the suggestion to
-    show predicted against measured. Of a run's folder it reads the logs and runs nothing.
+    The command measures a few real steps without learning or writing anything, predicts every choice, and runs the
+    suggestion to compare prediction and measurement. For a run's folder it reads the logs and runs nothing.
 
     [bold]Examples[/]
 
       pods plan pods                                       the demo's PODS arm, about a minute
       pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
-      pods plan runs/mine --json                           from what a run has logged
+      pods plan runs/mine --json                           from the logs of a run
       pods plan my.toml --memory 24GiB                     for a smaller GPU
     """
     name, overrides = split_words(target, context.args)
@@ -69,7 +69,7 @@ def plan(
         errors.print("interrupted; nothing was written")
         raise typer.Exit(exit_code()) from None
     if plot is not None:
-        from podsrl.report.plan import plan_heatmap
+        from podsrl.report.figures.plan import plan_heatmap
 
         plan_heatmap(result).savefig(plot)
     if json:
@@ -104,38 +104,39 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
     config = load_config(name, overrides)
 
     from podsrl.lib.machine import hardware_line
-    from podsrl.plan.check import check
-    from podsrl.plan.machine import MachineWatch
-    from podsrl.plan.probe import measure, still_trainer
+    from podsrl.lib.progress import part_of
+    from podsrl.plan.machine_use import MachineWatch
+    from podsrl.plan.probe import run_probes, still_trainer
     from podsrl.plan.result import to_json
     from podsrl.plan.search import make_plan
+    from podsrl.plan.verify import verify
 
-    with _progress() as tick, still_trainer(config) as trainer:
+    with _progress() as progress, still_trainer(config) as trainer:
         watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK
-        measured = measure(
-            trainer, config, budget_seconds=by_check * seconds, tick=lambda done, text: tick(by_check * done, text)
+        measured = run_probes(
+            trainer, config, budget_seconds=by_check * seconds, progress=part_of(progress, 0.0, by_check)
         )
         found = make_plan(measured, bound)
         least, most = NUM_CHECK_STEPS
         choices = [found.best, found.own] if found.best != found.own else [found.own]
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
-        checks = check(
+        checks = verify(
             trainer,
             choices,
             num_steps=min(most, max(least, steps)),
-            tick=lambda done, text: tick(by_check + SHARE_OF_CHECK * done, text),
+            progress=part_of(progress, by_check, SHARE_OF_CHECK),
         )
         use = watch.use()
     return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
 
 
 @contextmanager
-def _progress() -> Iterator[Tick]:
+def _progress() -> Iterator[Progress]:
     from podsrl.cli.progress import bar
 
     with bar("measuring") as update:
         update(0, None, "loading")
-        yield lambda done, text: update(int(1000 * done), 1000, text)
+        yield update
 
 
 def _show(result: Json) -> None:

@@ -1,7 +1,7 @@
 """What a person sees while something runs: a bar with the time left, or plain lines where there is no terminal.
 
-In a log every line is whole. Beside what is said once (`say`) there is at most one in ten seconds, and one then even
-while nothing new is reported, so that a slow phase can be told from a process that hangs.
+Without a terminal, a line appears every ten seconds, even when there is nothing new: this tells a slow phase from a
+process that hangs. Lines printed by `say` come on top.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from rich.text import Text
 
 from podsrl.cli.console import errors
 from podsrl.config.schema import RunConfig
+from podsrl.lib.progress import Progress as ReportProgress
 
 LINE_SECONDS = 10.0
-"""Without a terminal, a line at most this often."""
+"""Without a terminal, the time between two lines."""
 FIRST_LINE_SECONDS = 3.0
-"""The first line comes after this; what is done sooner needs none."""
+"""Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
 """Between two looks at whether a line is due."""
 LEAST_ELAPSED_SECONDS = 1.0
-"""No time left is told from a shorter stretch."""
+"""The time left is estimated only after this long."""
 SILENT_STEPS = 10
-"""Steps in a row without anything to learn, after which a person is told."""
+"""Steps in a row without anything to learn after which a warning appears."""
 
 Clock = Callable[[], float]
 
 
-class Shown(Protocol):
-    """Where progress is reported to; entered while it is on view."""
+class Display(Protocol):
+    """A display of progress; a context manager that shows it while entered."""
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
         """Report.
@@ -53,27 +54,27 @@ class Shown(Protocol):
         """Print a line that stays."""
         ...
 
-    def __enter__(self) -> Shown: ...
+    def __enter__(self) -> Display: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-def shown(name: str, *, is_plain: bool = False) -> Shown:
+def shown(name: str, *, is_plain: bool = False) -> Display:
     """A live bar in a terminal; elsewhere, or where lines are asked for, plain lines."""
     return Lines(name) if is_plain or not _is_live() else Live(name)
 
 
 @contextmanager
-def bar(name: str) -> Iterator[Callable[[float, float | None, str], None]]:
+def bar(name: str) -> Iterator[ReportProgress]:
     """A bar driven by (done, total, text)."""
     with shown(name) as display:
         yield display.update
 
 
 def waiting(name: str) -> AbstractContextManager[Any]:
-    """Something that takes a while and cannot tell how far it is: a spinner in a terminal."""
+    """Show that something of unknown length goes on: a spinner in a terminal, else lines."""
     return errors.status(name) if _is_live() else Lines(name)
 
 
@@ -98,9 +99,9 @@ def time_text(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Tells the time left from the mean speed since the first report.
+    """Estimates the time left from the mean speed since the first report.
 
-    What was done before that report (loading, the part of a run that is resumed) says nothing about the speed.
+    What was done before that report (loading, the part of a run that is resumed) does not count for the speed.
 
     Args:
         clock: seconds.
@@ -119,7 +120,7 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float | None:
-        """Time left; None where too little was seen to tell."""
+        """Time left; None while too little was seen for an estimate."""
         if self._first is None:
             return None
         first_time, first_share = self._first
@@ -172,7 +173,7 @@ class Lines:
         Lines._open.remove(self)
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Shown`); rows are not shown."""
+        """Report (see `Display`); rows are not shown."""
         if row is not None:
             return
         with self._lock:
@@ -244,7 +245,7 @@ class Live:
         self._bars.stop()
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Shown`); the whole's text stands below the bars, a row's beside its own."""
+        """Report (see `Display`); the whole's text stands below the bars, a row's beside its own."""
         if row not in self._rows:
             self._rows[row] = self._new_row(str(row))
         task = self._bars.tasks[self._rows[row]]
@@ -277,13 +278,13 @@ class TrainDisplay:
 
     def __init__(self, config: RunConfig, is_plain: bool) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
-        self._rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
         self._shown = shown("training", is_plain=is_plain)
-        self._groups = config.rollouts.num_prompts * config.select.num_chunks
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
         self._num_invalid = self._num_stopped = self._num_silent = 0
+        self.num_steps = 0
+        """Steps shown so far."""
 
     def __enter__(self) -> TrainDisplay:
         self._shown.__enter__()
@@ -300,48 +301,48 @@ class TrainDisplay:
         self._shown.say(text)
 
     def evaluating(self, num_answered: int, num_asked: int) -> None:
-        """Take over how far an evaluation is; the whole run gets no further by it."""
+        """Show how far an evaluation is; the run as a whole stands where it was."""
         self._shown.update(self._share, self._total, f"evaluating: {num_answered:,} of {num_asked:,} answers")
 
     def show(self, record: dict[str, Any]) -> None:
-        """Take over a line of `metrics.jsonl`."""
+        """Show a line of `metrics.jsonl`."""
         self._share, self._total = self._share_done(record), 1.0
         if "eval/accuracy" in record:
             self._held_out = held_out_text(record)
             self._shown.update(self._share, self._total, self._held_out)
             self._shown.say(evaluation_text(record))
             return
+        self.num_steps += 1
         self._notice(record)
         reward = record["reward/all"]
         text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
         text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
-        text += [f"{self._rollouts / record['seconds/total']:,.0f} rollouts/s"]
+        text += [f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"]
         self._shown.update(self._share, self._total, ", ".join(text))
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Say once that rollouts are invalid, that answers were not judged, and that nothing is being learned."""
-        invalid = record["rollouts/invalid"]
+        """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
+        invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/all']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
             self.say(
-                f"warning: {invalid} of {self._rollouts} rollouts of step {record['step']} are invalid and not trained "
-                f"on ({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
+                f"warning: {invalid} {of_step} rollouts of step {record['step']} are invalid and not trained on "
+                f"({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
             )
         self._num_invalid += invalid
         stopped = record.get("rollouts/reward_timeouts", 0)
         if stopped and not self._num_stopped:
             reasons = "; ".join(record["reward_timeout_reasons"])
             self.say(
-                f"warning: {stopped} of {self._rollouts} answers of step {record['step']} could not be judged within "
-                f"the limits and count as wrong ({reasons}); later ones are counted in metrics.jsonl "
-                "(rollouts/reward_timeouts)"
+                f"warning: {stopped} {of_step} answers of step {record['step']} could not be judged within the limits "
+                f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] == self._groups else 0
+        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/all"] else 0
         if self._num_silent == SILENT_STEPS:
             self.say(
-                f"warning: in {SILENT_STEPS} steps no group had rewards that differ, so nothing was learned: look at "
-                "the rollouts (pods report), try more rollouts per question, easier questions or another reward"
+                f"warning: for {SILENT_STEPS} steps every group had equal rewards, so nothing was learned: look at the "
+                "rollouts (pods report), or try more rollouts per question, easier questions or another reward"
             )
 
     def _share_done(self, record: dict[str, Any]) -> float:

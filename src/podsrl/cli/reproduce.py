@@ -20,20 +20,20 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Paired runs per arm; the paper has 10 (a, b, c) or 5 (d, e).")] = 3,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder; one that holds this reproduction already is gone on with."),
+        typer.Option("--out", "-o", help="Output folder. If it already holds this reproduction, it resumes."),
     ] = None,
-    processes: Annotated[int, typer.Option(help="That share each run; the paper: 1 (a, b, c) or 8 (d, e).")] = 1,
+    processes: Annotated[int, typer.Option(help="Processes per run; the paper has 1 (a, b, c) or 8 (d, e).")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print both plans, and train nothing.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result, or both plans, as JSON on stdout.")] = False,
 ) -> None:
     """Run both arms of a setting of the PODS paper, and draw them over the paper's own curves.
 
-    Any value of both arms can be set as --section.key=value, of one as --arms.pods.section.key=value.
+    A value of both arms is set as --section.key=value, a value of one arm as --arms.pods.section.key=value.
 
     [bold]Examples[/]
 
-      pods reproduce a --dry-run                     what would run, and in how much memory
-      pods reproduce a --seeds 3 --out runs/paper-a  the same command goes on after an interruption
+      pods reproduce a --dry-run                     what would run, and how much memory it needs
+      pods reproduce a --seeds 3 --out runs/paper-a  resumes after an interruption
       pods reproduce d --processes 8                 on eight GPUs
       pods reproduce a --model.path=my-model --stop.seconds=3600
     """
@@ -88,9 +88,9 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
     result = run_comparison(config, folder, processes)
 
     from podsrl.cli.progress import waiting
+    from podsrl.report.figures.theme import save_png
     from podsrl.report.html import write_report
     from podsrl.report.paper import overlay_figure
-    from podsrl.report.plots import save_png
 
     with waiting("drawing the report"):
         picture = save_png(overlay_figure(folder), folder / f"paper-{name}.png")
@@ -105,7 +105,7 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
 def _print_table(folder: Path) -> None:
     from rich.table import Table
 
-    from podsrl.report.facts import number, percent
+    from podsrl.report.numbers import number, percent
     from podsrl.report.paper import reproduced_setting, rows_beside_paper
     from podsrl.report.read import read_comparison
 
@@ -123,6 +123,6 @@ def _print_table(folder: Path) -> None:
                 f"{row.num_rollouts[side]} → {row.num_kept[side]}",
                 percent(row.accuracy[side]),
                 number(row.seconds_per_step[side]),
-                row.speedup_text if side == 0 else f"{row.speedup[1]:.2f}×",
+                row.speedup[0].text if side == 0 else f"{row.speedup[1]:.2f}×",
             )
     output.print(table)

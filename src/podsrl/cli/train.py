@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import RunOut, errors, new_folder, output, split_words
+from podsrl.cli.console import RunOut, counted, errors, new_folder, output, split_words
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
@@ -15,17 +15,20 @@ from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, nu
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")]
 DryRunMemory = Annotated[
-    str | None, typer.Option(help="With --dry-run: whether it fits into so much, such as 24GiB, and what makes it.")
+    str | None,
+    typer.Option(
+        help="With --dry-run: say whether the run fits into this size, such as 24GiB, and which options make it fit."
+    ),
 ]
-ALLOW_DATA_CHANGE = "With --resume: go on although the data changed. The log will say so."
-ALLOW_LOST_LINES = "With --resume: go on although a log was cut or damaged. The log will say so."
+ALLOW_DATA_CHANGE = "With --resume: accept that the data changed. The log notes it."
+ALLOW_LOST_LINES = "With --resume: accept that lines of a log are lost. The log notes it."
 
 
 def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
-    """What a resume may go on with, under the names of `session.resume`.
+    """The changes that a resume accepts, under the names of `session.resume`.
 
     Raises:
-        UsageError: something is allowed, and nothing is resumed.
+        UsageError: a change is accepted, but nothing is resumed.
     """
     given = [f"--allow-{name.replace('_', '-')}" for name, is_given in allowed.items() if is_given]
     if given and resume is None:
@@ -39,12 +42,14 @@ def train(
         str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
     ] = None,
     out: RunOut = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same numbers.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")
+    ] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
-    plain: Annotated[bool, typer.Option(help="A line now and then instead of a live display.")] = False,
+    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
     dry_run: DryRun = False,
-    processes: Annotated[int, typer.Option(help="With --dry-run: of a run by so many processes.")] = 1,
+    processes: Annotated[int, typer.Option(help="With --dry-run: plan a run of so many processes.")] = 1,
     memory: DryRunMemory = None,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
@@ -57,7 +62,7 @@ def train(
       pods train pods                                      the demo's PODS arm
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
       pods train my.toml --out runs/mine                   your own config
-      pods train --resume runs/mine --stop.steps=200       go on, longer
+      pods train --resume runs/mine --stop.steps=200       resume and train longer
       pods train my.toml --dry-run                         check data, rewards, memory
       pods train my.toml --dry-run --memory 24GiB          which options make it fit
     """
@@ -78,17 +83,40 @@ def train(
         return
     folder = resume or out or new_folder(Path(str(config)).stem)
 
-    outcome = _run(loaded, folder, overrides, allowed, plain)
+    outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
         again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
-        errors.print(f"interrupted; go on with: {again} --resume {folder}", markup=False, soft_wrap=True)
+        errors.print(f"interrupted; to resume: {again} --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(exit_code())
     if is_main_process():
+        if resume is not None and outcome == "finished" and num_steps == 0:
+            output.print(_nothing_left(folder, overrides), markup=False, highlight=False, soft_wrap=True)
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
-def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool) -> str:
-    """Start (or, without a config, resume) a run and show it; of several processes the first alone shows."""
+def _nothing_left(folder: Path, overrides: list[str]) -> str:
+    """What a resume found that had no step left to do, and the command that trains longer."""
+    from podsrl.run.session import read_resumed_config
+    from podsrl.run.state import read_object
+
+    end, stop = read_object(folder / "finished.json"), read_resumed_config(folder, overrides).stop
+    steps, seconds = end["step"], end["seconds/train_elapsed"]
+    reached = [f"--stop.steps={2 * stop.steps}"] * (0 < stop.steps <= steps)
+    reached += [f"--stop.seconds={2 * stop.seconds:g}"] * (0 < stop.seconds <= seconds)
+    return (
+        f"the run was already finished, after {counted(steps, 'step')} and {seconds:.1f} s of training; no step was "
+        f"left to do\nto train longer: pods train --resume {folder} {' '.join(reached)}"
+    )
+
+
+def _run(
+    config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool
+) -> tuple[str, int]:
+    """Start (or, without a config, resume) a run and show it; of several processes only the first shows it.
+
+    Returns:
+        How it ended, and how many steps it took.
+    """
     from podsrl.cli.progress import TrainDisplay
     from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
@@ -96,16 +124,12 @@ def _run(config: RunConfig | None, folder: Path, overrides: list[str], allowed: 
     shown = config or read_resumed_config(folder, overrides)
     try:
         with TrainDisplay(shown, plain or not is_main_process()) as display:
+            watched: Any = {"on_record": display.show, "say": display.say, "on_answer": display.evaluating}
             if config is not None:
-                return start(config, folder, on_record=display.show, say=display.say, on_answer=display.evaluating)
-            return resume(
-                folder,
-                overrides,
-                on_record=display.show,
-                say=display.say,
-                on_answer=display.evaluating,
-                **allowed,
-            )
+                outcome = start(config, folder, **watched)
+            else:
+                outcome = resume(folder, overrides, **(watched | allowed))
+            return outcome, display.num_steps
     except LostProcess as error:
         if not is_launched():
             raise
@@ -119,7 +143,7 @@ def pretrain(
     out: Annotated[str, typer.Argument(help="Folder to write the model to.")],
     config: Annotated[str | None, typer.Option(help="TOML file with a PretrainConfig; default: its defaults.")] = None,
 ) -> None:
-    """Make a small base model from nothing, reproducibly from a seed.
+    """Train a small base model from random weights, reproducibly from a seed.
 
     [bold]Examples[/]
 
@@ -138,14 +162,10 @@ def pretrain(
     folder = Path(name)
     options = build(PretrainConfig, apply_overrides(tree, overrides), config or "of pretrain")
     if folder.exists():
-        raise UsageError(f"{folder}: exists already; choose a new folder")
+        raise UsageError(f"{folder}: this folder exists; choose a new one")
     from podsrl.tools.pretrain import pretrain as run
 
     with bar("pretraining") as update:
         update(0, None, "starting")
-        run(options, folder, lambda step, total, loss: update(step, total, _pretrain_text(step, total, loss)))
+        run(options, folder, update)
     output.print(f"done: {folder}   train it: pods train pods --model.path={folder}", markup=False, soft_wrap=True)
-
-
-def _pretrain_text(step: int, total: int, loss: float) -> str:
-    return f"step {step:,} of {total:,}, loss {loss:.3f} nats per token"

@@ -1,7 +1,7 @@
-"""How far a measured speed-up can be trusted: a 95 % interval over paired seeds that holds with few of them.
+"""How far a measured speed-up can be trusted: a 95 % interval over paired seeds, valid for few seeds.
 
-In: evaluation curves of both arms. Out: `SpeedupInterval`. `python -m benchmarks interval-coverage` measures how often
-it holds the truth; docs/when-pods-helps.md has the table. Needs numpy only.
+`python -m benchmarks interval-coverage` measures how often the interval holds the truth; docs/when-pods-helps.md has
+the table. This module needs numpy only.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _crossings(
     """Times [R] of both arms to the target of each row of mean curves, and whether the other arm reaches it.
 
     Where it does not, its last evaluation stands for its time. A baseline that is never above 0 sets no target: its
-    time is infinite, and nobody reaches it.
+    time is infinite, and no arm reaches it.
     """
     best = base_means.max(axis=1, keepdims=True)
     at_target = other_means >= fraction * best
@@ -146,7 +146,7 @@ def _crossings(
 
 
 def _standard_error(log_ratios: Array, num_seeds: int) -> float:
-    """Of the log speed-up over seeds, from its resamples; infinite where it cannot be known."""
+    """Standard error of the log speed-up over seeds, from its resamples; infinite where it cannot be known."""
     if num_seeds == 1 or not np.isfinite(log_ratios).all():
         return math.inf
     return float(log_ratios.std()) * math.sqrt(num_seeds / (num_seeds - 1))

@@ -1,7 +1,7 @@
 """Evaluation curves of runs: checked, laid on common times, averaged over seeds.
 
-In: curves, training seconds (evaluation excluded) against accuracy. Out: arrays on one grid of times.
-Left out on purpose: interpolation. An accuracy counts from when it was measured. Needs numpy only.
+A curve is training seconds (evaluation excluded) against accuracy. Nothing is interpolated: an accuracy counts from the
+time of its evaluation on. This module needs numpy only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A speed-up with its 95 % interval: the record, how it is written in text and in JSON."""
+"""A speed-up with its 95 % interval: the record, and its form in text and in JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SpeedupInterval:
     """A speed-up with its 95 % interval over seeds."""
 
     point: float | None
-    """Of the mean curves over all seeds; None where the target is never reached."""
+    """Speed-up of the mean curves over all seeds; None if the target is never reached."""
     low: float
     """Lower end; 0 where the arm may never reach the target, and for one seed."""
     high: float
@@ -24,12 +24,19 @@ class SpeedupInterval:
     @property
     def range_text(self) -> str:
         """Both ends, as in "0.90–∞"."""
-        return f"{end_text(self.low)}–{end_text(self.high)}"
+        return range_text(self.low, self.high)
 
     @property
     def text(self) -> str:
         """Point and interval, as in "1.83× (1.60–2.05)"; "(0–∞)" where nothing is known, as for one seed."""
         return "not reached" if self.point is None else f"{self.point:.2f}× ({self.range_text})"
+
+    @property
+    def full_text(self) -> str:
+        """`text`, and how many of the resamples miss the target if some do."""
+        if self.point is None or self.share_unreached == 0:
+            return self.text
+        return f"{self.text}, not reached in {self.share_unreached:.0%} of resamples"
 
     def to_json(self) -> dict[str, float | None]:
         """Return the fields as JSON knows them; an infinite end is None."""
@@ -51,6 +58,11 @@ class SpeedupInterval:
             high=math.inf if high is None else float(high),
             share_unreached=float(entry["share_unreached"]),
         )
+
+
+def range_text(low: float, high: float) -> str:
+    """Both ends of an interval, as in "0.90–∞"."""
+    return f"{end_text(low)}–{end_text(high)}"
 
 
 def end_text(value: float) -> str:

@@ -1,6 +1,6 @@
-"""What a comparison shows: mean curves, speed-ups with intervals, seconds by stage; from the logs of its runs.
+"""The result of a comparison from the logs of its finished runs: `compare.json` (docs/metrics.md).
 
-In: finished run folders. Out: `compare.json` (docs/metrics.md).
+It holds mean curves, speed-ups with intervals, and seconds by stage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podsrl.compare.runs import Member
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
 from podsrl.lib.logs import read_lines, write_atomically
-from podsrl.run.clock import STAGES
+from podsrl.lib.stages import STAGES
 from podsrl.run.state import read_object
 
 Json = dict[str, Any]
@@ -89,7 +89,7 @@ def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
 
 
 def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:
-    """Mean seconds a step by stage; "other" is what lies between the stages."""
+    """Mean seconds per step by stage; "other" is what lies between the stages."""
     steps = [line for log in logs for line in log if "seconds/total" in line]
     means = {stage: float(np.mean([step[f"seconds/{stage}"] for step in steps])) for stage in STAGES}
     total = float(np.mean([step["seconds/total"] for step in steps]))

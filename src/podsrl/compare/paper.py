@@ -1,6 +1,6 @@
-"""The paper's comparisons out of the recipes: both arms of a setting as one `CompareConfig`.
+"""The paper's comparisons from the recipes: both arms of a setting "a" .. "e" as one `CompareConfig`.
 
-A setting "a" .. "e" and overrides give a comparison, which `compare/runs.py` runs and `compare/measure.py` measures.
+`compare/runs.py` runs such a comparison and `compare/measure.py` measures it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Setting:
     metric: str
     """What its figure shows: `eval/METRIC`."""
     num_runs: int
-    """Of the paper, an arm."""
+    """Runs per arm in the paper."""
     num_processes: int
-    """GPUs of the paper."""
+    """GPUs per run in the paper."""
 
 
 SETTINGS = {
@@ -48,7 +48,7 @@ def comparison_of(name: str, *, num_seeds: int, overrides: Sequence[str] = ()) -
 
     Args:
         name: "a" .. "e".
-        num_seeds: paired runs an arm, at least 1.
+        num_seeds: paired runs per arm, at least 1.
         overrides: "section.key=value" changes both arms; "arms.pods.section.key=value" one; "jobs=2" and the like the
             comparison.
 
@@ -87,7 +87,7 @@ def arm_configs(config: CompareConfig) -> dict[str, RunConfig]:
 
 
 def mark(folder: Path, name: str) -> None:
-    """Note in the folder which setting it reproduces.
+    """Write into the folder which setting it reproduces.
 
     Raises:
         UsageError: it reproduces another one.

@@ -1,11 +1,12 @@
-"""Arms against each other on paired seeds with equal training time: plan the runs and run them.
+"""Compare arms on paired seeds with equal training time: plan the runs and run them.
 
     COMPARE/compare.toml          what is compared
-            runs/ARM-seedS/       a run folder each (run/folder.py)
+            runs/ARM-seedS/       one run folder per arm and seed (run/folder.py)
             compare.json          the result (compare/measure.py)
-Every run is a process of its own (`pods train`, or `pods launch` with several), so that arms share nothing; at most
-`jobs` at a time. Runs that are
-finished stay, unfinished ones are resumed: a comparison that was stopped goes on.
+
+Every run is a process of its own (`pods train`, or `pods launch` with several processes), so that arms share nothing;
+at most `jobs` run at a time. A comparison that was stopped resumes: finished runs stay as they are, and unfinished ones
+are resumed.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import answered_by
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.num_prompts", "rollouts.max_new_tokens")
-"""What all arms must have in common for equal time, equal questions and equal judgement."""
+"""What all arms must have in common: equal time, equal questions, equal evaluation."""
 STOP_SECONDS = 60.0
-"""A run that was asked to stop saves itself; one that takes longer is killed."""
+"""A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +56,7 @@ class RunFailed(PodsError):
 
 
 def plan(config: CompareConfig, folder: Path) -> list[Member]:
-    """Every run, seed by seed; the order of the arms turns with the seed, so that no arm has a fixed place or partner.
+    """List every run, seed by seed; the order of the arms rotates with the seed, so that no arm has a fixed place.
 
     Raises:
         UsageError: an arm's config is wrong, arms differ in what must be shared, or finished runs have another config.
@@ -118,11 +119,11 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
     Args:
         members: from `plan`.
         jobs: runs at a time.
-        on_tick: called a few times a second, to redraw.
+        on_tick: called a few times per second, to redraw.
         num_processes: that share each run.
 
     Returns:
-        True when all are finished, False when Ctrl-C, SIGTERM or SIGHUP came (the runs then saved themselves).
+        True when all are finished, False after Ctrl-C, SIGTERM or SIGHUP (the runs have saved checkpoints).
 
     Raises:
         RunFailed: a run ended with an error; the others were stopped with a checkpoint.
@@ -150,7 +151,7 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
 
 
 def _interrupt(number: int) -> None:
-    """Whoever ends this process ends its runs too, in the way that lets them save themselves."""
+    """A signal to this process stops its runs too, and they save checkpoints."""
     raise KeyboardInterrupt
 
 
@@ -176,7 +177,7 @@ def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
 
 
 def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
-    """A new session of its own, so that Ctrl-C reaches it once, from here; it ends with this process in any case."""
+    """Start a run in a session of its own, so that Ctrl-C reaches it once, from here; it ends with this process."""
     verb = ["train"] if num_processes == 1 else ["launch", "--processes", str(num_processes)]
     command = [sys.executable, "-P", "-m", "podsrl.cli", *verb, "--plain"]
     if (member.path / "config.toml").exists():

@@ -1,7 +1,7 @@
 """How much sooner one way of training reaches an accuracy than another, as the PODS paper measures it.
 
-In: evaluation curves, training seconds (evaluation excluded) against accuracy. Out: times and ratios. `curves.py` makes
-mean curves, `bootstrap.py` intervals.
+A curve is training seconds (evaluation excluded) against accuracy. `curves.py` makes mean curves, `bootstrap.py`
+intervals.
 Source: arXiv 2504.13818 (speed-up at 99 % of the baseline's best mean accuracy). Needs numpy only.
 """
 
@@ -69,8 +69,8 @@ def speedup(
 ) -> float | None:
     """Divide the baseline's time to `fraction` of its own best accuracy by the other arm's time to the same accuracy.
 
-    Both are mean curves over seeds, each on its own checkpoints. An evaluation at time 0 is the untrained model:
-    it is no checkpoint and counts neither for the best accuracy nor as reaching it.
+    Both are mean curves over seeds, each on its own checkpoints. The evaluation at time 0
+    is ignored, since it is the untrained model: it cannot be the best and cannot reach the target.
 
     Args:
         base_times: [E] the baseline's checkpoints, strictly increasing, at least 0.

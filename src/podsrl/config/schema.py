@@ -166,14 +166,13 @@ class BudgetConfig(Section):
     """Which questions a step asks, and how many rollouts of each. A part's own options stand in `[options.NAME]`."""
 
     enough: str = "one_round"
-    """How many new groups each round asks for: a known part (`podsrl.control.ENOUGH`: "one_round", all
-    `rollouts.num_prompts` at once) or "module:function"."""
+    """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), or
+    "module:function"; see docs/architecture.md."""
     questions: str = "stream"
-    """Which questions: a known part (`podsrl.control.QUESTIONS`: "stream", the next ones of the data stream) or
-    "module:function"."""
+    """Which questions: "stream" (the next ones of the data stream), or "module:function"."""
     rollouts: str = "equal"
-    """How many rollouts of each: a known part (`podsrl.control.ROLLOUTS`: "equal", `rollouts.num_rollouts`) or
-    "module:function"."""
+    """How many rollouts of each: "equal" (`rollouts.num_rollouts`), or "module:function"; it may also add rollouts to
+    groups of the step."""
 
 
 class SelectConfig(Section):

@@ -1,9 +1,9 @@
-"""The parts that a config names, made, called and checked: each answer of a user's part, in every round."""
+"""Make the parts that a config names, call them in every round, and check every answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -45,12 +45,13 @@ class Budget:
 
     Args:
         enough, questions, rollouts: the slots.
-        parts: the objects behind them by name, each once; those with `learn` are shown every step's groups.
+        parts: the objects behind them by name, each once.
     """
 
     def __init__(self, enough: Slot, questions: Slot, rollouts: Slot, parts: Mapping[str, Any]) -> None:
         self._enough, self._questions, self._rollouts = enough, questions, rollouts
-        self._learners = {name: part for name, part in parts.items() if hasattr(part, "learn")}
+        self._learning = {name: part for name, part in parts.items() if hasattr(part, "learn")}
+        self._stateful = {name: part for name, part in parts.items() if hasattr(part, "state")}
 
     def ask(self, view: View) -> list[Ask]:
         """What one round asks for; nothing ends the sampling of the step.
@@ -64,6 +65,7 @@ class Budget:
         found = _as_list(answer, self._rollouts.option, "a sequence of Ask")
         for ask in found:
             self._check(ask, view)
+        found = [replace(ask, index=int(ask.index), num_rollouts=int(ask.num_rollouts)) for ask in found]
         if found and view.round >= MAX_ROUNDS:
             raise UsageError(
                 f"{self._rollouts.option} asked in {MAX_ROUNDS} rounds of step {view.step + 1} and has not had enough: "
@@ -86,12 +88,12 @@ class Budget:
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Show the step's scored groups, probes too, to every part that learns."""
-        for name, part in self._learners.items():
+        for name, part in self._learning.items():
             _guarded(f"learn of {name!r}", part.learn, groups)
 
     def state(self) -> dict[str, State]:
-        """What each part that learns remembers, by its name."""
-        return {name: _guarded(f"state of {name!r}", part.state) for name, part in self._learners.items()}
+        """What each part that has a state remembers, by its name."""
+        return {name: _guarded(f"state of {name!r}", part.state) for name, part in self._stateful.items()}
 
     def restore(self, states: Mapping[str, State]) -> None:
         """Go on from `state`.
@@ -99,14 +101,14 @@ class Budget:
         Raises:
             UsageError: a part's state is missing, or the part refuses it.
         """
-        for name, part in self._learners.items():
+        for name, part in self._stateful.items():
             if name not in states:
-                raise UsageError(f"the checkpoint holds no state of the part {name!r}, which learns")
+                raise UsageError(f"the checkpoint holds no state of the part {name!r}, which has one")
             _guarded(f"restore of {name!r}", part.restore, states[name])
 
     def _number_of_groups(self, view: View) -> int:
         count = self._enough(view)
-        if not isinstance(count, Integral) or isinstance(count, bool) or count < 0:
+        if not _is_whole(count) or count < 0:
             raise UsageError(f"{self._enough.option} returned {short(count)}; wanted a whole number, 0 or more")
         return int(count)
 
@@ -119,7 +121,7 @@ class Budget:
         if len(indices) != count:
             raise UsageError(f"{option} returned {len(indices)} indices; wanted {wanted}")
         for index in indices:
-            if not isinstance(index, Integral) or not 0 <= index < view.num_train:
+            if not _is_whole(index) or not 0 <= index < view.num_train:
                 raise UsageError(f"{option} returned the index {short(index)}; wanted {wanted}")
         return [int(index) for index in indices]
 
@@ -127,9 +129,9 @@ class Budget:
         option = self._rollouts.option
         if not isinstance(ask, Ask):
             raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
-        if not isinstance(ask.index, Integral) or not 0 <= ask.index < view.num_train:
+        if not _is_whole(ask.index) or not 0 <= ask.index < view.num_train:
             raise UsageError(f"{option} asked for the index {short(ask.index)}; wanted 0 .. {view.num_train - 1}")
-        if not isinstance(ask.num_rollouts, Integral) or ask.num_rollouts < 1:
+        if not _is_whole(ask.num_rollouts) or ask.num_rollouts < 1:
             raise UsageError(f"{option} asked for num_rollouts = {short(ask.num_rollouts)}; wanted at least 1")
         if ask.joins is None:
             return
@@ -186,6 +188,8 @@ def _make(slot: str, name: str, options: Mapping[str, Any]) -> Any:
         raise UsageError(
             f"{option} = {name!r} learns, but has no state() and restore(): a resumed run would forget; add both"
         )
+    if hasattr(part, "state") and not hasattr(part, "restore"):
+        raise UsageError(f"{option} = {name!r} has state(), but no restore(state): add it")
     return part
 
 
@@ -208,6 +212,11 @@ def _guarded(what: str, function: Callable[..., Any], *arguments: Any, **options
         raise
     except FAILURES as error:
         raise UsageError(f"{what} raised {reason_of(error)}") from error
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a whole number, Python's or numpy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _as_list(answer: Any, option: str, wanted: str) -> list[Any]:

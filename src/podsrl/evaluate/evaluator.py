@@ -1,6 +1,6 @@
-"""A model, an engine and a scorer: what it takes to evaluate, without an updater, its optimizer or a second model.
+"""Evaluate a model without a trainer: a model, an engine and a scorer, but no updater, optimizer or second model.
 
-In: a config. Out: judged answers, question by question.
+Judged answers come question by question, as soon as they are there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What `pods eval` can be pointed at: a run, a config, or a model alone; each becomes a config that only evaluates.
-
-In: a name and overrides. Out: `Target`.
-"""
+"""What `pods eval` can be pointed at: a run, a config, or a model alone; each becomes a config that only evaluates."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ _READ_ROLLOUTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is evaluated."""
+    """The model and questions of an evaluation."""
 
     config: RunConfig
     """Holds what an evaluation reads; everything that only training reads has its default."""
     adapters: Path | None = None
     """A checkpoint's adapters, which go into a base in 4 bits; otherwise `config.model` names all there is."""
     notes: tuple[str, ...] = ()
-    """What a person should know, one line each."""
+    """Lines to print before the evaluation."""
 
 
 def find_target(name: str, overrides: Sequence[str], task: str | None = None) -> Target:
@@ -136,7 +133,7 @@ def _spelled_alike(task: TaskConfig) -> TaskConfig:
 
 
 def _check_held_out(trained: TaskConfig, asked: TaskConfig, num_held_out: int | None) -> None:
-    """More held-out questions than the run had may be ones that it was trained on; None: so far nobody knows."""
+    """More held-out questions than the run had may be ones that it was trained on; None: not known yet."""
     if num_held_out is None or asked.num_eval is None:
         return
     is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic") and not str(asked.path).endswith(".jsonl")

@@ -1,4 +1,4 @@
-"""What is asked of a generator: a prompt, how many completions, and how to sample them."""
+"""What a generator is asked (`Request`, `Sampling`), what it is (`Generator`), and what it counts (`EngineStats`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.generate.stats import EngineStats
 from podsrl.types import Completion
 
 MIN_TEMPERATURE = 1e-6
@@ -120,6 +119,27 @@ class Request:
     def random_stream(self) -> str:
         """What names its random numbers."""
         return self.id if self.stream is None else self.stream
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counts of a generator since they were last replaced by new ones."""
+
+    steps: int = 0
+    """Decode steps: draws of one token for every running rollout."""
+    tokens: int = 0
+    """Tokens drawn."""
+    forwarded: int = 0
+    """Tokens computed by decode steps, one per row: fewer than `tokens` where rollouts share rows."""
+    prompt_tokens: int = 0
+    """Prompt tokens read."""
+    recomputed_tokens: int = 0
+    """Tokens computed again: of rollouts that come back without their keys and values, and of all that run when new
+    weights come. The metric is `tokens/reread`."""
+    slots_used: int = 0
+    """Largest number of rollouts that ran at once."""
+    rows_used: int = 0
+    """Largest number of rows at once."""
 
 
 class Generator(Protocol):

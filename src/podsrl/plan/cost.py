@@ -1,4 +1,4 @@
-"""Seconds of a step as a function of n, m and the micro-batch: sums of counts times measured seconds a count.
+"""Seconds of a step as a function of n, m and the micro-batch: sums of counts times measured seconds per count.
 
     generate = a · decode steps + b · tokens forwarded + c · tokens generated       (P prompts read: in a)
     score    = a + b · P n
@@ -7,8 +7,8 @@
     rest     = a + b · P n
 
 With a > 0 a generated token gets cheaper as rows are added and then no more: the fall and saturation of the paper's
-figure 1. All coefficients are at least 0 (`fit.py`). Prompts in the update are in b where every row carries its own, in
-a where a group shares one; the optimizer's step is in a. How the counts grow with n is measured as well: forwarded
+figure 1. All coefficients are at least 0 (`least_squares.py`). Prompts in the update are in b where every row carries
+its own, in a where a group shares one; the optimizer's step is in a. How the counts grow with n is measured: forwarded
 tokens grow more slowly than n, since rollouts with the same tokens so far are one row, and are interpolated in log-log
 scale; decode steps grow where not all rollouts run at once.
 """
@@ -16,7 +16,7 @@ scale; decode steps grow where not all rollouts run at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class StepSeconds:
     @property
     def total(self) -> float:
         return self.generate + self.score + self.select + self.update + self.rest
+
+
+PREDICTED_STAGES = tuple(field.name for field in fields(StepSeconds) if field.name != "rest")
+"""Stages that are predicted one by one; "rest" is all others together."""
 
 
 class CostModel:

@@ -4,8 +4,8 @@ Letters: W weights of the model; A weights of the adapters; N trained weights (A
 number of `model.dtype`; K processes; T tokens of a micro-batch; L layers, h width, q and k widths of all query and all
 key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary; R rows generated at once.
 
-    weights         W·b; with 4 bit 0.5 + 4/64 bytes a weight of the linear layers; fsdp2: / K
-    generator       with adapters b a weight of what they change (4 bit: of every linear layer); fsdp2: W·b
+    weights         W·b; with 4 bit 0.5 + 4/64 bytes per weight of the linear layers; fsdp2: / K
+    generator       with adapters b per weight of what they change (4 bit: of every linear layer); fsdp2: W·b
     adapters        A·4
     reference       W·b, with a KL penalty and without adapters
     gradients       N·b, and N·4 more while those of 16-bit weights are added up over micro-batches, or stepped;
@@ -48,7 +48,7 @@ EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Something that takes memory."""
+    """One use of memory."""
 
     name: str
     phase: Phase
@@ -66,7 +66,7 @@ class Work:
     num_eval_rows: int
     """Rows that an evaluation asks for; 0 where their number is not known before the data is read."""
     update_tokens: int
-    """Tokens of a step that go through the model, prompts counted once a row."""
+    """Tokens of a step that go through the model, prompts counted once per row."""
     micro_batch_tokens: int
 
 
@@ -181,7 +181,7 @@ def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tu
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape) -> int:
-    """What the update's forward keeps for the backward pass, bytes a token (see the module's docstring).
+    """What the update's forward keeps for the backward pass, bytes per token (see the module's docstring).
 
     Args:
         config: of a run; dtype, adapters and gradient checkpointing count.
@@ -194,7 +194,7 @@ def activation_bytes(config: RunConfig, shape: ModelShape) -> int:
 
 
 def block_bytes(config: RunConfig, shape: ModelShape) -> int:
-    """What one block's forward keeps, bytes a token."""
+    """What one block's forward keeps, bytes per token."""
     size, hidden, wide = BYTES[config.model.dtype], shape.hidden_size, shape.intermediate_size
     queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     normed = 2 * hidden + (queries + keys if shape.has_query_norms else 0)

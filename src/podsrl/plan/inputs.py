@@ -1,8 +1,7 @@
-"""What a run would read, found without its weights: questions, prompts, rewards, tokenizer.
+"""What a run would read besides its weights: questions, prompts, rewards, tokenizer.
 
-Goes in: a `RunConfig`. Comes out: `Inputs`. Everything is checked by the functions that a run itself goes through
-before it loads weights, so that what a run refuses is refused here in the same words. What this machine cannot have (no
-network, no GPU) is listed instead.
+`check_inputs` calls the same functions as a run does before it loads weights, so a mistake gives the same message. What
+this machine lacks (network, GPU) is listed as not checked.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _DOES_NOT_KNOW = "I do not know."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotChecked:
-    """Something that this machine could not be asked for."""
+    """Something that could not be checked on this machine."""
 
     what: str
     why: str
-    """The line with which a run would end here."""
+    """The error that a run would end with here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What the rewards say to a made-up answer to the first training question."""
+    """The rewards of a made-up answer to the first training question."""
 
     text: str
     parts: Mapping[str, float | None]
@@ -66,7 +65,7 @@ class Prompts:
     """The prompts as the model would see them."""
 
     is_chat: bool
-    """Of the first training question; one set may have both kinds."""
+    """Whether the first training question is a chat; one set may have both kinds."""
     longest: int
     """Tokens."""
     num_dropped_train: int
@@ -79,7 +78,7 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What is known before the weights; None for what could not be had here."""
+    """What is known before the weights are loaded; None for what this machine lacks."""
 
     num_train: int | None
     """Questions to train on, without those whose prompts are too long where there was a tokenizer to see it."""
@@ -101,7 +100,7 @@ class Inputs:
     not_checked: tuple[NotChecked, ...]
     warnings: tuple[str, ...]
     seconds: float
-    """What this took."""
+    """Duration of the check."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `--json`."""
@@ -161,7 +160,7 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
 
 
 def _check_weight_files(config: RunConfig) -> None:
-    """Of a model on this machine: that its files are all there and whole, by their headers."""
+    """For a model on this machine, check by their headers that all files are there and whole."""
     folder = Path(model_folder((base_of(config.model) or config.model).path))
     if not folder.is_dir():
         return  # on the hub
@@ -199,7 +198,7 @@ def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
         trials: the reference answer's first.
     """
     rewards = {trial.reward for trial in trials}
-    if len(rewards) != 1 or rewards == {None}:  # that they fail is said elsewhere
+    if len(rewards) != 1 or rewards == {None}:  # failures have a message of their own
         return []
     return [
         f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "

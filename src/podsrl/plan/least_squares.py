@@ -1,6 +1,6 @@
 """Least squares with coefficients that are never negative, for a handful of columns: seconds add up.
 
-In: a matrix of counts and the seconds measured. Out: seconds a count.
+`fit_nonnegative` takes a matrix of counts and the measured seconds, and gives seconds per count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was measured of a model on a machine: records that the cost model is fitted to, whoever made them.
+"""Measurements of a model on a machine: the records that the cost model is fitted to.
 
 `probe.py` makes them with short real steps, `recorded.py` reads them from a run's logs.
 """
@@ -10,10 +10,23 @@ from dataclasses import dataclass, field
 from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.rewards import Seen
-from podsrl.run.clock import STAGES
 
-PREDICTED = tuple(stage for stage in STAGES if stage not in ("sync", "record"))
-"""Stages whose seconds are predicted one by one; the other two are part of the rest."""
+
+def check_budget(config: RunConfig) -> None:
+    """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts, as a plan assumes.
+
+    Raises:
+        UsageError: a part of `[budget]` may ask for other numbers.
+
+    Example:
+        >>> check_budget(RunConfig())
+    """
+    for slot, default in BudgetConfig().model_dump().items():
+        if (name := getattr(config.budget, slot)) != default:
+            raise UsageError(
+                f"budget.{slot} = {name!r}: pods plan predicts only steps of rollouts.num_prompts × "
+                f"rollouts.num_rollouts rollouts; plan with budget.{slot} = {default!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +80,3 @@ class Measurements:
     """What there is; None where not known."""
     unknown: tuple[str, ...] = field(default=())
     """What could not be told, in words."""
-
-
-def check_budget(config: RunConfig) -> None:
-    """UsageError: a budget that asks for other rollouts than `num_prompts` times `num_rollouts`."""
-    for slot, default in BudgetConfig().model_dump().items():
-        if (name := getattr(config.budget, slot)) != default:
-            raise UsageError(
-                f"budget.{slot} = {name!r}: pods plan predicts steps of rollouts.num_prompts times "
-                f"rollouts.num_rollouts rollouts alone; plan with budget.{slot} = {default!r}"
-            )

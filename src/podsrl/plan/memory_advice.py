@@ -1,9 +1,8 @@
 """Which options bring a run under a bound of memory, the cheapest first: every figure is an estimate of a real config.
 
-Goes in: a `RunConfig`, the `ModelShape` and bytes. Comes out: a `MemoryAdvice`. A step of the ladder
-(`memory_ladder.py`) is taken where it lowers what lies above the bound, at the mildest value that is enough; then, from
-the costliest back, each is undone or made milder as far as the others leave room, so that none of those left can be
-left out.
+`advise` takes a step of the ladder (`memory_ladder.py`) if it lowers the excess over the bound, at the mildest value
+that suffices. Then, from the costliest step back, it undoes each step or makes it milder as far as the others leave
+room, so that every step that remains is necessary.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class MemoryAdvice:
 
     bound_bytes: int
     generate_bytes: int
-    """Of the config as it is, while generating."""
+    """Held by the config as it is, while generating."""
     update_bytes: int
     """Likewise in the update."""
     fits: bool
@@ -71,7 +70,7 @@ class MemoryAdvice:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the config as it is."""
+        """Peak of the config as it is."""
         return max(self.generate_bytes, self.update_bytes)
 
     @property

@@ -1,4 +1,4 @@
-"""Options that are set but change nothing with the others as they are, and why."""
+"""Detect options that have no effect given the rest of the config, and say why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def without_effect(config: RunConfig, todo: Work, num_processes: int) -> dict[st
         >>> from podsrl.plan.estimate import work
         >>> config = RunConfig.model_validate({"scale": {"strategy": "fsdp2"}})
         >>> without_effect(config, work(config, 1), 1)["scale.strategy"]
-        'one process shares with nobody'
+        'there is only one process'
     """
     found = (*_of_sampling(config, todo), *_of_loss(config), *_of_optimizer(config, todo))
     return dict((*found, *_of_schedules(config), *_of_places(config, num_processes)))
@@ -48,7 +48,10 @@ def _of_loss(config: RunConfig) -> Iterator[Reason]:
     has_dropout = config.lora is not None and config.lora.dropout > 0
     if config.optim.num_epochs == 1 and not is_filtered and not has_dropout:  # else sampler and update disagree
         for name in ("clip", "clip_low", "clip_high"):
-            yield f"loss.{name}", "one optimizer step a batch (optim.num_epochs): ratios stray from 1 by rounding alone"
+            yield (
+                f"loss.{name}",
+                "one optimizer step per batch (optim.num_epochs): ratios stray from 1 by rounding alone",
+            )
 
 
 def _of_optimizer(config: RunConfig, todo: Work) -> Iterator[Reason]:
@@ -78,10 +81,10 @@ def _of_schedules(config: RunConfig) -> Iterator[Reason]:
 
 def _of_places(config: RunConfig, num_processes: int) -> Iterator[Reason]:
     if num_processes == 1:
-        yield "scale.strategy", "one process shares with nobody"
-        yield "scale.timeout_seconds", "one process waits for nobody"
+        yield "scale.strategy", "there is only one process"
+        yield "scale.timeout_seconds", "there is only one process"
     if config.model.dtype != "float32" or config.model.device.startswith("cuda"):
-        yield "model.matmul", "it concerns float32 products on a CPU alone"
+        yield "model.matmul", "it only concerns float32 products on a CPU"
     path = config.model.path
     if path.startswith("builtin:") or Path(path).expanduser().is_dir():
         yield "model.revision", "the model is a folder on this machine"

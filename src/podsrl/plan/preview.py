@@ -1,7 +1,7 @@
-"""What a run would do and need, said before its weights are loaded: `pods train CONFIG --dry-run`.
+"""What a run would do and need, before its weights are loaded: `pods train CONFIG --dry-run`.
 
-Goes in: a `RunConfig` and a number of processes. Comes out: a `Preview`. Read are the model's config and the headers of
-its files, never weights or data (`plan/inputs.py` reads those): a question's tokens are those of the limit.
+`preview_run` reads the model's config and the headers of its files, but no weights and no data (`plan/inputs.py` reads
+the data). So it assumes that every prompt is as long as the limit allows.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import LoraConfig, ModelConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
+from podsrl.lib.torch_model import Limit
 from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
 from podsrl.plan.no_effect import without_effect
-from podsrl.run.checks import check_dtype
+from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
 
 
@@ -66,7 +67,7 @@ class Preview:
 
 
 def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None = None) -> Preview:
-    """Say what a run would do.
+    """Predict what a run would do.
 
     Args:
         config: of the run.
@@ -143,13 +144,11 @@ def _trained(config: RunConfig, shape: ModelShape) -> str:
 
 
 def _check_window(config: RunConfig, shape: ModelShape) -> None:
-    """The longest completion at least fits; how long the questions really are is known once the data is read."""
-    wanted = config.rollouts.max_new_tokens
-    if shape.window is not None and wanted >= shape.window:
-        raise UsageError(
-            f"rollouts.max_new_tokens = {wanted} leaves no room for a prompt in the model's window of {shape.window}: "
-            "lower it"
-        )
+    """The longest completion fits behind a prompt of one token; the data, which is read later, has the real lengths."""
+    if shape.window is None:
+        return
+    limit = Limit(shape.window, f"the model's window of {shape.window}")
+    check_fits(limit, 1, config.rollouts.max_new_tokens)
 
 
 def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
@@ -187,6 +186,8 @@ def _warnings(
 
     if num_processes == 1:
         yield from device_notes(config.model)
+    if config.budget != BudgetConfig():
+        yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
     on_machine = needed if has_gpu else needed * num_processes
     if on_machine > machine_bytes:
         yield (

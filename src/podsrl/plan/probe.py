@@ -7,7 +7,7 @@ norms belong together, and the weights stay what they were. Nothing is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,9 @@ from torch import Tensor
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
-from podsrl.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
+from podsrl.lib.progress import Progress
+from podsrl.plan.cost import PREDICTED_STAGES
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step
@@ -30,12 +32,10 @@ from podsrl.types import Group, Selection
 STILL = 1e-30
 """Learning rate of a probe: float32 weights do not change by it."""
 SHARE_OF_STEPS = 0.55
-"""Of the budget that goes to whole steps; the rest goes to updates."""
+"""Share of the budget for whole steps; the rest is for updates."""
 MAX_ROUNDS = 12
 KEPT_STEPS = 4
 """Steps at the largest n whose rollouts are updated on again and again."""
-Tick = Callable[[float, str], None]
-"""Told the share done, 0 .. 1, and what is being measured."""
 
 
 def probing_config(config: RunConfig) -> RunConfig:
@@ -67,7 +67,7 @@ def probe_sizes(config: RunConfig) -> list[int]:
 
 
 def probe_kept(config: RunConfig, num_rollouts: int) -> list[int]:
-    """The m of the probes: 2 a chunk, a quarter of the config's own, its own, and four times it."""
+    """The m of the probes: 2 per chunk, a quarter of the config's own, its own, and four times it."""
     own, chunks = config.select.num_kept, config.select.num_chunks
     sizes = {2 * chunks, max(2 * chunks, own // 4 // chunks * chunks), own, 4 * own}
     return sorted({min(size, num_rollouts) for size in sizes})
@@ -81,16 +81,16 @@ def probe_micro_batches(config: RunConfig, num_tokens: int) -> list[int]:
     return sorted(sizes | {own})
 
 
-def measure(trainer: Trainer, config: RunConfig, *, budget_seconds: float, tick: Tick) -> Measurements:
+def run_probes(trainer: Trainer, config: RunConfig, *, budget_seconds: float, progress: Progress) -> Measurements:
     """Run the probes.
 
     Args:
         trainer: one that learns nothing (`still_trainer`).
         config: of the run that is planned.
         budget_seconds: about how long to measure; loading comes on top, and one round is always done.
-        tick: progress.
+        progress: out of 1.
     """
-    prober = _Prober(trainer, config, budget_seconds, tick)
+    prober = _Prober(trainer, config, budget_seconds, progress)
     prober.measure_steps()
     prober.measure_updates()
     return prober.result()
@@ -138,8 +138,8 @@ def seen_groups(groups: Sequence[Group]) -> list[Seen]:
 
 
 class _Prober:
-    def __init__(self, trainer: Trainer, config: RunConfig, budget_seconds: float, tick: Tick) -> None:
-        self._trainer, self._config, self._tick = trainer, config, tick
+    def __init__(self, trainer: Trainer, config: RunConfig, budget_seconds: float, progress: Progress) -> None:
+        self._trainer, self._config, self._progress = trainer, config, progress
         self._start, self._budget = time.perf_counter(), budget_seconds
         self._generation: list[GenerationProbe] = []
         self._updates: list[UpdateProbe] = []
@@ -156,7 +156,7 @@ class _Prober:
         training_step(self._trainer)  # not counted: memory is taken and kernels are chosen
         for done in range(MAX_ROUNDS):
             for size in sizes:
-                self._tick(min(self._spent(), SHARE_OF_STEPS), f"a step of {size} rollouts a question")
+                self._progress(min(self._spent(), SHARE_OF_STEPS), 1.0, f"a step of {size} rollouts per question")
                 self._resize(size, min(kept, size), own)
                 self._take_step(training_step(self._trainer), size)
             if self._spent() > SHARE_OF_STEPS * (done + 1) / (done + 2):  # the next round would not fit
@@ -194,7 +194,8 @@ class _Prober:
         try:
             self._update_once(groups)  # not counted: the optimizer's memory is taken
             for m in kept:
-                self._tick(min(self._spent(), 1.0), f"an update of {m} rollouts a question, {micro} tokens at once")
+                what = f"an update of {m} rollouts per question, {micro} tokens at once"
+                self._progress(min(self._spent(), 1.0), 1.0, what)
                 self._resize(num_rollouts, m, micro)
                 probe, gradient = self._update_once(groups)
                 self._updates.append(probe)
@@ -230,7 +231,7 @@ class _Prober:
         return probe, _gradient(groups, selections, advantages, update.grad_norm, trainer.config.select.num_chunks)
 
     def _take_step(self, step: StepResult, size: int) -> None:
-        stages = {stage: step.seconds[stage] for stage in PREDICTED}
+        stages = {stage: step.seconds[stage] for stage in PREDICTED_STAGES}
         self._generation.append(
             GenerationProbe(
                 num_rollouts=size,
@@ -270,7 +271,7 @@ class _Prober:
 def _gradient(
     groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], norm: float, chunks: int
 ) -> GradientProbe:
-    """Of the chunks of all groups, one after the other."""
+    """Make the probe from the chunks of all groups, one after the other."""
     rewards, kept, weights = list[list[float]](), list[list[float]](), list[Tensor]()
     for group, selection, advantage in zip(groups, selections, advantages, strict=True):
         place = {i: k for k, i in enumerate(selection.kept)}

@@ -1,11 +1,13 @@
-"""Measurements from the logs of a run, without running anything: what its steps took and which rewards it saw.
+"""Measurements from the logs of a run, without running anything: the seconds of its steps and its rewards.
 
-A run has one n, one m and one micro-batch, so much stays unknown and is said; what can be told comes from the steps'
-own differences (lengths, and how many groups had a signal) and is carried over to other n and m by the cost model.
+A run has one n, one m and one micro-batch size, so a single run cannot identify some quantities: they are listed in
+`unknown`. The rest comes from differences between steps (lengths, groups with a signal), which the cost model carries
+over to other n and m.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,13 +16,14 @@ import numpy as np
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.measured import PREDICTED, GenerationProbe, Measurements, UpdateProbe, check_budget
+from podsrl.plan.cost import PREDICTED_STAGES
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.plan.rewards import Seen
-from podsrl.report.groups import RecordedGroup
 from podsrl.report.read import Line, Run, read_run
+from podsrl.run.group_log import RecordedGroup, RecordedRollout
 
 RECENT = 0.25
-"""Share of the steps, at the end, that is read: earlier ones were another policy's. Never under `LEAST_STEPS`."""
+"""Share of the steps that is read, from the end: earlier steps are of an older policy. At least `LEAST_STEPS`."""
 LEAST_STEPS = 20
 
 UNKNOWN = (
@@ -59,7 +62,7 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
         config=config,
         generation=tuple(_generation(config, line) for line in steps),
         updates=tuple(_update(config, line) for line in steps),
-        groups=tuple(_seen(group) for group in groups),
+        groups=tuple(_seen(rollouts) for rollouts in _by_question(groups)),
         noise_ratio=None,
         memory_bytes=None,
         unknown=UNKNOWN,
@@ -74,7 +77,7 @@ def _recent(run: Run) -> list[Line]:
 
 
 def _generation(config: RunConfig, line: Line) -> GenerationProbe:
-    stages = sum(line[f"seconds/{stage}"] for stage in PREDICTED)
+    stages = sum(line[f"seconds/{stage}"] for stage in PREDICTED_STAGES)
     return GenerationProbe(
         num_rollouts=config.rollouts.num_rollouts,
         decode_steps=1,
@@ -101,8 +104,16 @@ def _update(config: RunConfig, line: Line) -> UpdateProbe:
     )
 
 
-def _seen(group: RecordedGroup) -> Seen:
-    valid = [(r.reward, r.num_tokens, r.is_correct) for r in group.rollouts if r.reward is not None]
+def _by_question(groups: Sequence[RecordedGroup]) -> list[list[RecordedRollout]]:
+    """The rollouts of each question of each step; an older log has a line for each chunk of them."""
+    found: dict[tuple[int, str], list[RecordedRollout]] = {}
+    for group in groups:
+        found.setdefault((group.step, re.sub(r"#\d+$", "", group.group)), []).extend(group.rollouts)
+    return list(found.values())
+
+
+def _seen(rollouts: Sequence[RecordedRollout]) -> Seen:
+    valid = [(r.reward, r.num_tokens, r.is_correct) for r in rollouts if r.reward is not None]
     return Seen(
         rewards=np.array([reward for reward, _, _ in valid], dtype=np.float64),
         lengths=np.array([tokens for _, tokens, _ in valid], dtype=np.float64),

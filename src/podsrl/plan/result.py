@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from podsrl.plan.check import Check
-from podsrl.plan.machine import MachineUse
+from podsrl.plan.machine_use import MachineUse
 from podsrl.plan.resample import MIDDLE
 from podsrl.plan.search import Candidate, Plan
 from podsrl.plan.trust import Trust
 from podsrl.plan.value import BETWEEN
+from podsrl.plan.verify import Verification
 
 Json = dict[str, Any]
 
 
-def to_json(plan: Plan, checks: Sequence[Check], hardware: str, use: MachineUse | None = None) -> Json:
+def to_json(plan: Plan, checks: Sequence[Verification], hardware: str, use: MachineUse | None = None) -> Json:
     """Flatten.
 
     Args:
@@ -59,7 +59,7 @@ def flags(plan: Plan) -> list[str]:
     ]
 
 
-def _check(found: Sequence[Check]) -> Json | None:
+def _check(found: Sequence[Verification]) -> Json | None:
     return {**asdict(found[0]), "ratio": found[0].ratio} if found else None
 
 
@@ -74,7 +74,7 @@ def _trust(trust: Trust) -> Json:
     }
 
 
-def _measured_relative(plan: Plan, checks: Sequence[Check]) -> float | None:
+def _measured_relative(plan: Plan, checks: Sequence[Verification]) -> float | None:
     """The suggestion's progress over that of the config's choice, by the seconds that both took in turns."""
     if len(checks) < 2 or plan.own.share == 0:
         return None

@@ -56,14 +56,14 @@ class RewardModel:
     base: Weighted
     """All rollouts together; the masses add up to the concentration c."""
     questions: tuple[Weighted, ...]
-    """Those of each question, each of mass 1 a rollout; empty: only the base is known."""
+    """Those of each question, with mass 1 per rollout; empty: only the base is known."""
 
     @staticmethod
     def from_groups(groups: Sequence[Seen], *, concentration: float | None = None) -> RewardModel:
         """From seen groups, empty ones left out.
 
         Args:
-            groups: one a question.
+            groups: one per question.
             concentration: c above 0; by default estimated.
 
         Raises:

@@ -1,6 +1,6 @@
-"""Every (n, m, micro-batch) worth a look, what it costs and teaches, and which teaches most a second.
+"""Search n, m and the micro-batch size: what each choice costs and teaches, and which teaches most per second.
 
-In: `Measurements`. Out: a `Plan` of plain numbers, for a table, JSON or a picture.
+`make_plan` turns `Measurements` into a `Plan` of plain numbers, for a table, JSON or a figure.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Candidate:
         return self.num_rollouts, self.num_kept, self.micro_batch_tokens
 
     def progress(self, exponent: float = BETWEEN) -> float:
-        """What a second gains: share^exponent / seconds."""
+        """Progress per second: share^exponent / seconds."""
         return float(self.share**exponent) / self.seconds.total
 
 
@@ -100,7 +100,7 @@ class Plan:
     unknown: tuple[str, ...]
 
     def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
-        """Progress a second over that of the config's own choice; infinite where that teaches nothing."""
+        """Progress per second over that of the config's own choice; infinite where that teaches nothing."""
         own = self.own.progress(exponent)
         return candidate.progress(exponent) / own if own > 0 else float("inf")
 
@@ -251,12 +251,12 @@ def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
 
 
 def rollout_sizes(config: RunConfig, largest: int) -> list[int]:
-    """n: four a chunk, doubled up to `largest`, and the config's own."""
+    """n: four per chunk, doubled up to `largest`, and the config's own."""
     return _doubled(4 * config.select.num_chunks, largest, config.rollouts.num_rollouts)
 
 
 def kept_sizes(config: RunConfig, num_rollouts: int) -> list[int]:
-    """m: two a chunk, doubled up to n, and n itself; the config's own where it is not more than n."""
+    """m: two per chunk, doubled up to n, and n itself; the config's own where it is not more than n."""
     own = config.select.num_kept if config.select.num_kept <= num_rollouts else num_rollouts
     return sorted({*_doubled(2 * config.select.num_chunks, num_rollouts, own), num_rollouts})
 

@@ -1,12 +1,12 @@
-"""Whether the seconds of a plan can be trusted, and if not, why: told before anything is suggested."""
+"""Whether the seconds of a plan can be trusted, and if not, why; shown above the suggestion."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podsrl.plan.check import Check
-from podsrl.plan.machine import MachineUse
+from podsrl.plan.machine_use import MachineUse
+from podsrl.plan.verify import Verification
 
 LARGEST_SPREAD = 0.3
 """Single measurements further from the fit than this (half the width of the middle 90 %) disagree."""
@@ -16,18 +16,18 @@ LARGEST_MISS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What speaks for and against the seconds of a plan."""
+    """Evidence for and against the seconds of a plan."""
 
     use: MachineUse | None
-    """Of the machine meanwhile; None for a run's logs, which do not tell."""
+    """Use of the machine meanwhile; None for a run's logs, which do not hold it."""
     spread: float | None
     """Between repeats (`resample.Residuals.spread`); None where nothing was repeated."""
-    checks: Sequence[Check]
+    checks: Sequence[Verification]
     """Predicted against measured."""
 
     @property
     def reasons(self) -> list[str]:
-        """What speaks against them; empty where they can be trusted."""
+        """Reasons against them; empty if they can be trusted."""
         found = []
         if self.use is not None and self.use.is_busy:
             found.append(f"the machine was busy ({self.use.text})")

@@ -54,7 +54,7 @@ EQUAL = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teaching:
-    """What a step n → m holds on average, a group."""
+    """Averages per group of a step n → m."""
 
     num_rollouts: int
     """n."""

@@ -1,6 +1,6 @@
 """One self-contained HTML page of stored completions: each question with what was answered, right or wrong.
 
-In: a file that `pods eval --out` wrote, or a run's `groups.jsonl`. Out: one file that loads nothing.
+The completions are those of a file that `pods eval --out` wrote, or of a run's `groups.jsonl`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from podsrl.errors import UsageError
 from podsrl.lib.text import prompt_text
-from podsrl.report import facts
+from podsrl.report import numbers
 from podsrl.report.page import render_page, write_page
 from podsrl.tools.completions import Stored, read_completions
 
@@ -40,7 +40,7 @@ class Question:
 
     @property
     def mean_reward(self) -> float | None:
-        """Of the completions that have a reward."""
+        """Mean over the completions that have a reward."""
         rewards = [one.reward for one in self.completions if one.reward is not None]
         return sum(rewards) / len(rewards) if rewards else None
 
@@ -76,7 +76,7 @@ def write_completions_report(path: Path, out: Path, *, max_questions: int = 300)
         num_labelled=len(labelled),
         num_invalid=sum(one.invalid_reason is not None for one in stored),
         num_cut=sum(one.finish_reason == "length" for one in stored),
-        facts=facts,
+        numbers=numbers,
     )
     write_page(out, page)
     return out

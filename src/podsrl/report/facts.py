@@ -1,13 +1,12 @@
-"""What the page says about a run in words and numbers, and how a number is written."""
+"""What the page says about a run in words and numbers."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from podsrl.report import theme
-from podsrl.report.groups import RecordedGroup
+from podsrl.report.numbers import MISSING
 from podsrl.report.read import Run
+from podsrl.run.group_log import RecordedGroup
 
 _OPTIONS = {
     "model": "model.path",
@@ -17,7 +16,6 @@ _OPTIONS = {
     "lr": "optim.lr",
     "seed": "seed",
 }
-MISSING = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,28 +73,3 @@ def reward_strip(group: RecordedGroup) -> list[tuple[int, bool]]:
     rewards = [reward for reward, _ in rewarded]
     low, width = (min(rewards), max(rewards) - min(rewards)) if rewards else (0.0, 0.0)
     return [(round(25 + 75 * (reward - low) / width) if width else 100, kept) for reward, kept in rewarded]
-
-
-def number(value: float | None) -> str:
-    """Write a number in few characters, a dash for a missing one."""
-    return MISSING if value is None or not math.isfinite(value) else theme.compact(value)
-
-
-def signed(value: float | None) -> str:
-    """Write an advantage with its sign and two decimals, a dash for a missing one."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:+.2f}"
-
-
-def percent(value: float | None) -> str:
-    """Write a share as percent with one decimal, a dash for a missing one."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f} %"
-
-
-def seconds(value: float | None) -> str:
-    """Write a duration in its unit, a dash for a missing one."""
-    return MISSING if value is None or not math.isfinite(value) else theme.duration(value)
-
-
-def thousands(value: int) -> str:
-    """Write a count with narrow spaces between thousands."""
-    return f"{value:,}".replace(",", "\u202f")

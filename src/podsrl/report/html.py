@@ -1,7 +1,6 @@
 """One self-contained HTML page of runs and comparisons: figures, checks, token ledger, and every recorded rollout.
 
-In: folders that `pods train` and `pods compare` wrote. Out: one file that loads nothing, works without JavaScript and
-treats everything a model wrote as text. Left out on purpose: a server.
+The page loads nothing, works without JavaScript, and treats everything that a model wrote as text.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ import numpy as np
 from markupsafe import Markup
 
 from podsrl.errors import UsageError
-from podsrl.report import facts
-from podsrl.report.bars import mean_stages, token_ledger
-from podsrl.report.checks import check_run
-from podsrl.report.groups import RecordedGroup
+from podsrl.report import facts, numbers
+from podsrl.report.figures.bars import mean_stages, token_ledger
+from podsrl.report.figures.compare import comparison_figure, headline
+from podsrl.report.figures.run import run_figures
+from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
+from podsrl.report.figures.theme import arm_colors
+from podsrl.report.health import check_run
 from podsrl.report.page import render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
-from podsrl.report.plots import comparison_figure, headline, run_figures
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
-from podsrl.report.svg import COLOR_VARIABLES, inline_svg
-from podsrl.report.theme import arm_colors
+from podsrl.run.group_log import RecordedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +133,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
         ledgers={label: token_ledger(group) for label, group in by_label.items()},
         checks={item.name: check_run(item.run) for item in shown},
         facts=facts,
+        numbers=numbers,
     )
 
 

@@ -1,7 +1,4 @@
-"""What every page shares: one style, one script, a policy that lets nothing be loaded, and how a page is written.
-
-In: a template's name and what it shows. Out: one HTML file.
-"""
+"""What every HTML page shares: its style, its script, a policy that forbids loading anything, and how it is written."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def write_page(out: Path, page: str) -> None:
-    """Write beside the file and rename, so that nobody ever reads half a page; missing folders are made."""
+    """Write beside the file and rename, so that a reader never sees half a page; make missing folders."""
     out.parent.mkdir(parents=True, exist_ok=True)
     # A model can write half of a surrogate pair, which UTF-8 has no bytes for.
     data = page.encode("utf-8", errors="backslashreplace")

@@ -1,7 +1,7 @@
 """A reproduction beside the paper it reproduces: our curves over the paper's, and both results in one table.
 
-Goes in: a compare folder that `pods reproduce` wrote (its `reproduce.json` names the setting), and the paper's
-aggregated results, which are package data (arXiv 2504.13818: the raw results that its authors published).
+Ours come from a compare folder that `pods reproduce` wrote (its `reproduce.json` names the setting). The paper's
+aggregated results are package data (arXiv 2504.13818, from the raw results that its authors published).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from matplotlib.ticker import PercentFormatter
 from podsrl.compare.curves import curves_on_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError, nearest
-from podsrl.report import theme
-from podsrl.report.accuracy import band_half_width, speedup_note
+from podsrl.report.figures import theme
+from podsrl.report.figures.accuracy import band_half_width
+from podsrl.report.numbers import duration
 from podsrl.report.read import Comparison, read_comparison
 
 Array = npt.NDArray[np.float64]
@@ -76,11 +77,6 @@ class Row:
     speedup: tuple[SpeedupInterval, float]
     num_seeds: int
     """Ours."""
-
-    @property
-    def speedup_text(self) -> str:
-        """Ours, with its interval."""
-        return speedup_note(self.speedup[0])
 
 
 def paper_setting(name: str) -> PaperSetting:
@@ -161,7 +157,7 @@ def draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> N
     colors = theme.arm_colors([comparison.baseline, PODS_ARM], comparison.baseline)
     ends = _draw_ours(axes, comparison, colors, ours if is_share else 1.0)
     ends |= _draw_theirs(axes, setting, dict(zip(("baseline", "pods"), colors.values(), strict=True)), is_share)
-    label = f"share of training time: ours {theme.duration(ours)}, the paper's {theme.duration(theirs)}"
+    label = f"share of training time: ours {duration(ours)}, the paper's {duration(theirs)}"
     theme.style(
         axes,
         f"Setting ({setting.name}): {setting.model} on {setting.dataset}{comparison.metric_note}",
@@ -192,7 +188,7 @@ def _draw_ours(axes: Axes, comparison: Comparison, colors: Mapping[str, str], un
         axes.fill_between(grid / unit, low, high, step="post", color=color, alpha=0.16, linewidth=0)
         if arm == comparison.baseline:
             axes.axhline(comparison.fraction * mean[grid > 0].max(), color=color, linewidth=0.9)
-        note = "baseline" if arm == comparison.baseline else speedup_note(comparison.speedups[arm])
+        note = "baseline" if arm == comparison.baseline else comparison.speedups[arm].text
         labels[f"ours {arm}"] = theme.EndLabel(y=float(mean[-1]), text=f"{arm}, ours", color=color, note=note)
     return labels
 

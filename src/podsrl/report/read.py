@@ -1,13 +1,13 @@
-"""Run and compare folders as typed records.
+"""Run and compare folders as typed records: `read_run` gives a `Run`, `read_comparison` a `Comparison`.
 
-In: a folder that `pods train` or `pods compare` wrote. Out: `Run`, `Comparison`. A last line that a kill tore is
-skipped and counted, and a resumed run's second copy of a step replaces the first. Left out on purpose: checking the
-config again; a report must also read what an older version wrote.
+A last line that was torn by a kill is skipped and counted. Where a resumed run has written a step twice, the second
+copy counts. The config is not validated, since a report must also read what an older version wrote.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_log
-from podsrl.report.groups import LARGEST, RecordedGroup, parse_group
-from podsrl.run import clock
+from podsrl.lib.stages import STAGES
+from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
 
-STAGES = tuple(stage for stage in clock.STAGES if stage != "record")
+SHOWN_STAGES = tuple(stage for stage in STAGES if stage != "record")
 """Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything a run folder tells."""
+    """What a run folder holds."""
 
     path: Path
     config: Mapping[str, Any]
     """config.toml as nested tables."""
     steps: tuple[Line, ...]
-    """One line an optimizer step, steps ascending."""
+    """One line per step, steps ascending."""
     evaluations: tuple[Line, ...]
-    """One line an evaluation, steps ascending; the first is of the untrained model."""
+    """One line per evaluation, steps ascending; the first is of the untrained model."""
     groups: tuple[RecordedGroup, ...]
     notes: tuple[str, ...]
-    """What resumes went on with knowingly."""
+    """Changes that a resume was allowed to accept (--allow-…)."""
     num_damaged_lines: int
     """Lines of metrics.jsonl and groups.jsonl that are torn, or say less than they should."""
 
@@ -61,6 +61,24 @@ class Run:
         """Return a metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
 
+    def num_rollouts(self) -> Array:
+        """Return how many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
+
+        A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
+        """
+        return self._counted("rollouts/all", ("rollouts.num_prompts", "rollouts.num_rollouts"))
+
+    def num_groups(self) -> Array:
+        """Return how many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
+        chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
+        return self._counted("groups/all", ("rollouts.num_prompts", *chunks))
+
+    def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
+        options = [self.option(factor) for factor in factors]
+        is_fixed = all(isinstance(option, int) and option > 0 for option in options)
+        counts = self.series(metric)
+        return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
+
     def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
         """Return training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
         names = ("seconds/train_elapsed", f"eval/{metric}")
@@ -69,8 +87,8 @@ class Run:
         return points[:, 0], points[:, 1]
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return mean seconds a step by stage; "other" is what the total has above the named stages (recording too)."""
-        seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in STAGES}
+        """Return mean seconds per step by stage; "other" is the total without the named stages (recording is in it)."""
+        seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in SHOWN_STAGES}
         return seconds | {"other": max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
 
     def tokens(self) -> dict[str, int]:
@@ -81,12 +99,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything a compare folder tells."""
+    """What a compare folder holds."""
 
     path: Path
     baseline: str
     fraction: float
-    """Of the baseline's best mean accuracy: the target."""
+    """The target is this share of the baseline's best mean accuracy."""
     metric: str
     """Which accuracy is compared: `eval/METRIC` of an evaluation."""
     grid_seconds: Mapping[str, Array]
@@ -170,7 +188,7 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         raise UsageError(f"{folder / 'compare.json'} names the baseline {data['baseline']!r} but no such arm")
     for arm, entry in arms.items():
         if len(entry["seeds"]) != len(entry["runs"]) or not entry["runs"]:
-            raise UsageError(f"{folder / 'compare.json'}: arm {arm!r} wants one run a seed, and at least one")
+            raise UsageError(f"{folder / 'compare.json'}: arm {arm!r} wants one run per seed, and at least one")
     runs = {arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()}
     grids, speedups = _grids_and_speedups(data, runs)
     return Comparison(

@@ -1,6 +1,6 @@
-"""What a person should know about a config before a run begins: how the data is split, and what rarely ends well.
+"""Notes and warnings about a config before a run begins: how the data is split, and choices that rarely work.
 
-In: a `RunConfig`, and what is known of its data and its model. Out: sentences. Nothing here is an error.
+Nothing here is an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _size_text(size: int) -> str:
 
 
 def filter_advice(config: RunConfig) -> list[str]:
-    """Sampling that leaves tokens out: the update does not know of it."""
+    """A warning about sampling that excludes tokens, since the update does not account for it."""
     rollouts = config.rollouts
     filters = {"top_p": rollouts.top_p < 1, "top_k": rollouts.top_k > 0, "min_p": rollouts.min_p > 0}
     active = [f"rollouts.{name}" for name, is_on in filters.items() if is_on]

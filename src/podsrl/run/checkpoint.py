@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 PARTS = "parts.safetensors"
 FILES = "files"
-"""Entry of the state: the digest of every other file, so that one of another checkpoint is noticed."""
+"""Entry of the state: the digest of every other file, which shows a file that comes from another checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def load_newest(
 
 def set_aside(folder: Path, newest: Path) -> None:
     """Rename what is newer than the checkpoint that a run goes on from: its manifest may agree with its files, and the
-    save of the same step would then take it for its own. It stays for whoever wants to look at it.
+    save of the same step would then take it for its own. It stays in the folder under its new name.
     """
     for path in _newest_first(folder):
         if path.name > newest.name:

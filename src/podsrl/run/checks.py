@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.engine.row_limit import row_limit
+from podsrl.generate.engine.limits import row_limit
+from podsrl.lib.torch_model import Limit
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.processes import Processes
-from podsrl.types import Selection
+from podsrl.types import Ask, Selection
 
 CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
@@ -46,8 +48,13 @@ def check_dtype(config: RunConfig) -> None:
 
 def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     """The longest prompt with the longest completion lies within what the model can see, and the engine decode."""
-    limit = row_limit(model)
-    if limit is None or longest_prompt + max_new_tokens <= limit.tokens:
+    if (limit := row_limit(model)) is not None:
+        check_fits(limit, longest_prompt, max_new_tokens)
+
+
+def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
+    """Check that a prompt and its completion stay within a limit on their tokens."""
+    if longest_prompt + max_new_tokens <= limit.tokens:
         return
     most = {
         "rollouts.max_new_tokens": limit.tokens - longest_prompt,
@@ -55,8 +62,8 @@ def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
     }
     cure = ", or ".join(f"{option} to {tokens} or less" for option, tokens in most.items() if tokens > 0)
     raise UsageError(
-        f"prompts of {longest_prompt} tokens + rollouts.max_new_tokens = {max_new_tokens} exceed {limit.name}: lower "
-        f"{cure or 'both'}"
+        f"prompts of {longest_prompt} token{'' if longest_prompt == 1 else 's'} + rollouts.max_new_tokens = "
+        f"{max_new_tokens} exceed {limit.name}: lower {cure or 'both'}"
     )
 
 
@@ -105,13 +112,27 @@ def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
     return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
 
 
+def check_same_asks(asks: Sequence[Ask], processes: Processes) -> None:
+    """All processes ask for the same rollouts, for each generates its share of them. All call it."""
+    if _differs([asdict(ask) for ask in asks], processes):
+        raise UsageError(
+            "the budget asked for other rollouts in one process than in another: whatever its parts draw has to come "
+            "from view.rng, which is the same in all, and from no generator of their own"
+        )
+
+
 def check_same_choice(selections: Sequence[Selection], rule: str, processes: Processes) -> None:
     """All processes keep the same rollouts, for each trains its share of them. All call it."""
-    if processes.is_alone:
-        return
-    kept = json.dumps([selection.kept for selection in selections]).encode()
-    if len(set(processes.gather(hashlib.blake2b(kept, digest_size=8).hexdigest()))) > 1:
+    if _differs([selection.kept for selection in selections], processes):
         raise UsageError(
             f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
             "from its argument `generator`, which is the same in all, and from no generator of its own"
         )
+
+
+def _differs(value: Any, processes: Processes) -> bool:
+    """Whether the processes have different values (plain JSON). All call it."""
+    if processes.is_alone:
+        return False
+    content = json.dumps(value).encode()
+    return len(set(processes.gather(hashlib.blake2b(content, digest_size=8).hexdigest()))) > 1

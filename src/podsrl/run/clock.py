@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-STAGES = ("generate", "score", "select", "update", "sync", "record")
-"""In the order of a step; metrics call them "seconds/NAME"."""
+from podsrl.lib.stages import STAGES
 
 
 class StageClock:

@@ -16,6 +16,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
+from podsrl.run.checks import check_same_asks
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
@@ -85,12 +86,12 @@ class Collector:
         Raises:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
-        sizes = Counter[str]()
+        asked = Counter[str]()
         while asks := self._ask(view, stage):
             wanted = self._opened(view, asks)
-            sizes.update({group.id: count for group, count in wanted})
+            asked.update({group.id: count for group, count in wanted})
             view = view.after(self.answer(wanted, self.sampling, stage=stage))
-        self.budget.check_sizes({group.id: sizes[group.id] for group in view.groups if group.is_trained})
+        self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.is_trained})
         return Collected(
             groups=tuple(group for group in view.groups if group.is_trained),
             probes=tuple(group for group in view.groups if not group.is_trained),
@@ -147,7 +148,9 @@ class Collector:
 
     def _ask(self, view: View, stage: Stage) -> list[Ask]:
         with stage("generate"):
-            return self.budget.ask(view)
+            asks = self.budget.ask(view)
+            check_same_asks(asks, self._processes)
+            return asks
 
     def _opened(self, view: View, asks: Sequence[Ask]) -> list[tuple[Group, int]]:
         """The group of each ask, new or joined, with the rollouts to add; asks that join the same group are one."""

@@ -1,6 +1,6 @@
 """Which data a run has: counts and digests that a checkpoint holds, so that a resume notices a change.
 
-Goes in: a `TaskSet`. Comes out: plain JSON, by side ("train", "eval").
+The result is plain JSON, by side ("train", "eval").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Side = dict[str, int | str]
 _PARTS = ("ids", "prompts", "answers")
 _SIDES = {"train": "training", "eval": "held-out"}
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-"""Of an object that has no `repr` of its own."""
+"""Part of the `repr` of an object whose class defines none."""
 _BATCH = 2048
 """Questions at once: a set made on demand is never in memory as a whole."""
 

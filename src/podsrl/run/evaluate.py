@@ -44,7 +44,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
 
     Args:
         trainer: whose model is asked.
-        on_answer: told of each answer that is generated.
+        on_answer: called after each completion.
     """
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
@@ -64,7 +64,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
 
 
 def eval_request_id(place: int, task_id: str) -> str:
-    """Of the question at `place` in the held-out set; it decides the random numbers of its answers."""
+    """Id of the request for the question at `place` in the held-out set; it decides the answers' random numbers."""
     return f"eval/{place}/{task_id}"
 
 

@@ -1,7 +1,7 @@
 """A run's folder on disk.
 
     config.toml      the resolved config: what the run read, and what a resume reads
-    metrics.jsonl    one object a step, and one an evaluation
+    metrics.jsonl    one object per step, and one per evaluation
     groups.jsonl     whole groups of some steps, for the report
     checkpoints/     step-00000012/ …  (run/checkpoint.py)
     finished.json    how it ended; absent while there is more to do

@@ -1,4 +1,4 @@
-"""The bound of the generator's key-value memory, where a config gives none.
+"""The bound on the generator's key-value memory where a config gives none.
 
 On a CPU there is none. On CUDA it is a share of what the device has free when the engine is made, less what the update
 will hold from its first step on: the optimizer's numbers and a reference model. What the update needs while it runs

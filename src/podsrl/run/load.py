@@ -1,4 +1,4 @@
-"""What a step asks of the machine, and what its rollouts met there: counts of all processes."""
+"""What a step needed of the machine: counts over all processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Load:
     num_forwarded: int
     """Tokens that the model read one at a time to generate."""
     num_reread: int
-    """Tokens read again."""
+    """Tokens whose keys and values were computed again."""
     peak_generate_bytes: int
     peak_update_bytes: int | None
     """None on a CPU."""
@@ -44,7 +44,7 @@ def gather_load(trainer: Trainer) -> Load:
     """The counts since `start_load`. Every process calls it."""
     stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, trainer.collector.postponed
     own = (
-        *(stats.steps, stats.forwarded, stats.reread_tokens),
+        *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(trainer.engine.peak_kv_bytes, trainer.learner.updater.peak_bytes()),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
         *(len(postponed), sum(len(completion.token_ids) for completion in postponed)),

@@ -21,7 +21,7 @@ from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
 MAX_EMPTY_STEPS = 3
-"""Steps in a row without a trainable group after which a run stops and says why, instead of idling on."""
+"""Steps in a row without a trainable group after which a run stops with the reason."""
 
 
 class NothingToLearn(PodsError):
@@ -118,7 +118,7 @@ def train(
 
 
 class _Run:
-    """What happens around a step."""
+    """A run's trainer with its logs, evaluations and checkpoints."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Which library computes a run's float32 products: process 0 chooses for all, and a resume keeps the choice.
 
-The two libraries round differently, so a run that is to go through the same numbers must choose alike.
+The two libraries round differently, so only the same choice gives the same numbers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from torch import nn
 
 from podsrl.config.load import changed_keys
 from podsrl.lib.matmul import Choice, cache, choose, is_available, use
+from podsrl.lib.matmul.rule import NEVER
 from podsrl.scale.processes import Processes
 
 
 def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice | None:
-    """Choose, and compute by the choice from now on.
+    """Choose, and use the choice from now on.
 
     Args:
         option: `model.matmul`.
@@ -25,7 +26,7 @@ def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice
         processes: that share the run; all call this.
 
     Returns:
-        None where the model has no float32 weights on a CPU, so that nothing is to choose.
+        None where the model has no float32 weights on a CPU, so that there is nothing to choose.
     """
     if not any(weight.is_cpu and weight.dtype == torch.float32 for weight in model.parameters()):
         return None
@@ -37,23 +38,25 @@ def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice
 
 
 def describe_matmul(option: str, choice: Choice | None) -> str:
-    """In one line, what computes a run's products."""
+    """In one line, which library computes a run's float32 products on the CPU, and what decided that."""
     if choice is None:
         ignored = "" if option == "auto" else f"; model.matmul = {option!r} has no effect"
-        return f"torch's own, as no weight is float32 on a CPU{ignored}"
+        return f"by PyTorch, since no weight is float32 on a CPU{ignored}"
     if not is_available():
-        return "torch's own, as oneDNN's are for x86 processors"
-    return f"{choice.rule}, {'as timed here' if option == 'auto' else f'as model.matmul = {option!r} says'}"
+        return "by PyTorch, since there is no choice of libraries on this processor (it is not an x86)"
+    libraries = "by MKL" if choice.rule == NEVER else "large ones by oneDNN, small ones by MKL"
+    return f"{libraries} ({'the faster one on this machine' if option == 'auto' else f'model.matmul = {option!r}'})"
 
 
 def describe_here() -> str:
-    """In one line, what "auto" means on this machine with torch's threads as they are, and where that is kept."""
+    """In one line, what "auto" means on this machine with torch's threads as they are, and which file keeps that."""
     choice = choose()
-    said = describe_matmul("auto", choice)
+    if not is_available():
+        return describe_matmul("auto", choice)
     with suppress(RuntimeError):
         if (path := cache.path_of(choice.machine)).exists():
-            return f"{said} ({path}; delete it to time anew)"
-    return said
+            return f"{choice.rule}, as measured here; to measure again, delete {path}"
+    return f"{choice.rule}, as measured here"
 
 
 def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list[str]]:
@@ -61,7 +64,7 @@ def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list
 
     Args:
         own: chosen at start.
-        stored: `Choice.to_json` of the checkpoint, or whatever stands there.
+        stored: `Choice.to_json` of the checkpoint, or any other value.
 
     Returns:
         The choice that holds now, and warnings: one where it is not the checkpoint's.

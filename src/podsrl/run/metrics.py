@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from podsrl.lib.text import prompt_text
+from podsrl.run.group_log import record_group
 from podsrl.run.step_result import StepResult
-from podsrl.types import Group, Rollout, Selection
+from podsrl.types import Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
@@ -35,8 +34,10 @@ def step_metrics(result: StepResult) -> Json:
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
         "accuracy/all": _mean(np.array([rollout.is_correct for rollout in rollouts], dtype=np.float64)),
+        "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
+        "rollouts/all": len(rollouts),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
         "length/all": _mean(_lengths(rollouts)),
@@ -94,37 +95,7 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 def group_records(result: StepResult) -> Iterator[Json]:
     """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
     for group, selection, advantages in zip(result.groups, result.selections, result.advantages, strict=True):
-        yield _group_record(result.progress.step, group, selection, advantages)
-
-
-def _group_record(step: int, group: Group, selection: Selection, advantages: Tensor) -> Json:
-    values = dict(zip(selection.kept, advantages.tolist(), strict=True))
-    return {
-        "step": step,
-        "group": group.id,
-        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
-        "rollouts": [
-            {
-                "index": i,
-                "text": rollout.text,
-                "reward": rollout.reward if rollout.is_valid else None,
-                "parts": {name: value if math.isfinite(value) else None for name, value in rollout.parts.items()},
-                "is_correct": rollout.is_correct,
-                "invalid_reason": rollout.invalid_reason,
-                "num_tokens": len(rollout.completion.token_ids),
-                "finish_reason": rollout.completion.finish_reason,
-                "kept": i in values,
-                "drop_reason": selection.dropped.get(i),
-                "advantage": _of_tokens(values.get(i), len(rollout.completion.token_ids)),
-            }
-            for i, rollout in enumerate(group.rollouts)
-        ],
-    }
-
-
-def _of_tokens(advantage: Any, num_tokens: int) -> Any:
-    """One number, or one per token without the padding."""
-    return advantage[:num_tokens] if isinstance(advantage, list) else advantage
+        yield record_group(result.progress.step, group, selection, advantages.tolist()).to_json()
 
 
 def _as_json(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A model's sizes without its weights: from the headers of its files, or from its config on the meta device.
 
-Goes in: `ModelConfig`. Comes out: `ModelShape`. A local folder of a known dense family is read in milliseconds, without
-torch; everything else is built by transformers without memory, which takes its import.
+A local folder of a known dense family is read in milliseconds, without torch. transformers builds any other model
+without memory, which takes the time of its import.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ModelShape:
 
     @property
     def num_linear_weights(self) -> int:
-        """Of the linear layers but the head: what is quantised."""
+        """Weights of the linear layers without the head: those that are quantised."""
         return sum(prod(shape) for shape in self.linears.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Without a network the hub's clients try for half a minute, a file at a time: one look at the name server first."""
+"""Fail fast when the Hugging Face hub is unreachable: its client would retry each file for about half a minute."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a config names, checked before the weights are read: rule, loss, rewards, tasks, tokenizer, prompts.
 
-In: a `RunConfig`. Out: `Parts`, with the questions whose prompts fit and the warnings a person should see. A dry run
-goes the same way (`find_parts`), and on past what this machine cannot have.
+`prepare` gives `Parts`, with the questions whose prompts fit, and warnings. A dry run uses `find_parts`, which can
+go on without what this machine lacks.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Judged:
     format: str | None
     scorer: Scorer
     warnings: tuple[str, ...]
-    """Of the trial."""
+    """Warnings from the trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

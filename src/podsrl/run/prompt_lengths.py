@@ -1,7 +1,4 @@
-"""Which questions fit: those whose prompts are over the token limit are left out, counted and shown.
-
-In: a `TaskSet` and a tokenizer. Out: `Fitted`, before any weights are read.
-"""
+"""Drop tasks whose prompt exceeds the token limit, and report how many; before any weights are read."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from podsrl.tasks import TaskSet
 from podsrl.types import Task, TokenMarkup
 
 MAX_CHECKED_PROMPTS = 20_000
-"""Of a larger set that makes its tasks on demand, an even sample is checked before training; the rest as it comes."""
+"""A larger set that makes its tasks on demand is checked by an even sample before training; the rest as it comes."""
 _BATCH = 2048
 """Prompts tokenised at once: as fast as all, without all their tokens in memory."""
 

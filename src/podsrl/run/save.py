@@ -1,4 +1,4 @@
-"""A trainer to a checkpoint, and back."""
+"""Save a trainer as a checkpoint, and load it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
+from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside
 from podsrl.run.checks import CHANGEABLE, check_data
@@ -32,7 +33,6 @@ from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
 Json = dict[str, Any]
-Say = Callable[[str], None]
 STOPPING = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
 
 
@@ -71,7 +71,7 @@ def resume(
     allow_data_change: bool = False,
     allow_lost_lines: bool = False,
 ) -> Outcome:
-    """Go on with the run in `path`, from its newest sound checkpoint, to the same numbers.
+    """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
 
     Args:
         path: a run's folder.
@@ -113,7 +113,7 @@ def resume(
 def _newest_checkpoint(
     folder: RunFolder, processes: Processes, before: Path | None = None, damaged: Sequence[str] = ()
 ) -> Checkpoint | None:
-    """Process 0 verifies, and all take the one that it found sound; arguments as in `load_newest`."""
+    """Process 0 verifies checkpoints, and all processes open the one that it found; arguments as in `load_newest`."""
     if processes.is_main:
         found = load_newest(folder.checkpoints, partial(_check, folder), before=before, damaged=damaged)
         processes.broadcast(found.path.name if found else None)
@@ -123,7 +123,7 @@ def _newest_checkpoint(
 
 
 def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
-    """CheckpointError: something in the state cannot be, or the log says otherwise."""
+    """CheckpointError: an entry of the state is impossible, or the log contradicts it."""
     check_state(path, state)
     where = (folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
     if find_loss(*where) is not None:  # said later, by a message that has its own cure
@@ -158,7 +158,7 @@ def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_all
 
 
 def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allowed: bool, say: Say) -> dict[str, str]:
-    """Logs that have to be repaired, with what is wrong with each."""
+    """Logs that lost lines, each with the reason."""
     if folder is None or checkpoint is None:
         return {}
     lost = folder.lost_logs(checkpoint.state["log_bytes"], checkpoint.state["step"])
@@ -190,7 +190,7 @@ def _prepare(
 
 
 def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> None:
-    """Say what a resume went on with knowingly, and write it to the log."""
+    """Print and log a change that the resume was allowed to ignore."""
     say(f"warning: {text}")
     if folder is not None:
         progress = trainer.progress
@@ -210,7 +210,7 @@ def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None,
 
 
 def _locked(folder: RunFolder | None) -> AbstractContextManager[None]:
-    """Process 0 holds the folder for all."""
+    """Process 0 locks the folder for all processes."""
     return nullcontext() if folder is None else folder.lock()
 
 

@@ -1,7 +1,6 @@
-"""What `state.json` of a checkpoint must be before anything in it is believed.
+"""Validate `state.json` of a checkpoint: every entry has its type and range and agrees with the others.
 
-Goes in: bytes. Comes out: plain JSON whose every entry has its type and range and agrees with the others. An entry that
-an older version did not write may be absent; one that nothing reads is let be.
+An entry that an older version did not write may be absent, and entries that nothing reads are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from podsrl.errors import CheckpointError, UsageError, short
 
 Json = dict[str, Any]
 MAX_BYTES = 16 << 20
-"""Of a file of JSON in a checkpoint; a larger one is something else."""
+"""Largest size of a JSON file in a checkpoint that is read."""
 
 LOGS = {"metrics.jsonl", "groups.jsonl"}
 """Whose sizes every checkpoint remembers."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
-from podsrl.generate import Generator, Sampling
+from podsrl.generate import Engine, Generator, Sampling
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import derive, selection_generator
 from podsrl.policy import load_policy
@@ -103,11 +103,12 @@ class Trainer:
         self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
-        self.collector = self._new_collector()
+        engine = self._new_engine()
         self.generation = describe_generation(
-            self.engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
+            engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )
         """Which decode step runs, and how a step's rollouts share the key-value memory."""
+        self.collector = self._new_collector(engine)
         self.learner = self._new_learner()
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps."""
@@ -238,20 +239,23 @@ class Trainer:
         """The tokenizer's end token and all that the model's generation config names."""
         return stop_token_ids(self.model, self.tokenizer)
 
-    def _new_collector(self) -> Collector:
+    def _new_engine(self) -> Engine:
         """Before the learner, which may cut the weights up: the engine may need a whole copy."""
         config = self.config
         later = update_bytes(config, self.model, self.processes.num_processes)
         model = generator_model(self.policy, is_sharded(config.scale.strategy, self.processes))
+        return new_engine(config, model, self.tokenizer, later)
+
+    def _new_collector(self, engine: Generator) -> Collector:
         return Collector(
-            new_engine(config, model, self.tokenizer, later),
+            engine,
             self.scorer,
             self.tokenizer,
             self.processes,
             train=self.tasks.train,
             budget=self.parts.budget,
             sampling=self.sampling,
-            max_prompt_tokens=config.rollouts.max_prompt_tokens,
+            max_prompt_tokens=self.config.rollouts.max_prompt_tokens,
         )
 
     def _new_learner(self) -> Learner:

@@ -17,7 +17,7 @@ from podsrl.update import TokenLogprobs, Updater
 
 
 def new_engine(config: RunConfig, model: Any, tokenizer: Any, later_bytes: int = 0) -> Engine:
-    """The generator that ships; `later_bytes` of the device are for others (see `kv_bound`)."""
+    """The built-in generator; `later_bytes` of the device's memory are left to others (see `kv_bound`)."""
     return Engine(
         model,
         num_slots=config.rollouts.num_slots or None,
@@ -50,7 +50,7 @@ def train_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampli
 
 
 def generator_model(policy: Policy, is_sharded: bool) -> Any:
-    """What the engine samples from: a whole copy of its own where the trainer's weights are about to be cut up."""
+    """What the engine samples from: its own whole copy if the trainer's weights are about to be sharded."""
     if is_sharded and policy.generator_model is policy.model:
         return copy.deepcopy(policy.model)
     return policy.generator_model
@@ -72,9 +72,9 @@ def describe_generation(
 
 
 def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Updater:
-    """The updater; with weights shared out over the processes where the config says so.
+    """The updater, with weights sharded over the processes if the config says so.
 
-    What needs them whole (the engine's model) is made before: from here on the trainer's own are in pieces.
+    The engine's model, which has to be whole, is made before: from here on the trainer's own weights are in pieces.
     """
     optim = config.optim
     forward = TokenLogprobs(

@@ -1,1 +1,1 @@
-"""Several processes share one run: who they are, what they exchange, and how weights and gradients are laid out."""
+"""Several processes share one run: launching, collectives, and sharded weights and gradients."""

@@ -1,4 +1,4 @@
-"""Groups to all processes."""
+"""Exchange groups, so that every process holds all groups of a step."""
 
 from __future__ import annotations
 

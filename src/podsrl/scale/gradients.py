@@ -1,4 +1,7 @@
-"""One sum of all processes' gradients an optimizer step, in flat buckets. A sum: each divided by the whole step."""
+"""Sum the gradients of all processes once per optimizer step, in flat buckets.
+
+A sum, not a mean: every process has divided its loss by the rows and tokens of the whole step.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor, nn
 from podsrl.scale.processes import Processes
 
 BUCKET_BYTES = 64 << 20
-"""Gradients that travel together: few messages, and little memory beside the gradients themselves."""
+"""Size of a bucket: few messages, and little memory beside the gradients themselves."""
 
 
 def sum_gradients(model: nn.Module, processes: Processes) -> None:
@@ -39,7 +42,7 @@ def sum_gradients(model: nn.Module, processes: Processes) -> None:
 
 
 def _buckets(gradients: Sequence[Tensor], max_bytes: int) -> Iterator[list[Tensor]]:
-    """Neighbours of one number format, up to `max_bytes` together; a larger one goes alone."""
+    """Neighbouring gradients of one dtype, up to `max_bytes` per bucket; a larger gradient has its own bucket."""
     bucket: list[Tensor] = []
     size = 0
     for gradient in gradients:

@@ -25,9 +25,9 @@ from podsrl.lib.signals import answered_by
 LAUNCHER = "PODS_LAUNCHER"
 """Environment variable that a launched process has."""
 LOST_EXIT_CODE = 3
-"""A process ends with it where another one ended first, whose error is the one to show."""
+"""Exit code of a process that ended because another one did; the other's error is shown."""
 GRACE_SECONDS = 10.0
-"""The others notice by themselves that one is gone; those that have not by then are killed."""
+"""How long the other processes have to notice that one has ended; then they are killed."""
 POLL_SECONDS = 0.05
 
 
@@ -44,7 +44,7 @@ class End:
 
     @property
     def last_line(self) -> str:
-        """The last thing in its log: its error."""
+        """The last line of its log, which is its error."""
         lines = self.log.read_text(errors="replace").split("\n") if self.log and self.log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
@@ -76,13 +76,13 @@ def is_main_process() -> bool:
 
 
 def num_processes() -> int:
-    """Of this run, from the environment alone."""
+    """Processes of this run, from the environment alone."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Around all that one of several processes does: end without taking the interpreter apart.
+    """Around all that one of several processes does: exit without the interpreter's orderly shutdown.
 
     Threads of gloo and NCCL that still hold Python objects can abort or hang an orderly end, which would hide its code.
     """
@@ -137,7 +137,7 @@ def _start(command: Sequence[str], rank: int, num_processes: int, port: int, log
 
 
 def _watch(members: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
-    """Wait for the end of all; rank and exit code of the process that decided."""
+    """Wait until all have ended; returns rank and exit code of the process that decided."""
     failed: tuple[int, int] | None = None
     deadline = float("inf")
     while True:
@@ -155,7 +155,7 @@ def _watch(members: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
 
 
 def _kill(members: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End every process that is still there, and all that the processes have started."""
+    """Kill every process that still runs, and all that it has started."""
     for member in members:
         with suppress(ProcessLookupError):
             os.killpg(member.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The processes that share a run, as one of them sees them. A single process talks to nobody.
+"""The processes that share a run, as one of them sees them. With one process, all collectives are no-ops.
 
 Processes are started by `pods launch`, torchrun or accelerate launch, all of which set RANK, WORLD_SIZE and the address
-to meet at; accelerate's PartialState reads them. Small values and columns travel through gloo in the computer's memory;
-gradients and sharded weights through NCCL where the model is on GPUs, through gloo otherwise.
+to meet at; accelerate's PartialState reads them. Small values and columns go through gloo on the CPU; gradients and
+sharded weights go through NCCL if the model is on GPUs, through gloo otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNS_OF_LOSS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset
 
 
 class LostProcess(PodsError):
-    """Another process of the run ended, or did not answer in time."""
+    """Another process of the run has ended, or did not answer in time."""
 
 
 class Processes:
@@ -74,7 +74,7 @@ class Processes:
         return config.model_copy(update={"model": model})
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's part of a list that all have: every K-th."""
+        """This process's share of a list that all processes have: every K-th item."""
         return items if self.is_alone else items[self.rank :: self.num_processes]
 
     def barrier(self) -> None:
@@ -82,19 +82,19 @@ class Processes:
         self.gather_bytes(b"")
 
     def broadcast(self, value: T) -> T:
-        """Process 0's value, on every process; plain JSON (numbers stay exact)."""
+        """Process 0's value, on every process. It has to be plain JSON; numbers stay exact."""
         if self.is_alone:
             return value
         return self.gather(value if self.is_main else cast(T, None))[0]
 
     def gather(self, value: T) -> list[T]:
-        """Every process's value, by rank, on every process; plain JSON."""
+        """The values of all processes, by rank, on every process. They have to be plain JSON."""
         if self.is_alone:
             return [value]
         return [json.loads(data) for data in self.gather_bytes(json.dumps(value).encode())]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
-        """Every process's bytes, by rank, on every process."""
+        """The bytes of all processes, by rank, on every process."""
         if self.is_alone:
             return [data]
         from torch import distributed
@@ -119,7 +119,7 @@ class Processes:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Turn the libraries' errors about a process that is gone into `LostProcess`."""
+        """Turn the libraries' errors about a lost process into `LostProcess`."""
         try:
             yield
         except RuntimeError as error:
@@ -132,7 +132,7 @@ class Processes:
             ) from None
 
     def close(self) -> None:
-        """Leave; nothing can be exchanged afterwards."""
+        """Leave the other processes; nothing can be exchanged afterwards."""
         if not self.is_alone:
             from accelerate import PartialState
 

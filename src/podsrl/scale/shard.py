@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state shared out over the processes, through PyTorch's own FSDP2.
+"""Weights, gradients and optimizer state sharded over the processes, with PyTorch's FSDP2.
 
     fsdp2    weights, gradients and moments are sharded; a block's weights are whole only while it runs
     zero2    gradients and moments are sharded; weights are whole from a micro-batch's forward to its backward's end
@@ -22,12 +22,12 @@ from podsrl.scale.processes import Processes
 
 
 def is_sharded(strategy: str, processes: Processes) -> bool:
-    """Whether weights are shared out; a single process has nobody to share with."""
+    """Whether weights are sharded; never with one process."""
     return strategy != "ddp" and not processes.is_alone
 
 
 def shard(forward: nn.Module, model: nn.Module, strategy: str, processes: Processes) -> None:
-    """Shard a model in place, each decoder block a unit and the rest (embedding, norm, head) another.
+    """Shard a model in place: each decoder block is one unit, the rest (embedding, norm, head) another.
 
     Args:
         forward: the module through which the update reaches every parameter.
@@ -56,7 +56,7 @@ def shard(forward: nn.Module, model: nn.Module, strategy: str, processes: Proces
 
 
 def shard_frozen(model: nn.Module, strategy: str, processes: Processes) -> None:
-    """Share out the blocks of a frozen model too, where a whole copy on every process is not wanted ("fsdp2")."""
+    """Shard the blocks of a frozen model too, with the strategy that wants no whole copy per process ("fsdp2")."""
     if strategy == "fsdp2":
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -80,18 +80,18 @@ def decoder_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together, on every process; all must call it. Others as they are."""
+    """The whole of a sharded tensor, on every process; all must call it. Any other tensor is returned as it is."""
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full
 
 
 def write_shard(own: Tensor, value: Tensor) -> None:
-    """Copy this process's piece of a whole tensor into a sharded one; nothing travels."""
+    """Copy this process's piece of a whole tensor into a sharded one, without communication."""
     own.copy_(shard_like(own, value))
 
 
 def shard_like(own: Tensor, value: Tensor) -> Tensor:
-    """A whole tensor cut up as `own` is, each process taking its piece of what it has; whole where `own` is."""
+    """A whole tensor sharded as `own` is: each process takes its piece. It stays whole if `own` is whole."""
     if not hasattr(own, "full_tensor"):
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -101,7 +101,7 @@ def shard_like(own: Tensor, value: Tensor) -> Tensor:
 
 
 def shard_moment(model: nn.Module) -> Callable[[str, Tensor], Tensor]:
-    """What cuts the optimizer's whole tensors, named "kind/parameter", as the model's parameters are cut."""
+    """A function that shards the optimizer's whole tensors, named "kind/parameter", as the parameters are sharded."""
     parameters = dict(model.named_parameters())
 
     def cut(name: str, value: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def shard_moment(model: nn.Module) -> Callable[[str, Tensor], Tensor]:
 
 
 def collect(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, Tensor]:
-    """Sharded tensors put together one at a time, in process 0's main memory; the others get none. All must call it."""
+    """Sharded tensors as whole ones in process 0's main memory, one at a time; the others get none. All call it."""
     found = {}
     for name, tensor in tensors.items():
         full = whole(tensor)

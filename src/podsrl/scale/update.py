@@ -1,4 +1,4 @@
-"""One update of several processes: each on its own rows, with the whole step's denominators."""
+"""One update shared by several processes: each has its own rows, and all divide by the whole step's counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podsrl.update import Batch, Updater, UpdateStats
 
 
 def forward_backward(updater: Updater, batch: Batch, processes: Processes, *, is_sharded: bool) -> UpdateStats:
-    """Gradients of this process's rows; what happened on all of them.
+    """Gradients of this process's rows, and the stats of all processes.
 
     Args:
         updater: of this process.
@@ -32,7 +32,7 @@ def forward_backward(updater: Updater, batch: Batch, processes: Processes, *, is
 
 
 def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
-    """What the processes saw, as one: losses and counts add up, means are weighted by trained tokens.
+    """The stats of several processes as one: losses and counts add up, means are weighted by trained tokens.
 
     Example:
         >>> from dataclasses import replace

@@ -1,6 +1,6 @@
-"""What k judged answers to each of Q questions say: pass@1, majority vote, pass@k, and how sure that is.
+"""The accuracy of k judged answers to each of Q questions: pass@1, majority vote, pass@k, and the standard error.
 
-Goes in: groups of rollouts. Comes out: an `Accuracy`. Nothing here imports torch.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Accuracy:
     accuracy: float
     """pass@1: share of right answers."""
     accuracy_sem: float | None
-    """Standard error of `accuracy` over questions, whose answers count as one draw; None for a single question."""
+    """Standard error of `accuracy` over questions (the answers to one are one draw); None for a single question."""
     accuracy_and_format: float
     """Share of answers that are right and have the wanted form."""
     format: float
@@ -78,13 +78,13 @@ def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
         reward=_mean(rewards) if rewards else None,
         length=_mean(len(rollout.completion.token_ids) for rollout in rollouts),
         num_truncated=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-        num_invalid=len(rollouts) - len(rewards),
+        num_invalid=sum(rollout.invalid_reason is not None for rollout in rollouts),
         num_stopped=num_stopped,
     )
 
 
 def accuracy_metrics(result: Accuracy) -> dict[str, Any]:
-    """Under their public names (docs/metrics.md)."""
+    """The fields under their public names (docs/metrics.md)."""
     return {
         "eval/accuracy": result.accuracy,
         "eval/accuracy_sem": result.accuracy_sem,
@@ -130,7 +130,7 @@ def majority_rollout(rollouts: Sequence[Rollout]) -> Rollout | None:
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Of the mean: sample deviation (ddof 1) over the root of the number; None for fewer than two values.
+    """The standard error of a mean: sample deviation (ddof 1) over the root of the number; None below two values.
 
     Example:
         >>> standard_error([0.0, 1.0])

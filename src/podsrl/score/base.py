@@ -6,7 +6,6 @@ breaks a whole batch stops it (`podsrl.errors.RewardError`).
 
 from __future__ import annotations
 
-import functools
 import math
 import sysconfig
 import traceback
@@ -77,6 +76,7 @@ class Values:
     """Row -> why judging it was stopped, where that counts as a wrong answer: its value is 0."""
 
 
+_STDLIB, _PODSRL = sysconfig.get_paths()["stdlib"], Path(__file__).parents[1]
 _MAX_MESSAGE, _MAX_SHOWN = 500, 60
 """Characters of an exception's message, and of a value or a type's name, that are kept."""
 
@@ -156,20 +156,18 @@ def _message(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The file and line of the last call in the user's own code; empty where only libraries and podsrl were at work."""
-    own = [
-        (Path(frame.f_code.co_filename), line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith(_folders_of_others())
-    ]
-    return f" ({_cut(own[-1][0].name)}, line {own[-1][1]})" if own else ""
+    """File and line of the last call in the user's own code; empty where there is none."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        if _is_users_own(file):
+            return f" ({_cut(file.name)}, line {line})"
+    return ""
 
 
-@functools.lru_cache(maxsize=1)
-def _folders_of_others() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
-    return (*folders, str(Path(__file__).parents[1]), "<")  # "<": no file
+def _is_users_own(file: Path) -> bool:
+    """Whether code is neither podsrl's, nor a library's, nor without a file."""
+    is_library = file.is_relative_to(_STDLIB) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+    return not is_library and not file.is_relative_to(_PODSRL) and not file.name.startswith("<")
 
 
 def _unwrap_scalar(value: object) -> object:

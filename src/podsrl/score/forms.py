@@ -10,7 +10,7 @@ or `**kwargs`, the function gets these lists with one item per row:
     id, answer       of the task; a data set's own column of that name has precedence
     ...              every column of the data set; None where only other tasks of the batch have it
 
-Asynchronous functions are not supported. Time limits are the affair of `podsrl.score.workers`.
+Asynchronous functions are not supported. `podsrl.score.workers` enforces time limits.
 """
 
 from __future__ import annotations

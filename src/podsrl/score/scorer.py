@@ -196,8 +196,8 @@ class Scorer:
         found = {name: self._panel.judge(name, rows) for name in self._panel.forms}
         self._panel.forget(rows.tasks, rows.texts)
         self._count(found)
-        extract = EXTRACTORS.get(self._correct, lambda text: None)
-        answers = {text: extract(text) for text in set(rows.texts)}
+        extract = EXTRACTORS.get(self._correct)
+        answers = {text: None if extract is None else extract(text) for text in set(rows.texts)}
         verdicts = _by_row(found, len(rows))
         return [self._rollout(row, of_row, answers[row.text]) for row, of_row in zip(judged, verdicts, strict=True)]
 

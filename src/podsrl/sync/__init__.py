@@ -1,4 +1,4 @@
-"""New weights -> generator, and the proof that it holds them."""
+"""Send new weights to the generator, and check that it holds them."""
 
 from podsrl.sync.digest import weights_digest
 from podsrl.sync.in_process import SyncError, sync_weights

@@ -1,4 +1,4 @@
-"""A short text that stands for weights: the same weights give the same one in every process, on every device."""
+"""A short digest of weights: the same weights give the same digest in every process and on every device."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 NUM_SAMPLES = 64
-"""Elements looked at in each tensor; all of one with at most four times as many."""
+"""Elements that are sampled per tensor; of a tensor with at most four times as many, all."""
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2^64 / golden ratio: its multiples spread over any length without falling into step with rows or columns."""
+"""2^64 / golden ratio: its multiples spread evenly over any length, whatever the tensor's shape."""
 
 
 def weights_digest(named_tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Name some weights by a fixed sample of every tensor's elements.
+    """Digest weights by a fixed sample of every tensor's elements.
 
-    A step of any optimizer changes nearly every element of what it trains, so a sample of 64 a tensor tells weights
+    A step of any optimizer changes nearly every element of what it trains, so a sample of 64 per tensor tells weights
     before it from those after it, or merged matrices from unmerged ones. It is no checksum: one altered element may go
     unseen.
 
@@ -38,7 +38,7 @@ def weights_digest(named_tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 class Samples:
-    """The sampled elements of tensors that may themselves be gone.
+    """Sampled elements of tensors that need not exist any more.
 
     Args:
         named_tensors: looked at at once; more come by `add`.
@@ -50,7 +50,7 @@ class Samples:
             self.add(name, tensor)
 
     def add(self, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
-        """Look at one tensor, as it would be in another number format where `dtype` says so."""
+        """Sample one tensor, converted to `dtype` if that is given."""
         taken = torch.take(tensor.detach(), _places(tensor.numel(), tensor.device))
         self._found[name] = (tuple(tensor.shape), taken.to(dtype or tensor.dtype).to(torch.float64))
 
@@ -65,7 +65,7 @@ class Samples:
         return result.hexdigest()
 
     def differing(self, other: Samples) -> list[str]:
-        """Names that one of the two lacks, or has otherwise, bit for bit."""
+        """Names that are missing in one of the two, or whose samples differ in any bit."""
         names = sorted(set(self._found) | set(other._found))
         return [name for name in names if not _same(self._found.get(name), other._found.get(name))]
 
@@ -79,7 +79,7 @@ def _same(one: tuple[tuple[int, ...], Tensor] | None, other: tuple[tuple[int, ..
 
 @lru_cache(maxsize=1024)
 def _places(count: int, device: torch.device) -> Tensor:
-    """[NUM_SAMPLES, or `count`] int64, no two alike: which elements of a tensor of `count` are looked at."""
+    """[NUM_SAMPLES or `count`] int64, distinct: which elements of a tensor of `count` are sampled."""
     if count <= 4 * NUM_SAMPLES:  # from three times on, no two of the golden places are alike
         return torch.arange(count, device=device)
     return torch.tensor([((i + 1) * _GOLDEN % 2**64) * count >> 64 for i in range(NUM_SAMPLES)], device=device)

@@ -1,4 +1,4 @@
-"""Sync within one process: the generator takes the trainer's tensors; where it has them already, nothing is copied."""
+"""Sync within one process: the generator loads the trainer's tensors. If it shares them, nothing is copied."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NamedTensors = Iterable[tuple[str, Tensor]]
 class TakesWeights(Protocol):
     """The part of a generator that sync needs.
 
-    One that shows the module it samples from as `model` is looked at afterwards; another's word is taken for it.
+    If it has the module that it samples from as `model`, the module's weights are checked after a sync.
     """
 
     def load_weights(self, named_tensors: NamedTensors, version: int) -> None: ...
 
 
 class SyncError(PodsError):
-    """A generator that does not hold the weights it was given."""
+    """The generator does not hold the weights that it was given."""
 
 
 def sync_weights(weights: nn.Module | NamedTensors, generator: TakesWeights, version: int) -> str:
-    """Let the generator sample from the weights as they are now, and prove that it holds them.
+    """Let the generator sample from the current weights, and check that it holds them.
 
     Args:
         weights: the trained module, or named tensors, such as matrices merged one at a time: none is kept.
@@ -58,7 +58,7 @@ def _held(generator: Any) -> dict[str, Tensor]:
 
 
 def _watched(named: NamedTensors, given: Samples, held: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Hand the tensors on, and remember a sample of each as the generator will hold it."""
+    """Yield the tensors, and keep a sample of each in the dtype that the generator holds."""
     for name, tensor in named:
         given.add(name, tensor, held[name].dtype if name in held else None)
         yield name, tensor.detach()

@@ -1,7 +1,4 @@
-"""A reward's verdicts against known ones.
-
-Goes in: stored completions with labels, and a reward's values. Comes out: `Agreement`.
-"""
+"""Compare a reward's verdicts with the labels of stored completions."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def agreement_of(stored: Sequence[Stored], values: Values) -> Agreement | None:
 
     Args:
         stored: completions, some with a label.
-        values: a reward's, one a completion.
+        values: of a reward, one per completion.
 
     Returns:
         None where nothing has a label.

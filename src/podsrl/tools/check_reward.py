@@ -1,7 +1,7 @@
-"""Reward functions tried on stored completions, before a run depends on them.
+"""Try reward functions on stored completions, before a run depends on them.
 
-Goes in: completions and the rewards' names. Comes out: for each reward its values, times, failures, whether it says the
-same twice, and how it agrees with given labels.
+`check_rewards` finds for each reward its values, times and failures, whether it gives the same value twice, and how it
+agrees with given labels.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import RewardError
+from podsrl.lib.progress import Progress, no_progress
 from podsrl.run.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.forms import RowForm, judge_of
@@ -26,8 +27,6 @@ from podsrl.tools.completions import Stored
 
 _PART = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Milliseconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCheck:
-    """What was found out about one reward function."""
+    """The findings about one reward function."""
 
     name: str
     form: str
@@ -88,7 +87,7 @@ class RewardCheck:
         """What a person should look at, though a run would go on."""
         found = [] if self.no_limit is None else [self.no_limit]
         if self.num_distinct == 1 and self.num_rows > 1:
-            found.append(f"reward '{self.name}' gave every completion the same value: it teaches nothing here")
+            found.append(f"reward '{self.name}' gave every completion the same value, so it teaches nothing here")
         if num_invalid := sum(self.num_invalid.values()):
             found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_reason}")
         if self.num_stopped:
@@ -97,7 +96,7 @@ class RewardCheck:
                 f"first: {self.stopped_reason}"
             )
         if self.num_changed:
-            found.append(f"reward '{self.name}' said something else the second time for {self.num_changed} completions")
+            found.append(f"reward '{self.name}' gave another value the second time for {self.num_changed} completions")
         if self.reads_token_ids:
             found.append(f"reward '{self.name}' reads completion_ids, which stored completions lack: got empty lists")
         return found
@@ -138,7 +137,7 @@ def check_rewards(
     num_workers: int = 0,
     timeout_seconds: float = 10.0,
     batch_timeout_seconds: float = 300.0,
-    show: Progress = lambda done, total, text: None,
+    progress: Progress = no_progress,
 ) -> list[RewardCheck]:
     """Judge every completion twice by every reward.
 
@@ -149,7 +148,7 @@ def check_rewards(
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
         batch_timeout_seconds: limit for a function of TRL's form on all completions.
-        show: called with (done, total, text).
+        progress: judgements done, out of all.
 
     Raises:
         UsageError: a name is unknown, or a function has neither form.
@@ -160,7 +159,7 @@ def check_rewards(
     for place, (name, function) in enumerate(functions.items()):
 
         def tell(done: int, place: int = place, name: str = name) -> None:
-            show(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
+            progress(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
 
         def panel(name: str = name) -> Panel:
             return Panel(

@@ -33,6 +33,7 @@ from typing import Any
 
 from podsrl.errors import UsageError
 from podsrl.lib.logs import parse_line
+from podsrl.run.group_log import parse_group
 from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
 
@@ -107,14 +108,22 @@ def stored_group(group: Group) -> list[Stored]:
     ]
 
 
-def check_out(out: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done.
+def check_out(out: Path | None, *, is_forced: bool = False) -> None:
+    """Check that a file can be written, before any work is done.
+
+    Args:
+        out: the file; None: nothing will be written.
+        is_forced: replace a file that is there.
 
     Raises:
-        UsageError: `out` is a folder, or in none.
+        UsageError: `out` is a folder, its folder does not exist, or it exists and is not to be replaced.
     """
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+    if out is None:
+        return
+    if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: wanted a file in a folder that is there")
+    if out.is_file() and not is_forced:
+        raise UsageError(f"--out {out}: this file exists; choose another one, or replace it with --force")
 
 
 @contextmanager
@@ -251,12 +260,20 @@ def _flag(where: str, name: str, value: object) -> bool | None:
 
 def _group(where: str, row: Row) -> Iterator[Stored]:
     try:
-        fields = row["task"]
-        task = Task(id=str(fields["id"]), prompt=str(fields["prompt"]), answer=str(fields["answer"]))
-        for rollout in row["rollouts"]:
-            here = f"{where} [{rollout['index']}]"
-            _ = rollout["is_correct"], rollout["invalid_reason"]  # a line without them is none of a run
-            found = {"sample": rollout["index"], **rollout}
-            yield _with_facts(Stored(where=here, task=task, text=str(rollout["text"])), found)
-    except (KeyError, TypeError) as error:
+        group = parse_group(row)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{where}: not a line of a run's groups.jsonl ({error!r})") from error
+    task = Task(id=group.task_id, prompt=group.prompt, answer=group.answer)
+    for rollout in group.rollouts:
+        yield Stored(
+            where=f"{where} [{rollout.index}]",
+            task=task,
+            text=rollout.text,
+            label=rollout.is_correct if rollout.invalid_reason is None else None,
+            sample=rollout.index,
+            reward=rollout.reward,
+            is_correct=rollout.is_correct,
+            invalid_reason=rollout.invalid_reason,
+            num_tokens=rollout.num_tokens,
+            finish_reason=rollout.finish_reason,
+        )

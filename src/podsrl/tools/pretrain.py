@@ -5,14 +5,13 @@ answers differ only in digits has none to find, and rewards only add noise to we
 taught a mixture: rarely it works digit by digit and is right, mostly it guesses at once and is wrong. Training with
 verifiable rewards then lifts the rare strategy, as it does in real models.
 
-In: a `PretrainConfig`. Out: a folder in Hugging Face layout that `AutoModelForCausalLM` and `AutoTokenizer` load.
+The result is a folder in Hugging Face layout that `AutoModelForCausalLM` and `AutoTokenizer` load.
 """
 
 from __future__ import annotations
 
 import math
 import string
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import configure_threads
+from podsrl.lib.progress import Progress, no_progress
 from podsrl.policy import load_model, load_tokenizer, quiet_bars
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 
@@ -59,13 +59,13 @@ def character_tokenizer() -> Qwen2Tokenizer:
     )
 
 
-def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, float], None] | None = None) -> Path:
+def pretrain(config: PretrainConfig, out: Path, progress: Progress = no_progress) -> Path:
     """Train from random weights and save.
 
     Args:
         config: sizes, shares, seed.
         out: folder to write; it appears when all is done.
-        on_step: called with (steps done, steps in all, loss).
+        progress: steps done, out of all, and the loss.
 
     Returns:
         `out`.
@@ -88,8 +88,7 @@ def pretrain(config: PretrainConfig, out: Path, on_step: Callable[[int, int, flo
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if on_step is not None:
-            on_step(step + 1, total, loss.item())
+        progress(step + 1, total, f"step {step + 1:,} of {total:,}, loss {loss.item():.3f} nats per token")
     with quiet_bars():
         model.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)

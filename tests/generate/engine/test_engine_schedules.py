@@ -249,10 +249,7 @@ class Schedule:
             self.expect(Request(into, old.prompt_ids, count, old.sampling), start)
 
     def num_made(self, key: Key) -> int:
-        run = next(run for run in self.engine._runs[key[0]] if run.key == key)
-        core = self.engine._core
-        is_live = core is not None and run.state == "live"
-        return int(core.batch.num_new[core.batch.runs.index(run)]) if is_live else len(run.history)
+        return int(self.engine.debug_state()["num_tokens"][key])
 
     def new_weights(self) -> None:
         """They say the same as the old ones, so no token changes if nothing is left of what those have made."""
@@ -260,8 +257,8 @@ class Schedule:
 
     def step(self) -> None:
         """Every step draws a token for somebody, if anybody waits or lives, and hands out nothing twice."""
-        core = self.engine._core
-        is_active, before = core is not None and core.num_active > 0, self.engine.stats.tokens
+        inside, before = self.engine.debug_state(), self.engine.stats.tokens
+        is_active = inside["is_open"] and inside["running"] + inside["scheduler_waiting"] > 0
         for completion in self.engine.step():
             key = completion.request_id, completion.index
             assert key not in self.found
@@ -270,16 +267,17 @@ class Schedule:
         self.check_memory()
 
     def check_memory(self) -> None:
-        core, bound = self.engine._core, self.engine.kv_cache_bytes
-        if core is not None:
-            assert core.batch.num_rows <= max(1, len(core.batch)) or core._has_empty_rows
-            assert self.engine.num_slots is None or len(core.batch) <= self.engine.num_slots
-            account = self.engine._kv_memory.account
-            assert core.batch.pool.num_bytes + core.shelf.num_bytes == account.held
-            assert bound is None or account.held <= account.peak <= bound
+        inside, bound = self.engine.debug_state(), self.engine.kv_cache_bytes
+        if inside["is_open"]:
+            assert inside["rows"] <= max(1, inside["running"]) or inside["has_empty_rows"]
+            assert self.engine.num_slots is None or inside["running"] <= self.engine.num_slots
+            assert inside["waiting"] == inside["scheduler_waiting"]
+            assert inside["lost_places"] == 0
+            assert inside["pool_bytes"] + inside["cached_bytes"] == inside["held_bytes"]
+            assert bound is None or inside["held_bytes"] <= inside["peak_bytes"] <= bound
 
     def watch(self, view: StepView) -> None:
-        """A hook sees every live rollout with the distribution of its own next token; then it may interfere."""
+        """A hook sees every running rollout with the distribution of its own next token; then it may interfere."""
         raw = view.logprobs[view.row_of].numpy()
         for key, made, logprobs in zip(view.keys, view.num_tokens, raw, strict=True):
             story = self.wanted[key]
@@ -366,18 +364,16 @@ def run(schedule: Schedule, has_anchor: bool) -> None:
     schedule.check()
     if has_anchor:
         check_nothing_is_left_but_the_anchor(engine)
-    assert engine._core is None and engine._runs == {} and engine.num_unfinished == 0
+    inside = engine.debug_state()
+    assert not inside["is_open"] and inside["num_tokens"] == {} and engine.num_unfinished == 0
     assert sum(span.end - span.start for span in engine.trace) == engine.stats.tokens
 
 
 def check_nothing_is_left_but_the_anchor(engine: Engine) -> None:
-    core = engine._core
-    assert core is not None and set(engine.states()) == {(ANCHOR.id, 0), (ANCHOR.id, 1)}
-    batch = core.batch
-    assert len(batch) == batch.num_rows == core.scheduler.num_pending == core.shelf.num_bytes == 0
-    waiting = core.waiting
-    assert not waiting._runs and not core.shelf.prompts and not any(waiting._starters.values())
-    assert sorted(batch._free) == list(range(len(batch._store.tokens)))
+    inside = engine.debug_state()
+    assert inside["is_open"] and set(engine.states()) == {(ANCHOR.id, 0), (ANCHOR.id, 1)}
+    nothing = "running", "rows", "waiting", "scheduler_waiting", "waiting_for_prompt", "cached_prompts", "cached_bytes"
+    assert {name: inside[name] for name in (*nothing, "lost_places")} == dict.fromkeys((*nothing, "lost_places"), 0)
     engine.abort([ANCHOR.id])
     assert [(c.request_id, c.finish_reason) for c in engine.step()] == [(ANCHOR.id, "aborted")] * 2
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from podsrl.generate.engine.kv_account import Account
+from podsrl.generate.engine.kv_moves import relay
 from podsrl.generate.engine.kv_pool import KVPool, Layout
-from podsrl.generate.engine.relay import relay
 
 LAYOUT = Layout(keys=((2, 4),), values=((2, 4),), dtype=torch.float32, device=torch.device("cpu"))
 """A token takes 16 numbers, or 64 bytes."""

@@ -11,7 +11,7 @@ import torch
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, StepView
-from podsrl.generate.schedule.limits import Limits
+from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.slots import Continuous
 from podsrl.types import Completion
 
@@ -64,7 +64,7 @@ def test_a_longer_arrival_makes_bounded_memory_start_over_with_longer_rows(qwen2
     engine.submit([B])
     assert engine.memory.num_slots == 1
     assert tokens(drain(engine)) == whole(qwen2, A, B)
-    assert engine.stats.reread_tokens > 0
+    assert engine.stats.recomputed_tokens > 0
 
 
 # --- pause and resume ---
@@ -86,7 +86,7 @@ def test_a_paused_rollout_goes_on_where_it_stopped(qwen2: Any, keep_kv: bool, af
     found = first | drain(engine)
     assert tokens(found) == whole(qwen2, A, B)
     assert len(found["a", 1].logprobs) == len(found["a", 1].token_ids)
-    assert (engine.stats.reread_tokens > 0) == (not keep_kv and after > 0)
+    assert (engine.stats.recomputed_tokens > 0) == (not keep_kv and after > 0)
 
 
 def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
@@ -108,7 +108,7 @@ def test_kept_memory_beyond_the_bound_is_read_again_instead(qwen2: Any) -> None:
     engine.resume(["a"])
     assert tokens(drain(engine)) == whole(qwen2, A)
     assert engine.peak_kv_bytes <= 3 * 11 * 256
-    assert engine.stats.reread_tokens > 0
+    assert engine.stats.recomputed_tokens > 0
 
 
 def test_an_aborted_pause_hands_out_the_tokens_it_had_and_frees_its_memory(qwen2: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.orders import ORDERS, Order, fifo, grouped, ljf, sjf
+from podsrl.generate.schedule.job import Job, Order
+from podsrl.generate.schedule.orders import ORDERS, fifo, grouped, ljf, sjf
 from podsrl.generate.schedule.partition import partition
 
 

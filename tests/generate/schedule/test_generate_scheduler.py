@@ -15,7 +15,7 @@ def jobs_of(count: int, prompt_length: int = 4) -> list[Job]:
     return [Job("a", i, prompt_length=prompt_length, max_new_tokens=64, order=i) for i in range(count)]
 
 
-def live_jobs(rows: list[int], prompt_length: int = 4) -> list[Job]:
+def running_jobs(rows: list[int], prompt_length: int = 4) -> list[Job]:
     """Jobs that have made so many tokens, in order of arrival."""
     jobs = jobs_of(len(rows), prompt_length)
     for job, num_tokens in zip(jobs, rows, strict=True):
@@ -58,7 +58,7 @@ def test_continuous_refills_every_free_slot_in_order_of_arrival() -> None:
     assert scheduler.num_pending == 1
 
 
-def test_an_evicted_job_comes_back_to_its_place_in_the_queue() -> None:
+def test_a_preempted_job_comes_back_to_its_place_in_the_queue() -> None:
     jobs = jobs_of(4)
     scheduler = make_scheduler("continuous", Limits(num_slots=2))
     scheduler.submit(jobs)
@@ -101,13 +101,13 @@ def test_dynamic_starts_what_fits_beside_the_longest_row_with_headroom() -> None
     scheduler = Dynamic(Limits(num_slots=9, num_tokens=60), headroom=0.5)
     scheduler.submit(jobs)
     assert scheduler.admit([]) == jobs[:4]  # four rows of 15 tokens
-    assert scheduler.admit(live_jobs([10])) == [jobs[4]]  # beside a row of 20: two rows of 30
+    assert scheduler.admit(running_jobs([10])) == [jobs[4]]  # beside a row of 20: two rows of 30
 
 
 def test_dynamic_keeps_to_its_slots_where_memory_has_room() -> None:
     scheduler = make_scheduler("dynamic", Limits(num_slots=3))
     scheduler.submit(jobs_of(9))
-    assert len(scheduler.admit(live_jobs([1]))) == 2
+    assert len(scheduler.admit(running_jobs([1]))) == 2
 
 
 def test_dynamic_starts_a_lone_job_whatever_its_size() -> None:
@@ -117,34 +117,34 @@ def test_dynamic_starts_a_lone_job_whatever_its_size() -> None:
     assert scheduler.admit([]) == jobs[:1]
 
 
-def test_dynamic_evicts_the_last_of_its_order_until_the_rest_fits() -> None:
-    live = live_jobs([16, 1, 6, 2])  # rows of 20, 5, 10 and 6 tokens
+def test_dynamic_preempts_the_last_of_its_order_until_the_rest_fits() -> None:
+    running = running_jobs([16, 1, 6, 2])  # rows of 20, 5, 10 and 6 tokens
     limits = Limits(num_slots=4, num_tokens=60)
-    assert make_scheduler("dynamic", limits).evict(live) == [live[3]]
-    for job, predicted in zip(live, (17, 60, 10, 63), strict=True):
+    assert make_scheduler("dynamic", limits).preempt(running) == [running[3]]
+    for job, predicted in zip(running, (17, 60, 10, 63), strict=True):
         job.predicted = predicted
-    assert make_scheduler("dynamic+ljf", limits).evict(live) == [live[0]]  # without it the longest row has 10
-    assert make_scheduler("dynamic+sjf", limits).evict(live) == [live[3]]
-    assert make_scheduler("dynamic", Limits(num_slots=4, num_tokens=80)).evict(live) == []
+    assert make_scheduler("dynamic+ljf", limits).preempt(running) == [running[0]]  # without it the longest row has 10
+    assert make_scheduler("dynamic+sjf", limits).preempt(running) == [running[3]]
+    assert make_scheduler("dynamic", Limits(num_slots=4, num_tokens=80)).preempt(running) == []
 
 
-def test_dynamic_never_evicts_the_only_row() -> None:
-    assert make_scheduler("dynamic", Limits(num_slots=1, num_tokens=2)).evict(live_jobs([5])) == []
+def test_dynamic_never_preempts_the_only_row() -> None:
+    assert make_scheduler("dynamic", Limits(num_slots=1, num_tokens=2)).preempt(running_jobs([5])) == []
 
 
 def test_probed_jobs_step_aside_for_those_that_are_not() -> None:
     jobs = jobs_of(3)
     scheduler = make_scheduler("probed+ljf", Limits(num_slots=2), LengthRegression(probe_at=1))
     scheduler.submit(jobs)
-    live = scheduler.admit([])
-    assert live == jobs[:2]
-    for job, predicted in zip(live, (9, 30), strict=True):
+    running = scheduler.admit([])
+    assert running == jobs[:2]
+    for job, predicted in zip(running, (9, 30), strict=True):
         job.num_tokens, job.predicted = 1, predicted
-    assert scheduler.evict(live) == [jobs[0]]  # one waits unprobed, so one goes
+    assert scheduler.preempt(running) == [jobs[0]]  # one waits unprobed, so one goes
     scheduler.submit([jobs[0]])
     assert scheduler.admit([jobs[1]]) == [jobs[2]]
     jobs[2].num_tokens = 1
-    assert scheduler.evict([jobs[1], jobs[2]]) == []  # all are probed: they run on
+    assert scheduler.preempt([jobs[1], jobs[2]]) == []  # all are probed: they run on
     assert scheduler.admit([jobs[1]]) == [jobs[0]]
 
 

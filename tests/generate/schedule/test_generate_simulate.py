@@ -79,8 +79,8 @@ def test_dynamic_counts_what_it_reads_again() -> None:
     # rows of 4 fit four times in 16 tokens; after a step rows have 5, so one of four leaves, with its token
     result = simulate(make_scheduler_without_headroom(num_tokens=16), jobs_of(4), [2, 2, 2, 2])
     assert result.peak_rows == 4
-    assert result.num_evictions == 1
-    assert result.reread_tokens == 5
+    assert result.num_preemptions == 1
+    assert result.recomputed_tokens == 5
     assert result.completion_steps == [2, 2, 2, 3]
 
 
@@ -104,8 +104,8 @@ def test_probed_jobs_are_seen_once_at_the_same_token_and_then_ordered() -> None:
     scheduler = make_scheduler("probed+ljf", Limits(num_slots=2), regression)
     result = simulate(scheduler, jobs, lengths, features)
     assert sorted(seen) == list(range(6))
-    assert result.num_evictions == 4
-    assert result.reread_tokens == 4 * 6  # a prompt of 4 and 2 tokens each
+    assert result.num_preemptions == 4
+    assert result.recomputed_tokens == 4 * 6  # a prompt of 4 and 2 tokens each
 
 
 def test_at_most_the_lengths_sum_is_a_step_and_at_least_the_bound() -> None:
@@ -120,7 +120,7 @@ def test_at_most_the_lengths_sum_is_a_step_and_at_least_the_bound() -> None:
 
 @pytest.mark.parametrize("lengths", [[3], [3, 0], [3, 65]])
 def test_lengths_that_do_not_fit_the_jobs_are_refused(lengths: list[int]) -> None:
-    with pytest.raises(UsageError, match="lengths: wanted one a job"):
+    with pytest.raises(UsageError, match="lengths: wanted one per job"):
         simulate(make_scheduler("full", Limits(num_slots=2)), jobs_of(2), lengths)
 
 
@@ -138,7 +138,7 @@ class Driver:
         self.jobs = [self.new_job(i) for i in range(self.draw.randint(1, 14))]
         self.length = {job: self.draw.randint(1, job.max_new_tokens) for job in self.jobs}
         self.coming, self.paused = list(self.jobs), list[Job]()
-        self.pending, self.live = set[Job](), list[Job]()
+        self.pending, self.running = set[Job](), list[Job]()
         self.ended: list[Job] = []
 
     def new_job(self, order: int) -> Job:
@@ -151,45 +151,45 @@ class Driver:
             self.pending.update(jobs)
 
     def disturb(self) -> None:
-        """Arrivals, and now and then an abort or a pause of a pending or a live job."""
+        """Arrivals, and now and then an abort or a pause of a pending or a running job."""
         self.submit([self.coming.pop(0) for _ in range(self.draw.randint(0, min(4, len(self.coming))))])
         if self.paused and self.draw.random() < 0.5:
             self.submit([self.paused.pop()])
-        alive = sorted(self.pending, key=lambda job: job.order) + self.live
+        alive = sorted(self.pending, key=lambda job: job.order) + self.running
         if alive and self.draw.random() < 0.15:
             job = self.draw.choice(alive)
             if job in self.pending:
                 self.pending.remove(job)
                 self.scheduler.withdraw([job])
             else:
-                self.live.remove(job)
+                self.running.remove(job)
             (self.paused if self.draw.random() < 0.6 else self.ended).append(job)
 
     def schedule(self) -> None:
-        if self.scheduler.may_evict and self.live:
-            evicted = self.scheduler.evict(list(self.live))
-            assert set(evicted) <= set(self.live)
-            self.live = [job for job in self.live if job not in set(evicted)]
-            self.submit(evicted)
-        admitted = self.scheduler.admit(list(self.live))
+        if self.scheduler.may_preempt and self.running:
+            preempted = self.scheduler.preempt(list(self.running))
+            assert set(preempted) <= set(self.running)
+            self.running = [job for job in self.running if job not in set(preempted)]
+            self.submit(preempted)
+        admitted = self.scheduler.admit(list(self.running))
         assert len(set(admitted)) == len(admitted) and set(admitted) <= self.pending
         self.pending.difference_update(admitted)
-        self.live += admitted
+        self.running += admitted
         assert self.scheduler.num_pending == len(self.pending)
-        assert self.live or not self.pending, "work waits and nothing runs"
-        assert len(self.live) <= self.limits.num_slots
-        if self.is_dynamic and len(self.live) > 1 and self.limits.num_tokens is not None:
-            assert len(self.live) * max(job.row_length for job in self.live) <= self.limits.num_tokens
+        assert self.running or not self.pending, "work waits and nothing runs"
+        assert len(self.running) <= self.limits.num_slots
+        if self.is_dynamic and len(self.running) > 1 and self.limits.num_tokens is not None:
+            assert len(self.running) * max(job.row_length for job in self.running) <= self.limits.num_tokens
 
     def make_tokens(self) -> None:
-        for job in self.live:
+        for job in self.running:
             job.num_tokens += 1
-        done = [job for job in self.live if job.num_tokens == self.length[job]]
-        self.live = [job for job in self.live if job.num_tokens < self.length[job]]
+        done = [job for job in self.running if job.num_tokens == self.length[job]]
+        self.running = [job for job in self.running if job.num_tokens < self.length[job]]
         for job in done:
             self.scheduler.finish(job)
         self.ended += done
-        probed = [job for job in self.live if job.num_tokens == self.scheduler.probe_at]
+        probed = [job for job in self.running if job.num_tokens == self.scheduler.probe_at]
         if probed:
             self.scheduler.observe(probed, np.ones((len(probed), 3), dtype=np.float32))
 

@@ -1,7 +1,7 @@
-"""The account of the key-value memory: what is held now, the most that was, and the bound of both.
+"""The account of the key-value memory: bytes held now, the most held so far, and the bound.
 
-Whoever takes memory for keys and values says so here: the pool, what is kept outside of it, and the copies that moving
-rows needs for a moment. Not counted is what a forward pass holds of the layer that it computes.
+It counts the pool, the copies kept outside of it, and the temporary copies made while rows move. It does not count what
+a forward pass holds of the layer that it computes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Account:
         return None if self.max_bytes is None else max(0, self.max_bytes - self.held)
 
     def take(self, num_bytes: int) -> None:
-        """Something of this size has been made, or is about to be."""
+        """Count memory of this size, just before or after it is taken."""
         self.held += num_bytes
         self.peak = max(self.peak, self.held)
 
     def give(self, num_bytes: int) -> None:
-        """Something of this size is no longer held."""
+        """Count memory of this size as given back."""
         self.held -= num_bytes
 
     @contextmanager
     def lent(self, num_bytes: int) -> Iterator[None]:
-        """Something of this size is held for a moment."""
+        """Count temporary memory of this size."""
         self.take(num_bytes)
         try:
             yield

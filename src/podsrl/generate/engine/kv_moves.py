@@ -1,8 +1,11 @@
-"""Rows of the pool copied or exchanged, with as little set aside for it as the account has room for.
+"""Move keys and values within the pool, with as little temporary memory as the account has room for.
 
-Blocks are [tensors, rows, kv_heads, capacity, head_dim]. A copy of one row goes straight from its place to the other,
-all tensors at once; an index over rows makes a copy between, but is one operation for many rows. On a CPU an operation
-costs 5 µs beside its bytes, so the index is for many small rows; on a device it is always the index.
+    copy_rows, swap_rows   whole rows; blocks are [tensors, rows, kv_heads, capacity, head_dim]
+    relay                  all rows at once, when their capacity changes: lines move apart or together in place
+
+A copy of one row goes straight from its place to the other, all tensors at once. An index over rows makes a temporary
+copy, but is one operation for many rows. On a CPU an operation costs 5 µs beside its bytes, so the index is for many
+small rows; on a device it is always the index.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from podsrl.generate.engine.transfer import to_device
 _MANY_ROWS, _SMALL_ROW_BYTES = 16, 1 << 16
 """On a CPU more rows than this, each smaller than this, are copied by an index."""
 _PIECE_BYTES = 16 << 20
-"""Set aside at once, at most."""
+"""Most temporary memory at once."""
 
 
 def copy_rows(
@@ -37,7 +40,7 @@ def copy_rows(
         sources: may repeat.
         targets: no row twice, none of the sources where the blocks are the same.
         length: tokens.
-        account: pays for what is set aside.
+        account: counts the temporary memory.
     """
     places = _on_device(targets_in, sources, targets)
     for source, target in zip(sources_of, targets_in, strict=True):
@@ -71,7 +74,7 @@ def _on_device(blocks: Sequence[Tensor], sources: Tensor, targets: Tensor) -> tu
 
 
 def _rows_at_once(block: Tensor, num_rows: int, length: int, account: Account) -> int:
-    """How many rows an index takes at a time; 0: they go one by one."""
+    """How many rows an index moves at a time; 0: they move one by one."""
     row_bytes = block[:, 0, :, :length].nbytes
     budget = _PIECE_BYTES if account.room is None else min(_PIECE_BYTES, account.room)
     if not block.is_cpu:
@@ -106,3 +109,87 @@ def _swap(one: Tensor, other: Tensor, account: Account) -> None:
             mine.copy_(yours)
             yours.copy_(saved)
             del saved
+
+
+# --- lines of equal length move apart or together in place ---
+#
+# Line i goes from i times the old stride to i times the new one, so all move in one direction. Taken from the end that
+# they move towards, a line never lands on one that has still to move. Several at once are one copy where their places
+# before and after are disjoint; others are copied aside first where the account has room for it, and where it has none
+# a line goes in pieces that do not overlap themselves.
+
+
+def relay(store: Tensor, num_lines: int, old: int, new: int, account: Account) -> None:
+    """Move the first `num_lines` lines from stride `old` to stride `new`, cut to the shorter of both.
+
+    Args:
+        store: [N, numbers]; the same happens in each of the N.
+        num_lines: lines that are kept.
+        old: numbers from one line's start to the next's.
+        new: the same afterwards; `num_lines` of them fit in the store.
+        account: counts the temporary memory.
+
+    Example:
+        >>> import torch
+        >>> store = torch.tensor([[1, 2, 3, 4, 0, 0]])
+        >>> relay(store, 2, 2, 3, Account())
+        >>> store
+        tensor([[1, 2, 3, 3, 4, 0]])
+    """
+    line_bytes = len(store) * min(old, new) * store.itemsize
+    room = _ASIDE_BYTES if account.room is None else min(_ASIDE_BYTES, account.room)
+    size = 0 if line_bytes == 0 else room // line_bytes
+    if new > old:
+        _apart(store, num_lines, old, new, size, account)
+    elif new < old:
+        _together(store, num_lines, old, new, size, account)
+
+
+_ASIDE_BYTES = 1 << 20
+"""Most temporary memory at once."""
+
+
+def _apart(store: Tensor, num_lines: int, old: int, new: int, size: int, account: Account) -> None:
+    end = num_lines
+    while end > 1:  # line 0 stays
+        free = -(-end * old // new)  # from here on the new places lie behind all old ones
+        first = min(free, max(1, end - size))
+        if first < end:
+            _move(store, first, end, old, new, None if first == free else account)
+        else:
+            first = end - 1
+            shift = first * (new - old)
+            for stop in range(old, 0, -shift):
+                _move_piece(store, first, old, new, max(0, stop - shift), stop)
+        end = first
+
+
+def _together(store: Tensor, num_lines: int, old: int, new: int, size: int, account: Account) -> None:
+    first = 1
+    while first < num_lines:
+        free = min(num_lines, first * old // new)  # up to here the new places lie before all old ones
+        end = max(free, min(num_lines, first + size))
+        if end > first:
+            _move(store, first, end, old, new, None if end == free else account)
+        else:
+            end, shift = first + 1, first * (old - new)
+            for start in range(0, new, shift):
+                _move_piece(store, first, old, new, start, min(new, start + shift))
+        first = end
+
+
+def _move(store: Tensor, first: int, end: int, old: int, new: int, account: Account | None) -> None:
+    """Lines first .. end - 1; None: their old and new places are disjoint."""
+    shape, length = (len(store), end - first), min(old, new)
+    source = store[:, first * old : end * old].view(*shape, old)[:, :, :length]
+    target = store[:, first * new : end * new].view(*shape, new)[:, :, :length]
+    if account is None:
+        target.copy_(source)
+        return
+    with account.lent(source.nbytes):
+        target.copy_(source.clone())
+
+
+def _move_piece(store: Tensor, line: int, old: int, new: int, start: int, stop: int) -> None:
+    """Numbers start .. stop - 1 of one line."""
+    store[:, line * new + start : line * new + stop].copy_(store[:, line * old + start : line * old + stop])

@@ -1,9 +1,9 @@
-"""The key-value memory of the rows being generated: row r's token at position p lies at [r, :, p] of every layer.
+"""The keys and values of all rows: row r's token at position p lies at [r, :, p] of every layer.
 
 Rows are left-aligned and need not have the same length: each writes at its own position, and what lies behind it is
 never attended to. All tensors of one shape lie in one block, so that a row is copied for all layers at once. A block
-that has room for other rows of another length is divided anew where it lies (relay.py). What is left out on purpose:
-which row belongs to whom; the engine knows.
+that is large enough for other rows of another length is divided anew in place (kv_moves.py). The pool does not know
+which sequence a row belongs to.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError
 from podsrl.generate.engine.kv_account import Account
-from podsrl.generate.engine.kv_moves import copy_rows, swap_rows
-from podsrl.generate.engine.relay import relay
+from podsrl.generate.engine.kv_moves import copy_rows, relay, swap_rows
 
 _CAPACITY_STEP = 16
 """Capacities are multiples of this, so that rows that grow token by token seldom need new memory."""
@@ -46,7 +45,7 @@ class Layout:
 
     @classmethod
     def of(cls, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Layout:
-        """Of tensors [S, kv_heads, length, head_dim], one a layer."""
+        """Of tensors [S, kv_heads, length, head_dim], one per layer."""
         shapes = [tuple((x.shape[1], x.shape[3]) for x in tensors) for tensors in (keys, values)]
         return cls(keys=shapes[0], values=shapes[1], dtype=keys[0].dtype, device=keys[0].device)
 
@@ -65,13 +64,30 @@ class Layout:
         return places
 
 
+@dataclass(slots=True, eq=False)
+class SavedRow:
+    """A copy of one row's first `length` tokens, [kv_heads, length, head_dim] per layer."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    length: int
+    logits: Tensor | None = None
+    """[V] after the last token; None where the next token has been drawn."""
+    hidden: Tensor | None = None
+    """[D] of the last token."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(t.nbytes for t in (*self.keys, *self.values, self.logits, self.hidden) if t is not None)
+
+
 class KVPool:
     """Keys and values of all rows. `keys[l]` and `values[l]` are [rows, kv_heads, capacity, head_dim].
 
     Args:
         layout: of the model (`Forward.layout`).
         max_rows: rows that will ever be needed; None: not known.
-        max_capacity: tokens a row that will ever be needed; None: not known.
+        max_capacity: tokens per row that will ever be needed; None: not known.
         max_tokens: rows times capacity never exceed it; None: no bound.
         account: of the memory; None: one of its own, without a bound.
 
@@ -162,6 +178,12 @@ class KVPool:
         """
         copy_rows(self.blocks, self.blocks, sources, targets, length, self.account)
 
+    def restore_row(self, saved: SavedRow, row: int) -> None:
+        """Write a copy into a row."""
+        for layer, (keys, values) in enumerate(zip(saved.keys, saved.values, strict=True)):
+            self.keys[layer][row, :, : saved.length] = keys
+            self.values[layer][row, :, : saved.length] = values
+
     def can_swap(self) -> bool:
         """Whether the bound leaves room for what `swap_rows` sets aside: one token, at least."""
         room = self.account.room
@@ -188,7 +210,16 @@ class KVPool:
         return (self._starts[: len(positions)] + positions[:, None]).view(-1)
 
     def _shape(self, rows: int, capacity: int) -> tuple[int, int]:
-        """The size to grow to: generous, within the bounds."""
+        """The rows and the capacity to grow to, given those that are needed: half more, within the bounds.
+
+        Examples, from 4 rows of 32 tokens:
+
+        - 5 rows are needed, and no bound is known: 6 rows (half more than 4) of 32 tokens.
+        - Capacity 33 is needed: 4 rows of 48 tokens (half more than 32, in steps of 16).
+        - Capacity 33 is needed, with `max_capacity` = 90: 48 is more than half of 90, so 4 rows of 90. This keeps old
+          and new memory together at most half above what is ever needed.
+        - Capacity 33 is needed, with `max_tokens` = 180: 4 rows of 48 would take 192, so the capacity is 180 / 4 = 45.
+        """
         if self.max_tokens is not None and rows * capacity > self.max_tokens:
             raise UsageError(
                 f"{rows} rows of {capacity} tokens do not fit in key-value memory of {self.max_tokens} tokens: raise "
@@ -205,9 +236,9 @@ class KVPool:
         return max(rows, min(wide, self.max_tokens // long)), long
 
     def _bounded(self, needed: int, wish: int, most: int | None) -> int:
-        """The wish, or what will ever be needed; that at once from half of it on, where growing holds old and new.
+        """`wish`; or all of `most`, where the wish is above half of it and growing would hold old and new at once.
 
-        Arrivals may need more than was known to be needed: then the wish.
+        Arrivals may need more than `most`, which was known before they came: then the wish.
         """
         wish = max(needed, wish)
         if most is None or needed > most or (self.max_tokens is not None and wish <= most) or 2 * wish <= most:
@@ -215,7 +246,7 @@ class KVPool:
         return max(needed, most)
 
     def _move(self, num_tokens: int, rows: int, capacity: int) -> None:
-        """Into new memory; the old is held until all is copied."""
+        """Move the rows into new memory; the old is held until all is copied."""
         kept, length = min(rows, self.rows), min(capacity, self.capacity)
         old, old_bytes = self.blocks, self.num_bytes
         self.account.take(self.row_bytes(num_tokens))
@@ -244,7 +275,14 @@ class KVPool:
         self._num_clean = max(self._num_clean, num_tokens)
 
     def _divide(self, rows: int, capacity: int) -> None:
-        """See the memory as rows of this capacity."""
+        """View the memory as rows of this capacity, without moving anything.
+
+        Example: 2 layers whose keys and values all have 2 heads of width 8 are one shape, hence one store of 4 tensors.
+        For 3 rows of capacity 16 the first 3 * 2 * 16 * 8 = 768 numbers of each tensor become a block
+        [4, 3, 2, 16, 8]; its entries are layer 0's keys and values, then layer 1's. A *line* is one head of one token:
+        `lines[0]` is [2 * tokens * 2, 8], and row r's key of head h at position p is its line (2 * r + h) * 16 + p.
+        The line of the value is as far behind it as the whole store has lines per tensor, num_tokens * 2.
+        """
         self.rows, self.capacity = rows, capacity
         self.blocks: list[Tensor] = []
         """For each shape [tensors, rows, kv_heads, capacity, head_dim], in the order of `Layout.places`."""

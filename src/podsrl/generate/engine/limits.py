@@ -1,25 +1,39 @@
-"""How many rollouts fit in a given amount of key-value memory."""
+"""What fits: the division of the key-value memory, the pool that takes it, and which requests the model can serve."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from podsrl.errors import UsageError
 from podsrl.generate.base import Request
+from podsrl.generate.engine.forward.prefill import new_prompt_cache
+from podsrl.generate.engine.kv_account import Account
+from podsrl.generate.engine.kv_pool import KVPool, Layout
+from podsrl.lib.torch_model import Limit, batch_limit
+
+_SPARE_BYTES = 256 << 20
+"""A pool up to this size is kept for the next call: clearing new memory can cost more than a small model's steps."""
+_LOCAL_WINDOWS = ("window_size",)
+"""Options of transformers' configs that bound what a layer sees, and that its cache does not know of."""
+
+
+# --- how the memory is divided ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Slots of one call, and what they cost.
+    """Slots of one call, and the memory that they take.
 
-    Example: 1 MiB at 512 bytes a token holds 2,048 tokens: 40 rows of 50 tokens, with 48 tokens over for one prompt.
+    Example: 1 MiB at 512 bytes per token holds 2,048 tokens. For rows of at most 50 tokens there are 39 slots of 25,600
+    bytes; the remaining 98 tokens are for prompts and paused rollouts.
     """
 
     num_slots: int
-    """Most rollouts alive at once."""
+    """Most rollouts that run at once."""
     row_tokens: int
-    """Tokens of the longest possible row: prompt and completion, less the last token, which is never read."""
+    """Tokens of the longest possible row: prompt and completion, without the last token, which is never read."""
     bytes_per_token: int
     """Keys and values of one token in all layers."""
     kv_cache_bytes: int | None
@@ -30,8 +44,8 @@ class MemoryPlan:
         return self.row_tokens * self.bytes_per_token
 
     @property
-    def shelf_bytes(self) -> int | None:
-        """What is left for shared prompts and paused rollouts; None: no bound."""
+    def cache_bytes(self) -> int | None:
+        """Bytes left for shared prompts and paused rollouts; None: no bound."""
         return None if self.kv_cache_bytes is None else max(0, self.kv_cache_bytes - self.num_slots * self.row_bytes)
 
     @property
@@ -78,5 +92,169 @@ def _too_long(request: Request, bytes_per_token: int, kv_cache_bytes: int) -> Us
     return UsageError(
         f"kv_cache_bytes = {kv_cache_bytes:,}: request {request.id!r} alone needs {needed:,} "
         f"({len(request.prompt_ids)} prompt tokens + max_new_tokens = {request.sampling.max_new_tokens}, at "
-        f"{bytes_per_token:,} bytes a token): give at least that, or shorten one of them"
+        f"{bytes_per_token:,} bytes per token): give at least that, or shorten one of them"
     )
+
+
+# --- the pool that takes it ---
+
+
+class KVMemory:
+    """Opens, enlarges and closes the pool, and keeps the account of all key-value memory.
+
+    Under a bound the pool takes, at the start of a busy period, as much as the present rollouts can use: growing would
+    hold old and new memory at once.
+
+    Args:
+        max_bytes: bound of everything held; None: no bound.
+    """
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self.account = Account(max_bytes)
+        self._pool: KVPool | None = None
+        self._takes_all = False
+        """Arrivals found no room to grow: until the busy period ends, the pool takes the whole bound."""
+
+    def open(self, layout: Layout, plan: MemoryPlan, max_rows: int, num_rollouts: int) -> KVPool:
+        """The last busy period's pool where it fits, or a new one.
+
+        Args:
+            layout: of the model.
+            plan: how the memory is divided.
+            max_rows: most rows at once.
+            num_rollouts: unfinished ones.
+        """
+        num_tokens = plan.num_tokens if self._takes_all else _tokens_at_hand(plan, num_rollouts)
+        if num_tokens is None:
+            max_rows = min(max_rows, num_rollouts)
+        if self._pool is None or not _fits(self._pool, plan, max_rows, num_tokens):
+            self.release()
+            bounds = {"max_rows": max_rows, "max_capacity": plan.row_tokens, "max_tokens": num_tokens}
+            self._pool = KVPool(layout, **bounds, account=self.account)
+        if num_tokens is not None:
+            self._pool.hold(num_tokens)
+            if max_rows * plan.row_tokens == plan.num_tokens:  # no row will need another's place
+                self._pool.reserve(num_tokens // plan.row_tokens, plan.row_tokens)
+        return self._pool
+
+    def has_grown(self, plan: MemoryPlan, num_rollouts: int) -> bool:
+        """Make room for arrivals in the open pool; False: old and new memory together exceed the bound."""
+        pool, wanted = self._pool, _tokens_at_hand(plan, num_rollouts)
+        if pool is None or wanted is None or pool.max_tokens is None or wanted <= pool.max_tokens:
+            return True
+        assert plan.num_tokens is not None and self.account.room is not None
+        generous = min(plan.num_tokens, max(wanted, pool.max_tokens * 3 // 2))  # arrivals one by one cost little
+        for num_tokens in (generous, wanted):
+            if pool.row_bytes(num_tokens) <= self.account.room:
+                pool.hold(num_tokens)
+                pool.max_tokens = num_tokens
+                return True
+        self._takes_all = True
+        return False
+
+    def close(self) -> None:
+        """Give the pool back, unless it is small; a small one counts towards the peak only when it is used again."""
+        if self._pool is not None and self._pool.num_bytes > _SPARE_BYTES:
+            self.release()
+        self.account.peak = 0
+        self._takes_all = False
+
+    def release(self) -> None:
+        """Give the pool back."""
+        if self._pool is not None:
+            self._pool.release()
+            self._pool = None
+
+    def take_peak(self) -> int:
+        """The most that was held since the last call."""
+        peak = max(self.account.peak, self.account.held)
+        self.account.peak = self.account.held
+        return peak
+
+
+def _tokens_at_hand(plan: MemoryPlan, num_rollouts: int) -> int | None:
+    """Tokens of the rows that this many rollouts can use under the bound; None: no bound."""
+    return None if plan.num_tokens is None else min(plan.num_tokens, plan.row_tokens * num_rollouts)
+
+
+def _fits(pool: KVPool, plan: MemoryPlan, max_rows: int, num_tokens: int | None) -> bool:
+    has_room = pool.max_tokens is None or (num_tokens is not None and pool.max_tokens >= num_tokens)
+    return (pool.max_rows, pool.max_capacity) == (max_rows, plan.row_tokens) and has_room
+
+
+# --- which requests the model can serve ---
+
+
+def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Request]) -> None:
+    """Check that the model can serve these requests.
+
+    Args:
+        model: a Hugging Face causal language model.
+        requests: the new ones.
+        running: those that are unfinished.
+
+    Raises:
+        UsageError: a repeated id, two requests that run at once and would draw the same random numbers, a prompt that
+            with its limit exceeds `row_limit`, a token outside the vocabulary, or a model whose cache is not supported
+            over that length.
+    """
+    seen = {request.id for request in running}
+    by_stream: dict[str, list[Request]] = {}
+    for request in running:
+        by_stream.setdefault(request.random_stream, []).append(request)
+    limit = row_limit(model)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    for request in requests:
+        if request.id in seen:
+            raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
+        seen.add(request.id)
+        others = by_stream.setdefault(request.random_stream, [])
+        _check_stream(request, others)
+        others.append(request)
+        low, high = min(request.prompt_ids), max(request.prompt_ids)
+        if not 0 <= low <= high < vocabulary:
+            raise UsageError(
+                f"request {request.id!r} has prompt tokens from {low} to {high}, but the model knows 0 to "
+                f"{vocabulary - 1}: is this prompt from another tokenizer?"
+            )
+        if limit is not None and _total(request) > limit.tokens:
+            raise UsageError(
+                f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
+                f"{request.sampling.max_new_tokens}, which exceeds {limit.name}: shorten one of them"
+            )
+    if requests:
+        new_prompt_cache(model, max(map(_total, requests)))
+
+
+def _check_stream(request: Request, others: Iterable[Request]) -> None:
+    for other in others:
+        first, last = max(request.indices[0], other.indices[0]), min(request.indices[-1], other.indices[-1])
+        if first <= last:
+            raise UsageError(
+                f"request {request.id!r} with first_index = {request.first_index}: rollouts {first} to {last} of "
+                f"stream {request.random_stream!r} run already in request {other.id!r}, and would draw the same "
+                "tokens: start after its last index, or give another stream"
+            )
+
+
+def _total(request: Request) -> int:
+    return len(request.prompt_ids) + request.sampling.max_new_tokens
+
+
+def row_limit(model: Any) -> Limit | None:
+    """The most tokens that prompt and completion may have together; None: no bound.
+
+    Within a local window all layers see the whole row; beyond it such a model counts the window from the longest row
+    of the batch. Sliding windows are told by the cache's layers, see `new_prompt_cache`.
+
+    Args:
+        model: a Hugging Face causal language model.
+    """
+    config = model.config.get_text_config()
+    window = getattr(config, "max_position_embeddings", None)
+    limits = [Limit(window, f"the model's window of {window}")] if window and window > 0 else []
+    if (alone := batch_limit(config)) is not None:
+        limits.append(alone)
+    sizes = [size for name in _LOCAL_WINDOWS if (size := getattr(config, name, None)) is not None]
+    limits += [Limit(size, f"its local attention's window of {size}") for size in sizes]
+    return min(limits, key=lambda limit: limit.tokens, default=None)

@@ -1,72 +1,139 @@
-"""The runs that wait for the scheduler, and the prompts they will start from."""
+"""Sequences that wait for the scheduler, and the keys and values that are kept for them outside the batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
-from podsrl.generate.engine.prefix_cache import Prefix, Shelf
-from podsrl.generate.engine.sequence import Run
+from torch import Tensor
+
+from podsrl.generate.engine.kv_account import Account
+from podsrl.generate.engine.kv_pool import KVPool, SavedRow
+from podsrl.generate.engine.sequence import Sequence
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.schedule.scheduler import Scheduler
 
+Prefix = tuple[int, ...]
+"""A prompt, or a prompt and the tokens made so far."""
 
-class Waiting:
-    """Pending runs by their jobs. A prompt on the shelf stays there as long as somebody waits for it."""
 
-    def __init__(self, scheduler: Scheduler, shelf: Shelf) -> None:
+class PrefixCache:
+    """Copies of rows: of prompts that more sequences will start from, and of paused sequences.
+
+    Beyond `max_bytes` nothing is kept. The tokens are then recomputed, which costs time and never changes a token.
+
+    Args:
+        max_bytes: of all that is kept; None: no bound.
+        account: counts these bytes with the rest of the key-value memory.
+    """
+
+    def __init__(self, max_bytes: int | None, account: Account) -> None:
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+        """Bytes kept now."""
+        self.prompts: dict[Prefix, SavedRow] = {}
+        """Kept prompts. The copy of a paused sequence is its own (`Sequence.kept`)."""
+        self._account = account
+
+    def keep(
+        self, pool: KVPool, row: int, length: int, logits: Tensor | None = None, hidden: Tensor | None = None
+    ) -> SavedRow | None:
+        """Copy the first `length` tokens of a row; None where the bound leaves no room."""
+        size = pool.row_bytes(length) + sum(t.nbytes for t in (logits, hidden) if t is not None)
+        if self.max_bytes is not None and self.num_bytes + size > self.max_bytes:
+            return None
+        self._account.take(size)
+        self.num_bytes += size
+        return SavedRow(
+            [keys[row, :, :length].clone() for keys in pool.keys],
+            [values[row, :, :length].clone() for values in pool.values],
+            length,
+            None if logits is None else logits.clone(),
+            None if hidden is None else hidden.clone(),
+        )
+
+    def discard(self, saved: SavedRow | None) -> None:
+        """Give a copy's memory back."""
+        if saved is not None:
+            self.num_bytes -= saved.num_bytes
+            self._account.give(saved.num_bytes)
+
+    def forget(self, prompt: Prefix) -> None:
+        """Give a prompt's memory back, if it is kept."""
+        self.discard(self.prompts.pop(prompt, None))
+
+    def forget_all(self) -> None:
+        """Give all prompts' memory back."""
+        for prompt in list(self.prompts):
+            self.forget(prompt)
+
+
+class Queue:
+    """Waiting sequences by their jobs. A prompt stays in the cache as long as a waiting sequence will start from it."""
+
+    def __init__(self, scheduler: Scheduler, cache: PrefixCache) -> None:
         self.has_changed = True
-        """Something arrived, ended or left since the scheduler was asked."""
+        """A sequence arrived, ended or left since the scheduler was last asked."""
         self._scheduler = scheduler
-        self._shelf = shelf
-        self._runs: dict[Job, Run] = {}
-        self._starters: Counter[Prefix] = Counter()  # runs that will start from this prompt
+        self._cache = cache
+        self._sequences: dict[Job, Sequence] = {}
+        self._num_starters: Counter[Prefix] = Counter()
+        """How many waiting sequences will start from a prompt."""
 
-    def __contains__(self, run: Run) -> bool:
-        return run.job in self._runs
+    def __len__(self) -> int:
+        return len(self._sequences)
 
-    def add(self, runs: Sequence[Run]) -> None:
-        """Let runs wait."""
-        for run in runs:
-            run.state = "pending"
-            self._runs[run.job] = run
-            if len(run.history) == 0:
-                self._starters[run.request.prompt_ids] += 1
-        self._scheduler.submit([run.job for run in runs])
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence.job in self._sequences
+
+    @property
+    def num_starters(self) -> int:
+        """Waiting sequences without tokens."""
+        return self._num_starters.total()
+
+    def add(self, sequences: Iterable[Sequence]) -> None:
+        """Let sequences wait."""
+        jobs = []
+        for sequence in sequences:
+            jobs.append(sequence.job)
+            self._sequences[sequence.job] = sequence
+            if len(sequence.history) == 0:
+                self._num_starters[sequence.request.prompt_ids] += 1
+        self._scheduler.submit(jobs)
         self.has_changed = True
 
-    def withdraw(self, runs: Sequence[Run]) -> None:
-        """Take runs back."""
-        self._scheduler.withdraw([run.job for run in runs])
-        self._remove(runs)
-        self.forget_prompts(runs)
+    def withdraw(self, sequences: list[Sequence]) -> None:
+        """Take sequences out of the queue."""
+        self._scheduler.withdraw([sequence.job for sequence in sequences])
+        self._remove(sequences)
+        self.forget_prompts(sequences)
 
     def withdraw_all(self) -> None:
-        """Take everything back from the scheduler, which may be the user's own object and live on."""
+        """Take everything back from the scheduler, which may be the caller's own object and be used again."""
         with suppress(Exception):  # the scheduler itself may be what failed
-            self._scheduler.withdraw(list(self._runs))
+            self._scheduler.withdraw(list(self._sequences))
 
-    def admit(self, live: Sequence[Job]) -> list[Run]:
-        """The runs that start now. Call `forget_prompts` when they have."""
+    def admit(self, running: list[Job]) -> list[Sequence]:
+        """Take out the sequences that start now. Call `forget_prompts` when they have started."""
         self.has_changed = False
-        runs = [self._runs[job] for job in self._scheduler.admit(live)]
-        self._remove(runs)
-        return runs
+        sequences = [self._sequences[job] for job in self._scheduler.admit(running)]
+        self._remove(sequences)
+        return sequences
 
     def is_wanted(self, prompt: Prefix) -> bool:
-        """Whether somebody waits to start from it."""
-        return self._starters[prompt] > 0
+        """Whether a waiting sequence will start from this prompt."""
+        return self._num_starters[prompt] > 0
 
-    def forget_prompts(self, runs: Sequence[Run]) -> None:
-        """Let go the prompts of these runs that nobody waits for any more."""
-        for prompt in {run.request.prompt_ids for run in runs}:
-            if self._starters[prompt] == 0:
-                del self._starters[prompt]
-                self._shelf.forget_prompt(prompt)
+    def forget_prompts(self, sequences: list[Sequence]) -> None:
+        """Drop those prompts of these sequences that no waiting sequence will start from."""
+        for prompt in {sequence.request.prompt_ids for sequence in sequences}:
+            if self._num_starters[prompt] == 0:
+                del self._num_starters[prompt]
+                self._cache.forget(prompt)
 
-    def _remove(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            del self._runs[run.job]
-            if len(run.history) == 0:
-                self._starters[run.request.prompt_ids] -= 1
+    def _remove(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            del self._sequences[sequence.job]
+            if len(sequence.history) == 0:
+                self._num_starters[sequence.request.prompt_ids] -= 1

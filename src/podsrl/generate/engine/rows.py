@@ -1,16 +1,16 @@
-"""The rollouts being generated and the rows of the model's batch they stand on.
+"""The running sequences, and the rows of the model's batch that they share.
 
-Rollouts with the same tokens so far are one row: the model reads those tokens once for all of them. When they draw
-different tokens the row splits, and every new row but one gets a copy of the keys and values. A rollout's random
-numbers depend on its own name alone, so its tokens are those it would have drawn on a row of its own.
+Sequences with the same tokens so far are one row: the model computes those tokens once for all of them. When they draw
+different tokens the row splits, and every new row but one gets a copy of the keys and values. A sequence's random
+numbers depend on its own name alone, so its tokens are those that it would have drawn on a row of its own.
 
-    rollouts  B live ones, in arrays of B entries; `row_of[b]` is the row of rollout b
-    rows      R <= B; row r has `lengths[r]` tokens in the pool and `newest[r]` still to be read
+    sequences  B running ones, in arrays of B entries; `row_of[b]` is the row of sequence b
+    rows       R <= B; row r has `lengths[r]` tokens in the pool, and its token `newest[r]` is computed next
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,69 @@ import torch
 
 from podsrl.generate.base import Sampling
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.generate.engine.sequence import EMPTY, History, Run
+from podsrl.generate.engine.sequence import EMPTY, History, Sequence
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Batch:
-    """B live rollouts on R rows of a pool."""
+class Split(NamedTuple):
+    """The rows after a draw, one per pair of old row and new token."""
+
+    parents: Ints
+    """[R'] the old row of each new one."""
+    newest: Ints
+    """[R'] its token."""
+    places: Ints
+    """[R'] where it goes: 0 .. R'-1 in some order."""
+    member_of: Ints
+    """[B] which of the new rows each sequence is on."""
+
+
+def split_rows(row_of: Ints, tokens: Ints) -> Split:
+    """Split rows whose sequences drew different tokens, drop empty rows, and number the rest from 0.
+
+    The first part of an old row stays where it is, if that lies below the new number of rows; every other part goes
+    into a hole. So what has to be copied is one row per split and per hole filled.
+
+    Args:
+        row_of: [B] the old row of each sequence.
+        tokens: [B] the token that it drew.
+
+    Example: five sequences on rows 0 and 1 draw 7, 9, 7, 5, 5. Row 0 splits: its first part (token 7) stays, its
+    second (token 9) goes to the new row 2, and row 1 stays as it is.
+
+        >>> split = split_rows(np.array([0, 0, 0, 1, 1]), np.array([7, 9, 7, 5, 5]))
+        >>> split.parents.tolist(), split.newest.tolist(), split.places.tolist(), split.member_of.tolist()
+        ([0, 0, 1], [7, 9, 5], [0, 2, 1], [0, 1, 0, 2, 2])
+
+    Then the sequences of row 0 end. Rows 1 and 2 are left, so row 2 moves into the hole at 0:
+
+        >>> split = split_rows(np.array([2, 1, 1]), np.array([4, 8, 8]))
+        >>> split.parents.tolist(), split.newest.tolist(), split.places.tolist(), split.member_of.tolist()
+        ([1, 2], [8, 4], [1, 0], [1, 0, 0])
+    """
+    num_values = int(tokens.max()) + 1 if len(tokens) else 1
+    keys, member_of = np.unique(row_of * num_values + tokens, return_inverse=True)
+    parents, newest = keys // num_values, keys % num_values
+    num_rows = len(keys)
+    stays = np.ones(num_rows, bool)
+    stays[1:] = parents[1:] != parents[:-1]
+    stays &= parents < num_rows
+    places = parents.copy()
+    if not stays.all():
+        is_hole = np.ones(num_rows, bool)
+        is_hole[parents[stays]] = False
+        places[~stays] = np.flatnonzero(is_hole)
+    return Split(parents, newest, places, member_of)
+
+
+class Rows:
+    """B running sequences on R rows of a pool."""
 
     def __init__(self, pool: KVPool) -> None:
         self.pool = pool
-        self.runs: list[Run] = []
+        self.sequences: list[Sequence] = []
         self.row_of: Ints = np.zeros(0, np.int64)  # [B]
         self.num_new: Ints = np.zeros(0, np.int64)  # [B] tokens made
         self.limits: Ints = np.zeros(0, np.int64)  # [B] tokens it may make
@@ -39,11 +90,12 @@ class Batch:
         self.lengths: Ints = np.zeros(0, np.int64)  # [R]
         self.newest: Ints = np.zeros(0, np.int64)  # [R]
         self._places: Ints = np.zeros(0, np.int64)  # [B] where in the store its tokens are
-        self._store = History(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))  # one row per place
-        self._free: list[int] = []
+        self._tokens = np.zeros((0, 0), np.int32)  # the store: one line per place, one column per token made
+        self._logprobs = np.zeros((0, 0), np.float32)
+        self._free: list[int] = []  # places
 
     def __len__(self) -> int:
-        return len(self.runs)
+        return len(self.sequences)
 
     @property
     def num_rows(self) -> int:
@@ -51,31 +103,30 @@ class Batch:
 
     @property
     def has_own_rows(self) -> bool:
-        """Whether rollout b stands alone on row b."""
-        return self.num_rows == len(self.runs) and bool((self.row_of == np.arange(self.num_rows)).all())
+        """Whether sequence b is alone on row b, for all b."""
+        return self.num_rows == len(self.sequences) and bool((self.row_of == np.arange(self.num_rows)).all())
 
-    # --- rollouts come and go ---
+    # --- sequences join and leave ---
 
-    def add(self, runs: Sequence[Run], rows: Sequence[int]) -> None:
-        """Let runs join, each on its row."""
-        if not runs:
+    def add(self, sequences: list[Sequence], rows: list[int]) -> None:
+        """Let sequences join, each on its row."""
+        if not sequences:
             return
-        num_new = np.array([len(run.history) for run in runs], np.int64)
-        places = self._take_places(runs)
-        self.runs = [*self.runs, *runs]
+        num_new = np.array([len(sequence.history) for sequence in sequences], np.int64)
+        places = self._take_places(sequences)
+        self.sequences = [*self.sequences, *sequences]
         self.row_of = np.concatenate([self.row_of, np.asarray(rows, np.int64)])
         self.num_new = np.concatenate([self.num_new, num_new])
-        limits = [run.request.sampling.max_new_tokens for run in runs]
+        limits = [sequence.request.sampling.max_new_tokens for sequence in sequences]
         self.limits = np.concatenate([self.limits, np.array(limits, np.int64)])
-        keys = np.array([run.random_key for run in runs], np.uint64)
+        keys = np.array([sequence.random_key for sequence in sequences], np.uint64)
         self.random_keys = np.concatenate([self.random_keys, keys])
         self._places = np.concatenate([self._places, places])
-        self.sampling_of = np.concatenate([self.sampling_of, [self._sampling_index(run) for run in runs]])
-        for run in runs:
-            run.state = "live"
+        sampling_of = [self._sampling_index(sequence) for sequence in sequences]
+        self.sampling_of = np.concatenate([self.sampling_of, sampling_of])
 
-    def add_rows(self, lengths: Sequence[int], newest: Sequence[int]) -> range:
-        """New rows behind the others, their keys and values still to be written."""
+    def add_rows(self, lengths: list[int], newest: list[int]) -> range:
+        """Append rows, whose keys and values are still to be written."""
         first = self.num_rows
         if not lengths:
             return range(first, first)
@@ -84,82 +135,69 @@ class Batch:
         self.pool.reserve(self.num_rows, int(self.lengths.max()))
         return range(first, self.num_rows)
 
-    def take(self, leaving: Bools) -> list[Run]:
-        """Remove these rollouts [B]; each run gets its history back. Their rows stay until `regroup`."""
+    def take(self, leaving: Bools) -> list[Sequence]:
+        """Remove these sequences [B]; each gets its history back. Their rows stay until `regroup`."""
         gone = np.flatnonzero(leaving)
-        taken = [self.runs[i] for i in gone.tolist()]
-        for run, history in zip(taken, self._histories(gone), strict=True):
-            run.history = history
-            run.job.num_tokens = len(history)
+        taken = [self.sequences[i] for i in gone.tolist()]
+        for sequence, history in zip(taken, self._histories(gone), strict=True):
+            sequence.history = history
+            sequence.job.num_tokens = len(history)
         self._free.extend(self._places[gone].tolist())
         stay = ~leaving
-        self.runs = [self.runs[i] for i in np.flatnonzero(stay).tolist()]
+        self.sequences = [self.sequences[i] for i in np.flatnonzero(stay).tolist()]
         for name in ("row_of", "num_new", "limits", "random_keys", "sampling_of", "_places"):
             setattr(self, name, getattr(self, name)[stay])
         return taken
 
     def clear_rows(self) -> None:
-        """Forget the rows of rollouts that have all left."""
+        """Forget all rows, after all sequences have left."""
         self.lengths, self.newest = self.lengths[:0], self.newest[:0]
         self.samplings = []
 
     def tokens_of(self, indices: Ints) -> list[npt.NDArray[np.int32]]:
-        """What these rollouts have made, to be looked at before the next token is recorded."""
+        """The tokens that these sequences have made; valid until the next token is recorded."""
         pairs = zip(self._places[indices].tolist(), self.num_new[indices].tolist(), strict=True)
-        return [self._store.tokens[place, :end] for place, end in pairs]
+        return [self._tokens[place, :end] for place, end in pairs]
 
     def mean_logprobs(self, indices: Ints) -> npt.NDArray[np.float32]:
-        """Mean log-probability of the tokens so far of these rollouts, 0 where there are none."""
+        """[K] mean log-probability of the tokens that these sequences have made, 0 where there are none."""
         histories = self._histories(indices)
         return np.array([h.logprobs.mean() if len(h) else 0.0 for h in histories], np.float32)
 
-    def history_of(self, run: Run) -> History:
-        """A copy of what a live run has made."""
-        return self._histories(np.array([self.runs.index(run)]))[0]
+    def history_of(self, sequence: Sequence) -> History:
+        """A copy of what a running sequence has made."""
+        return self._histories(np.array([self.sequences.index(sequence)]))[0]
 
     def prefix_of_row(self, row: int) -> tuple[int, ...]:
-        """All tokens of a row, the newest included."""
+        """All tokens of a row, the newest one included."""
         member = int(np.flatnonzero(self.row_of == row)[0])
-        run = self.runs[member]
-        return run.request.prompt_ids + tuple(self._histories(np.array([member]))[0].tokens.tolist())
+        sequence = self.sequences[member]
+        return sequence.request.prompt_ids + tuple(self._histories(np.array([member]))[0].tokens.tolist())
 
     # --- a step ---
 
     def record(self, tokens: Ints, logprobs: npt.NDArray[np.float32]) -> None:
-        """Store one more token per rollout."""
+        """Store one more token per sequence."""
         self._grow(0, int(self.num_new.max()) + 1)
         where = (self._places, self.num_new)
-        self._store.tokens[where] = tokens
-        self._store.logprobs[where] = logprobs
+        self._tokens[where] = tokens
+        self._logprobs[where] = logprobs
         self.num_new += 1
 
     def regroup(self, tokens: Ints) -> None:
-        """Split rows whose rollouts stand at different newest tokens [B]; drop empty rows; close ranks.
-
-        A row's first part keeps its place where that lies below the new number of rows, so what is copied is one row a
-        split or a hole.
-        """
-        num_values = int(tokens.max()) + 1 if len(tokens) else 1
-        keys, members = np.unique(self.row_of * num_values + tokens, return_inverse=True)
-        parents, newest = keys // num_values, keys % num_values
-        num_rows = len(keys)
-        stays = np.ones(num_rows, bool)
-        stays[1:] = parents[1:] != parents[:-1]
-        stays &= parents < num_rows
-        places = parents.copy()
-        if not stays.all():
-            is_hole = np.ones(num_rows, bool)
-            is_hole[parents[stays]] = False
-            places[~stays] = np.flatnonzero(is_hole)
-            self.pool.reserve(max(num_rows, self.num_rows), int(self.lengths[parents].max()))
-            self._copy(parents[~stays], places[~stays])
-        lengths = self.lengths[parents]
+        """Let each sequence's row continue with its token [B] (see `split_rows`); copy what has to be copied."""
+        split = split_rows(self.row_of, tokens)
+        lengths = self.lengths[split.parents]
+        is_copied = split.places != split.parents
+        if is_copied.any():
+            self.pool.reserve(max(len(lengths), self.num_rows), int(lengths.max()))
+            self._copy(split.parents[is_copied], split.places[is_copied])
         self.lengths, self.newest = np.empty_like(lengths), np.empty_like(lengths)
-        self.lengths[places], self.newest[places] = lengths, newest
-        self.row_of = places[members]
+        self.lengths[split.places], self.newest[split.places] = lengths, split.newest
+        self.row_of = split.places[split.member_of]
 
     def swap(self, first: Ints, second: Ints) -> None:
-        """Let rows first[i] and second[i] change places, [K] and [K], all different; not where memory is full."""
+        """Exchange rows first[i] and second[i], [K] and [K], all different; nothing where the memory is full."""
         if len(first) == 0 or not self.pool.can_swap():
             return
         length = int(self.lengths[np.concatenate([first, second])].max())
@@ -168,9 +206,14 @@ class Batch:
         place[first], place[second] = second, first
         self.lengths, self.newest, self.row_of = self.lengths[place], self.newest[place], place[self.row_of]
 
-    def newest_of_rollouts(self) -> Ints:
-        """[B] the token each rollout's row still has to read."""
+    def newest_of_sequences(self) -> Ints:
+        """[B] the token of each sequence's row that is computed next."""
         return self.newest[self.row_of]
+
+    def num_lost_places(self) -> int:
+        """Places of the store that are neither free nor in use, or both; 0 unless there is a bug."""
+        counts = np.bincount([*self._free, *self._places.tolist()], minlength=len(self._tokens))
+        return int(np.abs(counts - 1).sum())
 
     # --- inside ---
 
@@ -179,38 +222,38 @@ class Batch:
         self.pool.copy_rows(torch.from_numpy(sources), torch.from_numpy(targets), length)
 
     def _histories(self, indices: Ints) -> list[History]:
-        """Copies, in one block for all: a copy a rollout would cost more than the draw that ended it."""
+        """Copies, in one block for all: one copy per sequence would cost more than the draw that ended it."""
         if len(indices) == 0:
             return []
         places, lengths = self._places[indices], self.num_new[indices]
-        longest, store = int(lengths.max()), self._store
-        tokens, logprobs = store.tokens[places, :longest], store.logprobs[places, :longest]
+        longest = int(lengths.max())
+        tokens, logprobs = self._tokens[places, :longest], self._logprobs[places, :longest]
         return [History(tokens[i, :t], logprobs[i, :t]) for i, t in enumerate(lengths.tolist())]
 
-    def _sampling_index(self, run: Run) -> int:
-        if run.request.sampling not in self.samplings:
-            self.samplings.append(run.request.sampling)
-        return self.samplings.index(run.request.sampling)
+    def _sampling_index(self, sequence: Sequence) -> int:
+        if sequence.request.sampling not in self.samplings:
+            self.samplings.append(sequence.request.sampling)
+        return self.samplings.index(sequence.request.sampling)
 
-    def _take_places(self, runs: Sequence[Run]) -> Ints:
-        self._grow(len(runs) - len(self._free), max(len(run.history) for run in runs))
-        places = np.array([self._free.pop() for _ in runs], np.int64)
-        for place, run in zip(places.tolist(), runs, strict=True):
-            if len(run.history) > 0:
-                made = slice(0, len(run.history))
-                self._store.tokens[place, made] = run.history.tokens
-                self._store.logprobs[place, made] = run.history.logprobs
-                run.history = EMPTY
+    def _take_places(self, sequences: list[Sequence]) -> Ints:
+        self._grow(len(sequences) - len(self._free), max(len(sequence.history) for sequence in sequences))
+        places = np.array([self._free.pop() for _ in sequences], np.int64)
+        for place, sequence in zip(places.tolist(), sequences, strict=True):
+            if len(sequence.history) > 0:
+                made = slice(0, len(sequence.history))
+                self._tokens[place, made] = sequence.history.tokens
+                self._logprobs[place, made] = sequence.history.logprobs
+                sequence.history = EMPTY
         return places
 
     def _grow(self, num_more: int, length: int) -> None:
-        rows, width = self._store.tokens.shape
+        rows, width = self._tokens.shape
         if num_more <= 0 and length <= width:
             return
         more = (
             max(num_more, rows // 2) if num_more > 0 else 0,
             max(32, width, length - width) if length > width else 0,
         )
-        for name in ("tokens", "logprobs"):
-            setattr(self._store, name, np.pad(getattr(self._store, name), ((0, more[0]), (0, more[1]))))
+        self._tokens = np.pad(self._tokens, ((0, more[0]), (0, more[1])))
+        self._logprobs = np.pad(self._logprobs, ((0, more[0]), (0, more[1])))
         self._free.extend(range(rows, rows + more[0]))

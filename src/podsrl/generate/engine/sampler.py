@@ -1,7 +1,7 @@
-"""Logits -> one token a rollout, with the exact log-probability of the distribution it was drawn from.
+"""Logits -> one token per rollout, with its exact log-probability under the distribution that it was drawn from.
 
-The work over the vocabulary (softmax, filters, cumulative sums) is done once a row; then every rollout looks up its own
-token in the row it stands on. Several rollouts may stand on one row: those of one prompt whose tokens agree so far.
+The work over the vocabulary (softmax, filters, cumulative sums) is done once per row; then every rollout looks up its
+token in its row. Several rollouts may share a row: those of one prompt whose tokens agree so far.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor
 from podsrl.generate.base import Sampling
 
 _CPU_CHUNK_ELEMENTS = 1 << 20
-"""Rows are taken in chunks of about this many logits: on a CPU so that the work stays in its caches …"""
+"""Logits per chunk of rows on a CPU, so that the work stays in its caches."""
 _CHUNK_ELEMENTS = 1 << 24
-"""… elsewhere only so that the float64 sums of a large vocabulary stay small."""
+"""Logits per chunk elsewhere, so that the float64 sums of a large vocabulary stay small."""
 _COPIED_ELEMENTS = 1 << 18
-"""Up to this many sums a rollout's row is copied and searched by one operation; beyond, it is halved where it lies."""
+"""Up to this many sums, rollouts' rows are copied and searched by one operation; beyond, by bisection in place."""
 _ROUNDING = 1e-6
 """Relative error of a float32 probability: without this slack, a nucleus of half of ten equal tokens would have six."""
 
@@ -38,12 +38,12 @@ class Drawn(NamedTuple):
 
 
 def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
-    """Draw a token a rollout by inverting the cumulative distribution of its row.
+    """Draw one token per rollout by inverting the cumulative distribution of its row.
 
     Args:
         logits: [R, V], any float dtype.
-        row_of: [B] int64 in 0 .. R-1, the row that each rollout draws from; None: B = R, each from its own.
-        uniform: [B] float64 in [0, 1), one number a rollout.
+        row_of: [B] int64 in 0 .. R-1, the row of each rollout; None: B = R, rollout b has row b.
+        uniform: [B] float64 in [0, 1), one number per rollout.
         sampling: temperature and filters, the same for all.
 
     Returns:

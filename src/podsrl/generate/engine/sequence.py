@@ -1,8 +1,22 @@
-"""One completion being made: what the engine knows of it, whatever state it is in."""
+"""One rollout being generated: its tokens so far, its state, and which weights drew which token.
+
+    paused ──▶ waiting ──▶ running ──▶ ended
+       ▲          │           │          ▲
+       ├──────────┘           │          │
+       ├──────────────────────┘          │
+       └─────────────────────────────────┘
+
+    paused    known to the engine alone: just submitted, paused by a caller, or on the way to another state
+    waiting   in the queue, until the scheduler admits it
+    running   on a row of the batch: one token per step (a fork of a running sequence starts there)
+    ended     finished or aborted; its completion is handed out with the next step
+
+A preempted sequence goes from running through paused to waiting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,21 +25,28 @@ import numpy.typing as npt
 
 from podsrl.errors import UsageError
 from podsrl.generate.base import Request
-from podsrl.generate.engine.prefix_cache import Kept
+from podsrl.generate.engine.kv_pool import SavedRow
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
 from podsrl.types import Completion, FinishReason
 
-State = Literal["pending", "live", "paused", "ended"]
+State = Literal["paused", "waiting", "running", "ended"]
 Key = tuple[str, int]
 """(request id, rollout index)."""
 Ids = Iterable[str | Key]
 """Request ids, or (request id, rollout index) pairs."""
 
+_NEXT: Mapping[State, tuple[State, ...]] = {
+    "paused": ("waiting", "running", "ended"),
+    "waiting": ("paused", "running"),
+    "running": ("paused", "ended"),
+    "ended": (),
+}
+
 
 @dataclass(slots=True, eq=False)
 class History:
-    """Tokens made so far, with their log-probabilities: two arrays of T entries."""
+    """Tokens made so far, with their log-probabilities: two arrays of T entries, never written into."""
 
     tokens: npt.NDArray[np.int32]
     logprobs: npt.NDArray[np.float32]
@@ -34,26 +55,27 @@ class History:
         return len(self.tokens)
 
     def shortened(self) -> History:
-        """Without the last token."""
+        """The same without the last token."""
         return History(self.tokens[:-1], self.logprobs[:-1])
 
 
 EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32))
-"""Of a run without tokens; histories are never written into."""
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """A rollout from its submission to its end."""
+class Sequence:
+    """A rollout from its submission to its end. Two sequences are equal only if they are the same object."""
 
     request: Request
     index: int
     job: Job
+    """What the scheduler sees of it."""
     random_key: np.uint64
-    state: State = "pending"
+    state: State = "paused"
+    """Changed by `move` alone."""
     history: History = EMPTY
-    """Its tokens while it is not live; a live run's are in the batch."""
-    kept: Kept | None = None
+    """Its tokens while it is not running; a running sequence's tokens are in the batch."""
+    kept: SavedRow | None = None
     """Its keys and values, where a pause kept them."""
     marks: list[tuple[int, int]] = field(default_factory=list)
     """(tokens made before, version): from there on the weights of that version draw its tokens."""
@@ -64,8 +86,13 @@ class Run:
 
     @property
     def prefix(self) -> tuple[int, ...]:
-        """Prompt and tokens, of a run that is not live."""
+        """Prompt and tokens, of a sequence that is not running."""
         return self.request.prompt_ids + tuple(self.history.tokens.tolist())
+
+    def move(self, state: State) -> None:
+        """Enter another state, one that follows this one."""
+        assert state in _NEXT[self.state], f"{self.key} from {self.state} to {state}"
+        self.state = state
 
     def mark(self, num_tokens: int, version: int) -> None:
         """Note that the weights of `version` draw the tokens after the first `num_tokens`."""
@@ -75,7 +102,10 @@ class Run:
             self.marks.append((num_tokens, version))
 
     def versions(self) -> tuple[int, ...]:
-        """One version per token; empty where all tokens have the same."""
+        """One version per token; empty where all tokens have the same.
+
+        Example: marks (0, 4) and (3, 5) on a sequence of five tokens give (4, 4, 4, 5, 5).
+        """
         num_tokens = len(self.history)
         marks = [(start, version) for start, version in self.marks if start < num_tokens]
         if len(marks) < 2:
@@ -84,7 +114,7 @@ class Run:
         return tuple(v for (start, v), end in zip(marks, ends, strict=True) for _ in range(start, end))
 
     def completion(self, reason: FinishReason, version: int) -> Completion:
-        """The record handed out; `version` is for a run that made no token."""
+        """The record handed out; `version` is for a sequence that made no token."""
         return Completion(
             request_id=self.request.id,
             index=self.index,
@@ -96,27 +126,27 @@ class Run:
         )
 
 
-def new_runs(request: Request, seed: int, first_order: int) -> list[Run]:
+def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequence]:
     """The request's rollouts; `first_order` is the first one's arrival number."""
     indices, stream = request.indices, request.random_stream
     keys = row_keys(np.full(len(indices), request_key(seed, stream)), indices)
     length, limit = len(request.prompt_ids), request.sampling.max_new_tokens
     jobs = [Job(stream, index, length, limit, order=first_order + i) for i, index in enumerate(indices)]
-    return [Run(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
+    return [Sequence(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
 
 
-def find_runs(runs_by_request: Mapping[str, Sequence[Run]], ids: Ids) -> list[Run]:
-    """Runs of these ids that have not ended, each once.
+def find_sequences(by_request: Mapping[str, list[Sequence]], ids: Ids) -> list[Sequence]:
+    """Sequences of these ids that have not ended, each once.
 
     Raises:
         UsageError: one bare id instead of a list.
     """
     if isinstance(ids, str) or (isinstance(ids, tuple) and len(ids) == 2 and isinstance(ids[1], int)):
         raise UsageError(f"ids = {ids!r}: wanted a list of request ids or of (request id, index), also for one")
-    found: dict[Run, None] = {}
+    found: dict[Sequence, None] = {}
     for wanted in ids:
         request_id, index = (wanted, None) if isinstance(wanted, str) else wanted
-        for run in runs_by_request.get(request_id, ()):
-            if run.state != "ended" and index in (None, run.index):
-                found[run] = None
+        for sequence in by_request.get(request_id, ()):
+            if sequence.state != "ended" and index in (None, sequence.index):
+                found[sequence] = None
     return list(found)

@@ -1,11 +1,16 @@
-"""One busy period of the engine, step by step: who starts, one forward, one draw, who leaves.
+"""One token per running sequence: who starts, one forward, one draw, who leaves.
 
-What may be asked from outside, and the life of a run from call to call, is in `engine.py`; the arrays in `batch.py`.
+    step     _start      preempt, drop rows without sequences, admit from the queue (`_admit` gives each its row)
+             _compute    logits of every row: one forward for old rows, and what was just read for new ones
+             hooks
+             _draw       one token per sequence; who has finished leaves; rows split where tokens differ
+
+What a caller may ask for is in `engine.py`, the arrays of the batch in `rows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,104 +20,145 @@ from torch import Tensor
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.zones import Zones
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.generate.engine.prefix_cache import Prefix, Shelf, put_back
-from podsrl.generate.engine.queue import Waiting
+from podsrl.generate.engine.queue import Prefix, PrefixCache, Queue
 from podsrl.generate.engine.random_numbers import uniforms_at
-from podsrl.generate.engine.rows import Batch, Bools, Ints
+from podsrl.generate.engine.rows import Bools, Ints, Rows
 from podsrl.generate.engine.sampler import draw_mixed
-from podsrl.generate.engine.sequence import Run
-from podsrl.generate.engine.steering import StepView
+from podsrl.generate.engine.sequence import Sequence
+from podsrl.generate.engine.steering import Hook, Log, StepView
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.transfer import to_device, to_host
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.scheduler import Limits, Scheduler
-from podsrl.generate.stats import EngineStats, Span
+from podsrl.generate.schedule.job import Job, Limits
+from podsrl.generate.schedule.scheduler import Scheduler
 from podsrl.types import FinishReason
 
-Ended = tuple[Run, FinishReason]
-Hook = Callable[[StepView], None]
+Ended = tuple[Sequence, FinishReason]
+Groups = dict[Prefix, list[Sequence]]
+"""Sequences by their tokens so far: one row for each."""
 
 _STOP, _LENGTH, _INVALID = 1, 2, 3
 _REASONS: dict[int, FinishReason] = {_STOP: "stop", _LENGTH: "length", _INVALID: "invalid"}
 
 
-class Core:
-    """The live rollouts, their memory and their scheduler."""
+class Stepper:
+    """The running sequences, their memory and their scheduler, for one busy period of the engine.
+
+    Args:
+        forward: the decode step.
+        pool: the rows' keys and values.
+        cache: the keys and values kept outside the batch.
+        scheduler: says who runs.
+        limits: what the scheduler was given.
+        stop_strings: a matcher for each `Sampling.stop_strings` in use; the engine adds to it.
+        log: counts and trace.
+        version: of the weights.
+    """
 
     def __init__(
         self,
         forward: Forward,
         pool: KVPool,
-        shelf: Shelf,
+        cache: PrefixCache,
         scheduler: Scheduler,
         limits: Limits,
+        *,
+        stop_strings: Mapping[tuple[str, ...], StopStrings],
+        log: Log,
+        version: int,
     ) -> None:
-        self.batch = Batch(pool)
-        self.shelf = shelf
+        self.rows = Rows(pool)
+        self.cache = cache
         self.scheduler = scheduler
         self.limits = limits
-        self.stats = EngineStats()
-        self.trace: list[Span] | None = None
-        self.version = 0
-        self.waiting = Waiting(scheduler, shelf)
-        self.must_reread = False
-        """Set when the weights have changed under live rows: their keys and values are made anew."""
-        self.stop_strings: dict[tuple[str, ...], StopStrings] = {}
+        self.queue = Queue(scheduler, cache)
+        self.has_empty_rows = False
+        """Sequences were taken out since the rows were last regrouped."""
         self._forward = forward
         self._pool = pool
         self._device = pool.layout.device
+        self._stop_strings = stop_strings
+        self._log = log
+        self._version = version
+        self._must_recompute = False
         self._zones = Zones()
-        self._spans: dict[Run, Span] = {}
-        self._fresh: list[tuple[Tensor, Tensor | None]] = []  # logits, hidden of rows that were just read
-        self._num_fresh = 0  # the last rows of the batch: no forward needed before their first draw
-        self._has_empty_rows = False
+        self._fresh: list[tuple[Tensor, Tensor | None]] = []
+        """Logits and hidden states of the rows that were just read, the last `_num_fresh` ones."""
+        self._num_fresh = 0
         self._want_hidden = False
 
-    # --- runs wait, start and leave ---
+    # --- sequences wait, start and leave ---
 
     @property
     def num_active(self) -> int:
-        """Rollouts that are live or wait."""
-        return len(self.batch) + self.scheduler.num_pending
+        """Sequences that run or wait."""
+        return len(self.rows) + self.scheduler.num_pending
 
     @property
     def num_free(self) -> int:
-        """Slots that nobody has or waits for, and that the memory holds at today's longest row."""
-        if self.scheduler.num_pending > 0 or len(self.batch) == 0:
+        """Slots that are free, that no sequence waits for, and that the memory holds at the present longest row."""
+        if self.scheduler.num_pending > 0 or len(self.rows) == 0:
             return 0
         slots = self.limits.num_slots
         if self.limits.num_tokens is not None:
-            slots = min(slots, self.limits.num_tokens // (int(self.batch.lengths.max()) + 1))
-        return max(0, slots - len(self.batch))
+            slots = min(slots, self.limits.num_tokens // (int(self.rows.lengths.max()) + 1))
+        return max(0, slots - len(self.rows))
 
-    def join(self, runs: Sequence[Run], source: Run) -> None:
-        """Let forks of a live run stand on its row."""
-        if runs:
-            row = int(self.batch.row_of[self.batch.runs.index(source)])
-            self._enter(runs, [row] * len(runs))
+    def add(self, sequences: list[Sequence]) -> None:
+        """Let paused sequences wait."""
+        for sequence in sequences:
+            sequence.move("waiting")
+        self.queue.add(sequences)
 
-    def leave(self, runs: Iterable[Run], *, keep_kv: bool = False) -> None:
-        """Take live runs out of the batch; their histories come back to them, and their memory where it is kept."""
-        chosen = set(runs)
-        leaving = np.array([run in chosen for run in self.batch.runs], bool)
-        rows = self.batch.row_of[leaving].tolist()
-        for run, row in zip(self._exit(leaving), rows, strict=True):
-            # the newest token is read again, so that a row comes back to where its next forward starts
-            length = len(run.request.prompt_ids) + len(run.history) - 1
-            if keep_kv and length > 0 and not self.must_reread:
-                run.kept = self.shelf.keep(self._pool, row, length)
-            if len(run.history) == 0:
-                run.marks.clear()
-        self._has_empty_rows = True
+    def join(self, sequences: list[Sequence], source: Sequence) -> None:
+        """Put forks of a running sequence on its row."""
+        if sequences:
+            row = int(self.rows.row_of[self.rows.sequences.index(source)])
+            self._enter(sequences, [row] * len(sequences))
 
-    # --- the step ---
+    def take_out(self, sequences: Iterable[Sequence], *, keep_kv: bool = False) -> None:
+        """Make waiting and running sequences paused ones.
 
-    def step(self, hooks: Sequence[Hook]) -> list[Ended]:
-        """Draw one token for every live rollout, after letting new ones start. Returns who ended."""
+        Args:
+            sequences: in any state; those in another one are passed over.
+            keep_kv: keep the keys and values of those that run, where the bound leaves room.
+        """
+        chosen = list(sequences)
+        waiting = [sequence for sequence in chosen if sequence.state == "waiting"]
+        running = {sequence for sequence in chosen if sequence.state == "running"}
+        if waiting:
+            self.queue.withdraw(waiting)
+            for sequence in waiting:
+                sequence.move("paused")
+        if running:
+            with torch.inference_mode():
+                self._leave(running, keep_kv)
+
+    def use_weights(self, version: int) -> None:
+        """Draw from new weights from now on: running rows are recomputed before the next draw."""
+        self._version = version
+        self._must_recompute = True
+
+    def _leave(self, sequences: set[Sequence], keep_kv: bool) -> None:
+        leaving = np.array([sequence in sequences for sequence in self.rows.sequences], bool)
+        rows = self.rows.row_of[leaving].tolist()
+        for sequence, row in zip(self._exit(leaving), rows, strict=True):
+            sequence.move("paused")
+            # the newest token is computed again, so that a row returns to where its next forward starts
+            length = len(sequence.request.prompt_ids) + len(sequence.history) - 1
+            if keep_kv and length > 0 and not self._must_recompute:
+                sequence.kept = self.cache.keep(self._pool, row, length)
+            if len(sequence.history) == 0:
+                sequence.marks.clear()
+        self.has_empty_rows = True
+
+    # --- a step ---
+
+    def step(self, hooks: list[Hook]) -> list[Ended]:
+        """Let sequences start, draw one token for every running one, and return those that ended."""
         probe_at = self.scheduler.probe_at
         self._want_hidden = bool(hooks) or probe_at is not None
         self._start()
-        if len(self.batch) == 0:
+        if len(self.rows) == 0:
             self._check_progress()
             return []
         logits, hidden = self._compute()
@@ -121,105 +167,120 @@ class Core:
                 self._observe(probe_at, logits, hidden)
             for hook in hooks:
                 hook(self._view(logits, hidden))
-            if self._has_empty_rows:  # who left may have been broken
-                self._clear_broken(logits, np.arange(self.batch.num_rows))
-        return self._draw(logits, hidden) if len(self.batch) > 0 else []
+            if self.has_empty_rows:  # a sequence that left may have had broken numbers
+                self._clear_broken(logits, np.arange(self.rows.num_rows))
+        return self._draw(logits, hidden) if len(self.rows) > 0 else []
 
     def _start(self) -> None:
-        if self.scheduler.may_evict and len(self.batch) > 0:
-            jobs = set(self.scheduler.evict(self._live_jobs()))
+        if self.scheduler.may_preempt and len(self.rows) > 0:
+            jobs = set(self.scheduler.preempt(self._running_jobs()))
             if jobs:
-                runs = [run for run in self.batch.runs if run.job in jobs]
-                self.leave(runs)
-                self.waiting.add(runs)
-        if self._has_empty_rows and len(self.batch) > 0:
-            self.batch.regroup(self.batch.newest_of_rollouts())
-        elif len(self.batch) == 0:
-            self.batch.clear_rows()
-        self._has_empty_rows = False
-        if self.waiting.has_changed and self.scheduler.num_pending > 0:
-            self._admit(self.waiting.admit(self._live_jobs()))
+                preempted = [sequence for sequence in self.rows.sequences if sequence.job in jobs]
+                self.take_out(preempted)
+                self.add(preempted)
+        if len(self.rows) == 0:
+            self.rows.clear_rows()
+        elif self.has_empty_rows:
+            self.rows.regroup(self.rows.newest_of_sequences())
+        self.has_empty_rows = False
+        if self.queue.has_changed and self.scheduler.num_pending > 0:
+            self._admit(self.queue.admit(self._running_jobs()))
 
-    def _admit(self, runs: Sequence[Run]) -> None:
-        """Give each run a row: from its own kept memory, from a shared prompt's, or by reading its tokens."""
-        restored, shelved, unread = dict[Prefix, list[Run]](), dict[Prefix, list[Run]](), dict[Prefix, list[Run]]()
-        for run in runs:
-            prefix = run.prefix
-            place = restored if run.kept else shelved if prefix in self.shelf.prompts else unread
-            place.setdefault(prefix, []).append(run)
+    def _admit(self, sequences: list[Sequence]) -> None:
+        """Give each sequence a row; those with the same tokens so far share one. There are three ways to a row:
+
+        restored  from the sequence's own keys and values, which a pause kept; its newest token is computed next
+        copied    from the prompt cache, with the logits that follow
+        read      by a forward over prompt and tokens, which gives the logits that follow
+
+        Rows of the last two kinds are *fresh*: the next draw needs no forward for them.
+        """
+        restored, copied, read = Groups(), Groups(), Groups()
+        for sequence in sequences:
+            prefix = sequence.prefix
+            if sequence.kept is not None:
+                groups = restored
+            elif prefix in self.cache.prompts:
+                groups = copied
+            else:
+                groups = read
+            groups.setdefault(prefix, []).append(sequence)
         self._restore(restored)
-        first = self.batch.num_rows
-        self._copy_prompts(shelved)
-        self._read(unread)
-        self._num_fresh = self.batch.num_rows - first
-        self.waiting.forget_prompts(runs)
+        first = self.rows.num_rows
+        self._copy_prompts(copied)
+        self._read(read)
+        self._num_fresh = self.rows.num_rows - first
+        self.queue.forget_prompts(sequences)
 
-    def _restore(self, groups: dict[Prefix, list[Run]]) -> None:
+    def _restore(self, groups: Groups) -> None:
         rows = self._add_rows(groups, [len(prefix) - 1 for prefix in groups])
         for row, members in zip(rows, groups.values(), strict=True):
             kept = members[0].kept
             assert kept is not None
-            put_back(kept, self._pool, row)
-            for run in members:
-                self.shelf.discard(run.kept)
-                run.kept = None
+            self._pool.restore_row(kept, row)
+            for sequence in members:
+                self.cache.discard(sequence.kept)
+                sequence.kept = None
 
-    def _copy_prompts(self, groups: dict[Prefix, list[Run]]) -> None:
+    def _copy_prompts(self, groups: Groups) -> None:
         rows = self._add_rows(groups, [len(prefix) for prefix in groups])
         for row, prompt in zip(rows, groups, strict=True):
-            kept = self.shelf.prompts[prompt]
-            put_back(kept, self._pool, row)
+            kept = self.cache.prompts[prompt]
+            self._pool.restore_row(kept, row)
             assert kept.logits is not None
             self._fresh.append((kept.logits[None], None if kept.hidden is None else kept.hidden[None]))
 
-    def _read(self, groups: dict[Prefix, list[Run]]) -> None:
+    def _read(self, groups: Groups) -> None:
         if not groups:
             return
         rows = self._add_rows(groups, [len(prefix) for prefix in groups])
         read = self._forward.read(list(groups), self._pool, rows)
         self._fresh.append((read.logits, read.hidden))
+        stats = self._log.stats
         for i, (prefix, members) in enumerate(groups.items()):
             num_prompt = len(members[0].request.prompt_ids)
-            self.stats.prompt_tokens += num_prompt
-            self.stats.reread_tokens += len(prefix) - num_prompt
-            if self.waiting.is_wanted(prefix):
-                kept = self.shelf.keep(self._pool, rows[i], len(prefix), read.logits[i], read.hidden[i])
+            stats.prompt_tokens += num_prompt
+            stats.recomputed_tokens += len(prefix) - num_prompt
+            if self.queue.is_wanted(prefix):
+                kept = self.cache.keep(self._pool, rows[i], len(prefix), read.logits[i], read.hidden[i])
                 if kept is not None:
-                    self.shelf.prompts[prefix] = kept
+                    self.cache.prompts[prefix] = kept
 
-    def _add_rows(self, groups: dict[Prefix, list[Run]], lengths: Sequence[int]) -> range:
-        rows = self.batch.add_rows(lengths, [prefix[-1] for prefix in groups])
+    def _add_rows(self, groups: Groups, lengths: list[int]) -> range:
+        rows = self.rows.add_rows(lengths, [prefix[-1] for prefix in groups])
         for row, members in zip(rows, groups.values(), strict=True):
             self._enter(members, [row] * len(members))
         return rows
 
     def _compute(self) -> tuple[Tensor, Tensor | None]:
         """Logits [R, V] after the newest token of every row, and the hidden states [R, D] where wanted."""
-        batch, parts = self.batch, list[tuple[Tensor, Tensor | None]]()
-        if self.must_reread:
-            for run, num_tokens in zip(batch.runs, batch.num_new.tolist(), strict=True):
-                run.mark(num_tokens, self.version)
-        num_old = batch.num_rows - self._num_fresh
+        rows, parts = self.rows, list[tuple[Tensor, Tensor | None]]()
+        if self._must_recompute:
+            for sequence, num_tokens in zip(rows.sequences, rows.num_new.tolist(), strict=True):
+                sequence.mark(num_tokens, self._version)
+        num_old = rows.num_rows - self._num_fresh
         if num_old > 0:
-            parts.append(self._reread(num_old) if self.must_reread else self._decode(num_old))
-            batch.lengths[:num_old] += 1
+            parts.append(self._recompute(num_old) if self._must_recompute else self._decode(num_old))
+            rows.lengths[:num_old] += 1
         parts += self._fresh
-        self._fresh, self._num_fresh, self.must_reread = [], 0, False
-        self.stats.rows_used = max(self.stats.rows_used, batch.num_rows)
-        self.stats.slots_used = max(self.stats.slots_used, len(batch))
+        self._fresh, self._num_fresh, self._must_recompute = [], 0, False
+        stats = self._log.stats
+        stats.rows_used = max(stats.rows_used, rows.num_rows)
+        stats.slots_used = max(stats.slots_used, len(rows))
         if len(parts) == 1:
             return parts[0]
         hidden = [part for _, part in parts if part is not None]
         return torch.cat([part for part, _ in parts]), torch.cat(hidden) if len(hidden) == len(parts) else None
 
     def _decode(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
+        """One forward for rows 0 .. num_rows - 1."""
         if self._forward.name == "fast":
-            self.batch.swap(*self._zones.plan(self.batch.lengths[:num_rows] + 1))
-        lengths = self.batch.lengths[:num_rows]
+            self.rows.swap(*self._zones.plan(self.rows.lengths[:num_rows] + 1))
+        lengths = self.rows.lengths[:num_rows]
         length = int(lengths.max()) + 1
-        self._pool.reserve(self.batch.num_rows, length)
-        tokens, positions = to_device(self._device, self.batch.newest[:num_rows], lengths.copy())
-        self.stats.forwarded += num_rows
+        self._pool.reserve(self.rows.num_rows, length)
+        tokens, positions = to_device(self._device, self.rows.newest[:num_rows], lengths.copy())
+        self._log.stats.forwarded += num_rows
         is_even = int(lengths.min()) + 1 == length
         output = self._forward(
             tokens,
@@ -232,57 +293,59 @@ class Core:
         )
         return output.logits, output.hidden
 
-    def _reread(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        prefixes = [self.batch.prefix_of_row(row) for row in range(num_rows)]
-        self._pool.reserve(self.batch.num_rows, max(map(len, prefixes)))
-        self.stats.reread_tokens += sum(map(len, prefixes))
+    def _recompute(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
+        """Read all tokens of rows 0 .. num_rows - 1 with the new weights."""
+        prefixes = [self.rows.prefix_of_row(row) for row in range(num_rows)]
+        self._pool.reserve(self.rows.num_rows, max(map(len, prefixes)))
+        self._log.stats.recomputed_tokens += sum(map(len, prefixes))
         read = self._forward.read(prefixes, self._pool, range(num_rows))
         return read.logits, read.hidden
 
     # --- the draw ---
 
     def _draw(self, logits: Tensor, hidden: Tensor | None) -> list[Ended]:
-        batch = self.batch
-        uniforms = uniforms_at(batch.random_keys, batch.num_new)
-        given = to_device(logits.device, uniforms, *(() if batch.has_own_rows else (batch.row_of,)))
-        drawn = draw_mixed(logits, given[1] if len(given) > 1 else None, given[0], batch.samplings, batch.sampling_of)
+        rows = self.rows
+        uniforms = uniforms_at(rows.random_keys, rows.num_new)
+        given = to_device(logits.device, uniforms, *(() if rows.has_own_rows else (rows.row_of,)))
+        drawn = draw_mixed(logits, given[1] if len(given) > 1 else None, given[0], rows.samplings, rows.sampling_of)
         tokens, logprobs = to_host(*drawn)
-        batch.record(tokens, logprobs)
-        self.stats.steps += 1
-        self.stats.tokens += len(tokens)
+        rows.record(tokens, logprobs)
+        self._log.stats.steps += 1
+        self._log.stats.tokens += len(tokens)
         reasons = self._reasons(tokens, logprobs)
         done = reasons > 0
-        self._clear_broken(logits, np.unique(batch.row_of[reasons == _INVALID]))
-        ended = self._end(done, reasons) if done.any() else []
+        self._clear_broken(logits, np.unique(rows.row_of[reasons == _INVALID]))
+        ended = self._finish(done, reasons) if done.any() else []
         if self.scheduler.probe_at and hidden is not None:
             self._observe(self.scheduler.probe_at, logits, hidden)
-        if len(batch) > 0:
-            batch.regroup(tokens[~done] if ended else tokens)
+        if len(rows) > 0:
+            rows.regroup(tokens[~done] if ended else tokens)
         else:
-            batch.clear_rows()
+            rows.clear_rows()
         return ended
 
     def _reasons(self, tokens: Ints, logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-        batch = self.batch
-        reasons = np.zeros(len(batch), np.int8)
-        reasons[batch.num_new >= batch.limits] = _LENGTH
-        for i, sampling in enumerate(batch.samplings):
+        """[B] why each sequence ends with this token; 0 where it goes on."""
+        rows = self.rows
+        reasons = np.zeros(len(rows), np.int8)
+        reasons[rows.num_new >= rows.limits] = _LENGTH
+        for i, sampling in enumerate(rows.samplings):
             if sampling.stop_token_ids:
                 is_stop = np.isin(tokens, sampling.stop_token_ids)
-                reasons[is_stop & (batch.sampling_of == i)] = _STOP
+                reasons[is_stop & (rows.sampling_of == i)] = _STOP
             if sampling.stop_strings:
                 reasons[self._hits_stop_string(i)] = _STOP
         reasons[np.isnan(logprobs)] = _INVALID
         return reasons
 
-    def _end(self, done: Bools, reasons: npt.NDArray[np.int8]) -> list[Ended]:
+    def _finish(self, done: Bools, reasons: npt.NDArray[np.int8]) -> list[Ended]:
         ended = list[Ended]()
-        for run, reason in zip(self._exit(done), reasons[done].tolist(), strict=True):
+        for sequence, reason in zip(self._exit(done), reasons[done].tolist(), strict=True):
             if reason == _INVALID:  # the token drawn from broken logits is no token of the policy's
-                run.history = run.history.shortened()
-            run.state = "ended"
-            self.scheduler.finish(run.job)
-            ended.append((run, _REASONS[reason]))
+                sequence.history = sequence.history.shortened()
+            sequence.move("ended")
+            self.scheduler.finish(sequence.job)
+            ended.append((sequence, _REASONS[reason]))
         return ended
 
     def _clear_broken(self, logits: Tensor, rows: Ints) -> None:
@@ -297,40 +360,40 @@ class Core:
         self._pool.clear_rows(places[(own.isnan() | (own == torch.inf)).any(dim=1)])
 
     def _hits_stop_string(self, sampling_index: int) -> Bools:
-        """[B] whether a rollout of this sampling has just completed one of its stop strings."""
-        stop = self.stop_strings[self.batch.samplings[sampling_index].stop_strings]
-        of_sampling = np.flatnonzero(self.batch.sampling_of == sampling_index)
-        hits = np.zeros(len(self.batch), bool)
-        hits[of_sampling] = stop.hits(self.batch.tokens_of(of_sampling))
+        """[B] whether a sequence of this sampling has just completed one of its stop strings."""
+        stop = self._stop_strings[self.rows.samplings[sampling_index].stop_strings]
+        of_sampling = np.flatnonzero(self.rows.sampling_of == sampling_index)
+        hits = np.zeros(len(self.rows), bool)
+        hits[of_sampling] = stop.hits(self.rows.tokens_of(of_sampling))
         return hits
 
-    # --- what others see ---
+    # --- what scheduler and hooks see ---
 
     def _observe(self, probe_at: int, logits: Tensor, hidden: Tensor) -> None:
-        """Show the scheduler the live rollouts that have just made `probe_at` tokens: what the last was drawn from."""
-        batch = self.batch
-        members = np.flatnonzero(batch.num_new == probe_at)
+        """Show the scheduler what the newest token was drawn from, for sequences with exactly `probe_at` tokens."""
+        rows = self.rows
+        members = np.flatnonzero(rows.num_new == probe_at)
         if len(members) == 0:
             return
         view = self._view(logits, hidden)
-        rows = view.row_of[torch.from_numpy(members).to(hidden.device)]
-        means = torch.from_numpy(batch.mean_logprobs(members)).to(hidden.device)
-        columns = [hidden[rows].float(), means[:, None], view.entropies[rows][:, None]]
+        own_rows = view.row_of[torch.from_numpy(members).to(hidden.device)]
+        means = torch.from_numpy(rows.mean_logprobs(members)).to(hidden.device)
+        columns = [hidden[own_rows].float(), means[:, None], view.entropies[own_rows][:, None]]
         features = torch.cat(columns, dim=1).cpu().numpy()
-        jobs = [batch.runs[i].job for i in members.tolist()]
+        jobs = [rows.sequences[i].job for i in members.tolist()]
         for job in jobs:
             job.num_tokens = probe_at
         self.scheduler.observe(jobs, features)
 
     def _view(self, logits: Tensor, hidden: Tensor) -> StepView:
-        batch = self.batch
-        rows = torch.from_numpy(batch.row_of).to(logits.device)
-        return StepView([run.key for run in batch.runs], batch.num_new.tolist(), rows, logits, hidden)
+        row_of = torch.from_numpy(self.rows.row_of).to(logits.device)
+        keys = [sequence.key for sequence in self.rows.sequences]
+        return StepView(keys, self.rows.num_new.tolist(), row_of, logits, hidden)
 
-    def _live_jobs(self) -> list[Job]:
-        for run, num_tokens in zip(self.batch.runs, self.batch.num_new.tolist(), strict=True):
-            run.job.num_tokens = num_tokens
-        return [run.job for run in self.batch.runs]
+    def _running_jobs(self) -> list[Job]:
+        for sequence, num_tokens in zip(self.rows.sequences, self.rows.num_new.tolist(), strict=True):
+            sequence.job.num_tokens = num_tokens
+        return [sequence.job for sequence in self.rows.sequences]
 
     def _check_progress(self) -> None:
         if self.scheduler.num_pending > 0:
@@ -341,20 +404,17 @@ class Core:
 
     # --- enter and exit ---
 
-    def _enter(self, runs: Sequence[Run], rows: Sequence[int]) -> None:
-        if not self.must_reread:  # else `_compute` does it, and before that a hook may still draw from older weights
-            for run in runs:
-                run.mark(len(run.history), self.version)
-        self.batch.add(runs, rows)
-        if self.trace is not None:
-            for run in runs:
-                self._spans[run] = Span(run.request.id, run.index, self.stats.steps, self.stats.steps)
-                self.trace.append(self._spans[run])
+    def _enter(self, sequences: list[Sequence], rows: list[int]) -> None:
+        if not self._must_recompute:  # else `_compute` does it, and before that a hook may still draw from old weights
+            for sequence in sequences:
+                sequence.mark(len(sequence.history), self._version)
+        self.rows.add(sequences, rows)
+        for sequence in sequences:
+            sequence.move("running")
+        self._log.enter(sequences)
 
-    def _exit(self, leaving: Bools) -> list[Run]:
-        runs = self.batch.take(leaving)
-        self.waiting.has_changed = True
-        for run in runs:
-            if run in self._spans:
-                self._spans.pop(run).end = self.stats.steps
-        return runs
+    def _exit(self, leaving: Bools) -> list[Sequence]:
+        sequences = self.rows.take(leaving)
+        self.queue.has_changed = True
+        self._log.leave(sequences)
+        return sequences

@@ -1,4 +1,4 @@
-"""Stop strings: has a rollout's newest token completed one in its text?
+"""Stop strings: find rollouts whose newest token completes one in their text.
 
 Text is what the tokenizer makes of all tokens so far, special tokens spelled out; so a stop string may name a special
 token, and none is found across one. Only a bounded tail is decoded, and only where the newest token can be the last of
@@ -10,7 +10,7 @@ off before the tail can change the text of the first token left (a leading space
 whose remaining bytes are at most three tokens; some tokenizers then show the bytes beside them as broken too, until the
 cut is at the start of a character again. Hence four tokens more, and up to three tried without. (Tokens without any
 text, such as ids beyond the tokenizer's vocabulary, come on top: a string with many of them inside can be missed.)
-The other way round a cut can make text that is none: some tokenizers show a run of bytes as broken as a whole, and what
+A cut can also produce text that does not exist: some tokenizers show a run of bytes as broken as a whole, and what
 is left of it may be sound. So what a cut tail is found to hold counts where the whole text holds it too.
 """
 
@@ -69,7 +69,7 @@ class StopStrings:
             tokens: B sequences of a rollout's new tokens, all of them.
 
         Returns:
-            B answers. To be asked after every token: a string completed by an earlier token may count too.
+            B answers. Call it after every token: a string completed by an earlier token may count too.
         """
         found = [False] * len(tokens)
         places = [i for i, own in enumerate(tokens) if len(own) > 0 and self._may_end(int(own[-1]))]

@@ -1,7 +1,7 @@
 """Small arrays between the host and the device that the model is on, several in one transfer.
 
-On a CPU nothing is copied. Towards CUDA what is sent lies in pinned memory, so the host need not wait for it; what
-comes back is the one thing it waits for in a step.
+On a CPU nothing is copied. What is sent to a CUDA device lies in pinned memory, so the host does not wait for it; it
+waits once per step, for what comes back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
-"""One rollout as a scheduler sees it: lengths only, no tokens, no tensors."""
+"""What schedulers work with: a rollout's lengths (`Job`), the room there is (`Limits`), and who waits (`Pending`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+
+from podsrl.errors import UsageError
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
-    """One rollout to be generated. Two jobs are equal only if they are the same object.
+    """One rollout to be generated, as a scheduler sees it. Two jobs are equal only if they are the same object.
 
     Example:
         >>> job = Job("a", 0, prompt_length=10, max_new_tokens=64, order=0, num_tokens=3, predicted=20.0)
@@ -25,9 +29,9 @@ class Job:
     order: int
     """Arrival number, unique; kept when the job is paused and comes back."""
     num_tokens: int = 0
-    """New tokens made so far; whoever runs the job keeps it current."""
+    """New tokens made so far; the engine or the simulator keeps it current."""
     predicted: float | None = None
-    """Predicted total of new tokens; the scheduler's own to fill."""
+    """Predicted total of new tokens, set by the scheduler."""
 
     @property
     def row_length(self) -> int:
@@ -39,3 +43,65 @@ class Job:
         """New tokens expected still to come, at least 1; the token limit where nothing is predicted."""
         total = self.max_new_tokens if self.predicted is None else min(self.predicted, self.max_new_tokens)
         return max(1.0, total - self.num_tokens)
+
+
+Order = Callable[[Sequence[Job], int], list[Job]]
+"""(pending jobs, number of slots) -> the same jobs, next first; see orders.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the engine has room for.
+
+    Raises:
+        UsageError: fewer than one slot or one token.
+    """
+
+    num_slots: int
+    """Most running jobs, at least 1."""
+    num_tokens: int | None = None
+    """Tokens of KV memory, counted as running rows times the longest row; None: bounded by the slots alone."""
+
+    def __post_init__(self) -> None:
+        for option, value in (("num_slots", self.num_slots), ("num_tokens", self.num_tokens)):
+            if value is not None and value < 1:
+                raise UsageError(f"{option} = {value}: wanted at least 1; give the engine more memory or fewer slots")
+
+
+class Pending:
+    """Waiting jobs; sorted only when one is asked for after a change."""
+
+    def __init__(self, order: Order, num_slots: int) -> None:
+        self._order = order
+        self._num_slots = num_slots
+        self._jobs: dict[Job, None] = {}  # a dict: sorted by insertion, removal in constant time
+        self._is_sorted = True
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Add waiting jobs."""
+        self._jobs.update(dict.fromkeys(jobs))
+        self._is_sorted = False
+
+    def remove(self, jobs: Iterable[Job]) -> None:
+        """Remove jobs."""
+        for job in jobs:
+            del self._jobs[job]
+
+    def next(self, count: int) -> list[Job]:
+        """The next `count` jobs or all there are, without taking them."""
+        if not self._is_sorted:
+            self._jobs = dict.fromkeys(self._order(tuple(self._jobs), self._num_slots))
+            self._is_sorted = True
+        return list(islice(self._jobs, max(0, count)))
+
+    def take(self, count: int) -> list[Job]:
+        """Remove and return the next `count` jobs, or all there are."""
+        jobs = self.next(count)
+        self.remove(jobs)
+        return jobs
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs)

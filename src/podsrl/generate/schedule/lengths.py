@@ -1,6 +1,6 @@
-"""How many tokens will a rollout have? Online predictors: each rollout is predicted before it is learned from.
+"""Online predictors of a rollout's length: each rollout is predicted before the predictor learns from it.
 
-    TaskMean           the running mean of the task's rollouts, of all rollouts where the task is new: the baseline
+    TaskMean           the running mean of the task's rollouts, or of all rollouts where the task is new: the baseline
     LengthRegression   recursive least squares on log-length: at submission from the prompt's length and the task's
                        mean, after k tokens also from what the policy has computed anyway (hidden state, entropy …)
     KnownLengths       the truth, for simulations
@@ -52,7 +52,7 @@ class Predictor(Protocol):
 
 
 def request_id(step: int, place: int, task_id: str) -> str:
-    """Name the request for the task at a place of a step; `task_of` reads it.
+    """Name the request for the task at one place of a step; `task_of` finds the task in it.
 
     Example:
         >>> request_id(12, 3, "gsm8k/train/7")
@@ -62,7 +62,7 @@ def request_id(step: int, place: int, task_id: str) -> str:
 
 
 def task_of(request_id: str) -> str:
-    """Name the task of a request: what follows step and place, or all of an id that has another form.
+    """The task of a request: what follows step and place, or the whole id if it has another form.
 
     Example:
         >>> task_of("s12/3/gsm8k/train/7"), task_of("7+5")
@@ -107,7 +107,7 @@ class TaskMean:
             job.predicted = self.of(job.request_id)
 
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        """What a rollout looks like does not change its task's mean."""
+        """Nothing: features do not change the task's mean."""
 
     def finish(self, job: Job) -> None:
         for key in (self._task_of(job.request_id), None):
@@ -154,7 +154,7 @@ class LengthRegression:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job in self._early_inputs:  # it was evicted or paused: what is known of it is newer
+            if job in self._early_inputs:  # it was preempted or paused, and keeps its prediction
                 continue
             mean = self._mean.of(job.request_id)
             inputs = np.array([1.0, np.log(job.prompt_length), np.log(mean or 1.0)])
@@ -261,7 +261,7 @@ class KnownLengths:
             job.predicted = float(self._lengths[job])
 
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        """There is nothing to add."""
+        """Nothing: the lengths are known."""
 
     def finish(self, job: Job) -> None:
-        """There is nothing to learn."""
+        """Nothing: the lengths are known."""

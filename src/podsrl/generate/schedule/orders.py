@@ -10,16 +10,14 @@ An order is a function (pending jobs, number of slots) -> the same jobs, next fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.job import Job, Order
 from podsrl.generate.schedule.partition import partition
-
-Order = Callable[[Sequence[Job], int], list[Job]]
 
 
 def fifo(jobs: Sequence[Job], num_slots: int) -> list[Job]:
-    """First come, first served; a job that was evicted keeps its place."""
+    """First come, first served; a job that was preempted keeps its place."""
     return sorted(jobs, key=lambda job: job.order)
 
 

@@ -1,36 +1,38 @@
-"""Schedulers that take a running job out again: its tokens stay, its KV is dropped and read again later."""
+"""Schedulers that preempt: a running job leaves, keeps its tokens, and has its KV recomputed when it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from podsrl.errors import UsageError
-from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.job import Job, Limits, Order
 from podsrl.generate.schedule.lengths import Predictor
-from podsrl.generate.schedule.limits import Limits
-from podsrl.generate.schedule.orders import Order, fifo
+from podsrl.generate.schedule.orders import fifo
 from podsrl.generate.schedule.slots import Continuous
 
 
 class Dynamic(Continuous):
     """As many rows as the KV memory holds: rows times the longest row is at most `limits.num_tokens`.
 
-    While rows are short, more of them run than there would be fixed slots for the longest. As the longest grows, rows
-    have to go: the one that the refill order puts last leaves, so what was just started is not what leaves. To leave
-    rarely, a job starts only where it would still fit with the longest row grown by `headroom`. Every step makes a
-    token for some row and no token is ever lost, so all jobs end.
+    While rows are short, more of them run than there would be fixed slots for the longest. As the longest row grows,
+    rows have to leave: first the job that the refill order puts last. To preempt rarely, a job starts only where it
+    would still fit with the longest row grown by `headroom`. Every step makes a token for some row and no token is ever
+    lost, so all jobs end.
+
+    Example: 100 tokens hold 10 rows of 10. When the longest has grown to 12 tokens, 10 rows take 120, so 2 leave.
 
     Args:
         limits: `num_tokens` None leaves only the slots as a bound.
-        order: who is next.
+        order: which job is next.
         predictor: fills `job.predicted` for the order.
-        headroom: growth of the longest row, as a fraction of it, at least 0: little means more rows and more rereading.
+        headroom: growth of the longest row, as a fraction of it, at least 0: smaller means more rows and more
+            recomputation.
 
     Raises:
         UsageError: a negative headroom.
     """
 
-    may_evict = True
+    may_preempt = True
 
     def __init__(
         self, limits: Limits, order: Order = fifo, predictor: Predictor | None = None, headroom: float = 1 / 16
@@ -40,23 +42,23 @@ class Dynamic(Continuous):
         super().__init__(limits, order, predictor)
         self.headroom = headroom
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        longest = max((job.row_length for job in live), default=0)
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        longest = max((job.row_length for job in running), default=0)
         count = 0
-        for job in self._pending.next(self.limits.num_slots - len(live)):
+        for job in self._pending.next(self.limits.num_slots - len(running)):
             longest = max(longest, job.row_length)
-            rows = len(live) + count + 1
+            rows = len(running) + count + 1
             # a lone job always starts: the engine refuses requests that never fit
             if rows > 1 and not self._fits(rows, longest * (1 + self.headroom)):
                 break
             count += 1
         return self._pending.take(count)
 
-    def evict(self, live: Sequence[Job]) -> list[Job]:
-        longest = max(job.row_length for job in live)
-        if self._fits(len(live), longest):
+    def preempt(self, running: Sequence[Job]) -> list[Job]:
+        longest = max(job.row_length for job in running)
+        if self._fits(len(running), longest):
             return []
-        stay = self._order(live, self.limits.num_slots)
+        stay = self._order(running, self.limits.num_slots)
         leave: list[Job] = []
         while len(stay) > 1 and not self._fits(len(stay), longest):
             leave.append(stay.pop())
@@ -68,22 +70,22 @@ class Dynamic(Continuous):
 
 
 class Probed(Continuous):
-    """Two stages on fixed slots: every job makes its first k tokens and steps aside, then all run on in order.
+    """Two stages on fixed slots: every job makes its first k tokens and is preempted, then all run on in order.
 
-    This is length prediction conditioned on the first k tokens, as the paper has it: only when k tokens of every job
-    exist can all be ordered or grouped by it. Its price is one more prefill of prompt and k tokens for every job that
-    steps aside.
+    This is length prediction conditioned on the first k tokens, as in the Infinite Sampling paper: jobs can only be
+    ordered or grouped by it when k tokens of every job exist. It costs one more prefill of prompt and k tokens for
+    every job that is preempted for it. On measured lengths that costs more than it gains: use `Dynamic` instead.
 
     Args:
         limits: slots.
         order: of the second stage.
-        predictor: has to ask for features after k >= 1 tokens.
+        predictor: asks for features after k >= 1 tokens.
 
     Raises:
-        UsageError: a predictor that looks at no tokens.
+        UsageError: a predictor that needs no tokens.
     """
 
-    may_evict = True
+    may_preempt = True
 
     def __init__(self, limits: Limits, order: Order, predictor: Predictor | None) -> None:
         probe_at = None if predictor is None else predictor.probe_at
@@ -101,14 +103,14 @@ class Probed(Continuous):
         self._unprobed.difference_update(jobs)
         super().withdraw(jobs)
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        admitted = super().admit(live)
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        admitted = super().admit(running)
         self._unprobed.difference_update(admitted)
         return admitted
 
-    def evict(self, live: Sequence[Job]) -> list[Job]:
-        """Jobs that have been probed leave for those that have not."""
-        probed = [job for job in live if job.num_tokens >= self._probe_at]
+    def preempt(self, running: Sequence[Job]) -> list[Job]:
+        """Preempt jobs that have their k tokens, for those that do not."""
+        probed = [job for job in running if job.num_tokens >= self._probe_at]
         return probed[: len(self._unprobed)]
 
     def _in_stages(self, order: Order) -> Order:

@@ -3,12 +3,15 @@
     full          all at once: the fewest steps, the most memory
     micro         rounds of `num_slots`; the next begins when the last has ended
     continuous    a fixed number of slots; a freed one is refilled in the same step
-    probed        fixed slots, but every rollout first makes k tokens and steps aside; then all run on in order
-    dynamic       as many rows as the KV memory holds at today's longest row; the youngest leave when rows grow
+    probed        fixed slots, but every rollout first makes k tokens and is preempted; then all run on in order
+    dynamic       as many rows as the KV memory holds at the present longest row; the last leave when rows grow
+
+Where memory is short, `dynamic` is the one to use (docs/infinite-sampling.md); the others are the paper's own methods
+and their baselines.
 
 A refill order may follow the name: "continuous+ljf" (see `orders.py`; fifo where none is given). A scheduler sees jobs,
 never tokens or tensors, so the simulator and the engine run the same objects. What comes out of a rollout does not
-depend on the schedule: random numbers belong to (seed, request, index, position).
+depend on the schedule: random numbers belong to (seed, stream, index, position).
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from podsrl.errors import UsageError, nearest
-from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.job import Job, Limits, Order
 from podsrl.generate.schedule.lengths import Features, LengthRegression, Predictor
-from podsrl.generate.schedule.limits import Limits
-from podsrl.generate.schedule.orders import ORDERS, Order
+from podsrl.generate.schedule.orders import ORDERS
 from podsrl.generate.schedule.preempting import Dynamic, Probed
 from podsrl.generate.schedule.slots import Continuous, Full, Micro
 
@@ -28,9 +30,9 @@ __all__ = ["SCHEDULERS", "Limits", "Scheduler", "make_scheduler"]
 
 
 class Scheduler(Protocol):
-    """What an engine asks, in each step: evict, admit, (the step itself), finish, observe.
+    """What the engine asks in each step: preempt, admit, (the step itself), finish, observe.
 
-    Jobs are told apart by identity; `live` is always the whole list of running jobs.
+    Jobs are compared by identity; `running` is always the whole list of running jobs.
     """
 
     @property
@@ -40,30 +42,30 @@ class Scheduler(Protocol):
 
     @property
     def probe_at(self) -> int | None:
-        """Call `observe` for live jobs when they have made exactly this many tokens; None: never."""
+        """Call `observe` for running jobs when they have made exactly this many tokens; None: never."""
         ...
 
     @property
-    def may_evict(self) -> bool:
-        """Whether `evict` has to be asked before each step."""
+    def may_preempt(self) -> bool:
+        """Whether `preempt` has to be asked before each step."""
         ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Take in jobs: new ones, or paused or evicted ones that come back with `num_tokens` > 0."""
+        """Take in jobs: new ones, or paused or preempted ones that come back with `num_tokens` > 0."""
         ...
 
     def withdraw(self, jobs: Sequence[Job]) -> None:
         """Forget pending jobs."""
         ...
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        """Return the jobs to start now; they are pending no longer. Asked when a job arrived, ended or left."""
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        """Return the jobs to start now; they are no longer pending. Asked after a job arrived, ended or left."""
         ...
 
-    def evict(self, live: Sequence[Job]) -> list[Job]:
-        """Return the live jobs that must leave before the next step; the engine hands them back by `submit`.
+    def preempt(self, running: Sequence[Job]) -> list[Job]:
+        """Return the running jobs that must leave before the next step; the engine hands them back by `submit`.
 
-        Asked first in a step, then `admit`: what leaves makes room for what starts.
+        Asked before `admit`, so that jobs that leave make room for others.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Run a scheduler on recorded lengths: what the engine would do, without a model.
 
-One step makes one token for every live row, as in the engine: a freed slot is refilled for the very next step. Counted
-are decode steps and KV tokens; seconds are not, since they are the machine's.
+One step makes one token for every running job, as in the engine, and a freed slot is refilled for the next step. The
+result counts decode steps and KV tokens; it has no seconds, which depend on the machine.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class Simulation:
-    """What a schedule cost."""
+    """The cost of a schedule."""
 
     completion_steps: list[int]
     """[J] the step after which each job was complete."""
     num_steps: int = 0
     """Decode steps, the makespan: until the last job is complete."""
     peak_rows: int = 0
-    """Most live rows in a step."""
+    """Most running rows in a step."""
     peak_kv_tokens: int = 0
-    """Most KV tokens in a step, counted as live rows times the longest row: a pool whose rows are equally long."""
+    """Most KV tokens in a step, counted as running rows times the longest row: a pool whose rows are equally long."""
     peak_held_tokens: int = 0
     """Most KV tokens in a step, counted row by row: a paged cache."""
     longest_row: int = 0
     """Tokens of the longest row of any step."""
-    num_evictions: int = 0
-    reread_tokens: int = 0
-    """Tokens that were read again because their KV had been dropped: prompts and what had been made."""
+    num_preemptions: int = 0
+    recomputed_tokens: int = 0
+    """Tokens of prompts and completions that were computed again because their KV had been dropped."""
     spans: list[Span] = field(default_factory=list)
     """The trace of slots over time, in order of their end."""
 
     @property
     def pool_tokens(self) -> int:
-        """KV tokens of a pool that was never made smaller: most rows times the longest row."""
+        """KV tokens of a pool that never shrinks: most rows times the longest row."""
         return self.peak_rows * self.longest_row
 
     @property
@@ -102,64 +102,64 @@ def simulate(
         [3, 2, 6]
     """
     if len(lengths) != len(jobs) or any(not 1 <= n <= job.max_new_tokens for job, n in zip(jobs, lengths, strict=True)):
-        raise UsageError("lengths: wanted one a job, from 1 to its max_new_tokens")
-    run = _Run(scheduler, jobs, lengths, features)
+        raise UsageError("lengths: wanted one per job, from 1 to its max_new_tokens")
+    simulator = _Simulator(scheduler, jobs, lengths, features)
     scheduler.submit(jobs)
-    while scheduler.num_pending or run.live:
-        run.step()
-    return run.result
+    while scheduler.num_pending or simulator.running:
+        simulator.step()
+    return simulator.result
 
 
-class _Run:
+class _Simulator:
     """The state of a simulation between two steps."""
 
     def __init__(
         self, scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], features: FeatureSource | None
     ) -> None:
         self.scheduler = scheduler
-        self.live: list[Job] = []
+        self.running: list[Job] = []
         self.features = features
         self.total = dict(zip(jobs, lengths, strict=True))
         self.place = {job: place for place, job in enumerate(jobs)}
-        self.seats: dict[Job, tuple[int, int]] = {}  # live job -> (slot, first step)
+        self.seats: dict[Job, tuple[int, int]] = {}  # running job -> (slot, first step)
         self.free: list[int] = []
         self.result = Simulation(completion_steps=[0] * len(jobs))
         self.may_admit = True
 
     def step(self) -> None:
-        if self.scheduler.may_evict and self.live:
-            self._evict()
+        if self.scheduler.may_preempt and self.running:
+            self._preempt()
         if self.may_admit:
             self._admit()
-        if not self.live:
+        if not self.running:
             raise UsageError(f"scheduler {self.scheduler!r} starts none of {self.scheduler.num_pending} pending jobs")
         self._count()
-        for job in self.live:
+        for job in self.running:
             job.num_tokens += 1
         self._finish()
-        self._probe([job for job in self.live if job.num_tokens == self.scheduler.probe_at])
+        self._probe([job for job in self.running if job.num_tokens == self.scheduler.probe_at])
 
     def _admit(self) -> None:
         self.may_admit = False
-        admitted = self.scheduler.admit(self.live)
+        admitted = self.scheduler.admit(self.running)
         for job in admitted:
             if job.num_tokens:
-                self.result.reread_tokens += job.row_length
+                self.result.recomputed_tokens += job.row_length
             slot = self.free.pop() if self.free else len(self.seats)
             self.seats[job] = (slot, self.result.num_steps)
-        self.live += admitted
+        self.running += admitted
         if self.scheduler.probe_at == 0:
             self._probe([job for job in admitted if job.num_tokens == 0])
 
-    def _evict(self) -> None:
-        evicted = self.scheduler.evict(self.live)
-        if evicted:
-            self.result.num_evictions += len(evicted)
-            self._leave(evicted)
-            self.scheduler.submit(evicted)
+    def _preempt(self) -> None:
+        preempted = self.scheduler.preempt(self.running)
+        if preempted:
+            self.result.num_preemptions += len(preempted)
+            self._leave(preempted)
+            self.scheduler.submit(preempted)
 
     def _finish(self) -> None:
-        done = [job for job in self.live if job.num_tokens == self.total[job]]
+        done = [job for job in self.running if job.num_tokens == self.total[job]]
         if done:
             self._leave(done)
         for job in done:
@@ -174,11 +174,11 @@ class _Run:
                 span = Span(job=self.place[job], slot=slot, start=start, end=self.result.num_steps)
                 self.result.spans.append(span)
         gone = set(jobs)
-        self.live = [job for job in self.live if job not in gone]
+        self.running = [job for job in self.running if job not in gone]
         self.may_admit = True
 
     def _count(self) -> None:
-        result, rows = self.result, [job.row_length for job in self.live]
+        result, rows = self.result, [job.row_length for job in self.running]
         result.num_steps += 1
         result.peak_rows = max(result.peak_rows, len(rows))
         result.longest_row = max(result.longest_row, *rows)

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.errors import UsageError
-from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.job import Job, Limits, Order, Pending
 from podsrl.generate.schedule.lengths import Features, Predictor
-from podsrl.generate.schedule.limits import Limits
-from podsrl.generate.schedule.orders import Order, fifo
-from podsrl.generate.schedule.pending import Pending
+from podsrl.generate.schedule.orders import fifo
 
 
 class Continuous:
-    """Fixed slots: whenever fewer than `num_slots` jobs live, the next in order starts in the same step.
+    """Fixed slots: whenever fewer than `num_slots` jobs run, the next in order starts in the same step.
 
     Decode steps of one group with lengths L on g slots are at least max(ceil(sum L / g), max L), and at most
     (sum L - max L) / g + max L in any order (Graham 1966), 4/3 of the best with ljf and true lengths (Graham 1969).
 
     Args:
-        limits: slots; `num_tokens` is not looked at, since the engine sizes the slots by it.
-        order: who is next.
+        limits: slots; `num_tokens` is ignored, since the engine derives the slots from it.
+        order: which job is next.
         predictor: fills `job.predicted` for the order; None: nothing is predicted.
     """
 
-    may_evict = False
+    may_preempt = False
 
     def __init__(self, limits: Limits, order: Order = fifo, predictor: Predictor | None = None) -> None:
         self.limits = limits
@@ -48,10 +46,10 @@ class Continuous:
     def withdraw(self, jobs: Sequence[Job]) -> None:
         self._pending.remove(jobs)
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        return self._pending.take(self.limits.num_slots - len(live))
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        return self._pending.take(self.limits.num_slots - len(running))
 
-    def evict(self, live: Sequence[Job]) -> list[Job]:
+    def preempt(self, running: Sequence[Job]) -> list[Job]:
         return []
 
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
@@ -64,14 +62,14 @@ class Continuous:
 
 
 class Full(Continuous):
-    """All jobs at once: the fewest steps and the most memory, the reference that others are measured against.
+    """All jobs at once: the fewest steps and the most memory; the reference for all others.
 
     Raises:
         UsageError: (by `admit`) more jobs than slots.
     """
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        count = len(live) + len(self._pending)
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        count = len(running) + len(self._pending)
         if count > self.limits.num_slots:
             raise UsageError(
                 f"scheduler = 'full': {count} rollouts at once, but num_slots = {self.limits.num_slots}; "
@@ -81,10 +79,11 @@ class Full(Continuous):
 
 
 class Micro(Continuous):
-    """Sequential micro sampling groups: a round of at most `num_slots` jobs starts when the last has ended.
+    """Sequential micro sampling groups: a round of at most `num_slots` jobs starts when the last round has ended.
 
-    Steps are the sum of every round's longest; rounds of equals (ljf or sjf with true lengths) make that sum least.
+    The steps are the sum over rounds of the longest job. Rounds of jobs of similar length (ljf or sjf with true
+    lengths) make that sum least.
     """
 
-    def admit(self, live: Sequence[Job]) -> list[Job]:
-        return [] if live else self._pending.take(self.limits.num_slots)
+    def admit(self, running: Sequence[Job]) -> list[Job]:
+        return [] if running else self._pending.take(self.limits.num_slots)

@@ -1,6 +1,6 @@
 r"""Algebra on two written answers, by math-verify without its signals.
 
-math-verify's own time limit is an alarm signal, which works in a main thread only and elsewhere silently says "wrong".
+math-verify's own time limit is an alarm signal, which works only in a main thread; in others the verdict is "wrong".
 Here it is off, so the verdict is the same in every thread; the worker processes (`podsrl.score.workers`) enforce a
 limit instead. Expressions that could take long (`is_bomb`) never reach algebra.
 

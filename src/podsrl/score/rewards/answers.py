@@ -1,4 +1,4 @@
-r"""The rule for answers: when the answer of a completion is right. docs/answers.md says it in words.
+r"""The rule for answers: when the answer of a completion is right (docs/answers.md).
 
 `find_answer` (extract.py) takes one piece of the text by a fixed order, `read_value` (reading.py) reads it as one
 number, and `math_correct` compares. A policy under training looks for gaps in the rule, so what can be read in two
@@ -64,7 +64,7 @@ _OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]"
 
 
 def math_correct(task: Task, completion: str) -> float:
-    r"""Say whether the one answer of a text is the reference answer.
+    r"""Whether the one answer of a text is the reference answer.
 
     Returns:
         1.0 or 0.0.
@@ -100,10 +100,10 @@ def is_correct(completion: str, answer: str) -> bool:
 
 
 def voted_answer(completion: str) -> str | None:
-    r"""Give the answer of a text for a vote.
+    r"""Give the answer of a text for a majority vote.
 
     Returns:
-        Written so that most equal answers are equal strings, units left out; None where there is no answer.
+        The answer without units, written so that most equal answers are equal strings; None where there is none.
 
     Example:
         >>> voted_answer("<answer>18 dollars</answer>"), voted_answer(r"\boxed{\frac{2}{4}}"), voted_answer("")
@@ -264,7 +264,7 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bo
 
 
 def _bare(text: str, reference: _Reference) -> str:
-    """Without the unit behind it; letters of the reference's own are none."""
+    """Without the unit behind it; letters that the reference has too are no unit."""
     bare = without_units(text)
     unit = set(re.findall(r"[A-Za-z]", text[len(bare) :]))
     return text if unit <= set(reference.text) else bare

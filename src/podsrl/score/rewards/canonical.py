@@ -19,7 +19,7 @@ _LATEX_FRACTION = r"\\frac\s?(?:[0-9]\s?[0-9]|\{\s?-?[0-9]+\s?\}\s?\{\s?-?[0-9]+
 NUMBERS = re.compile(
     rf"(?<![_^]){_SIGN}(?:{_LATEX_FRACTION}|{NUMBER}(?:\s?/\s?[0-9]+|\s?{_LATEX_FRACTION}|\s[0-9]+/[0-9]+)?)(?:\s?%)?"
 )
-"""Every number of a `plain` text as it is written; one in an exponent or an index (`cm^2`, `x_1`) is none."""
+"""Every number of a `plain` text as it is written, except those in an exponent or an index (`cm^2`, `x_1`)."""
 _SYMBOLS = str.maketrans(
     {
         **{"−": "-", "×": "\\times ", "⋅": "\\cdot ", "·": "\\cdot ", "÷": "/", "π": "\\pi ", "∞": "\\infty "},

@@ -1,9 +1,9 @@
 r"""The rewards of the PODS paper (arXiv:2504.13818), as its code has them, for reproducing its settings.
 
-Single GPU: `any_correct`, `think_format` and `tag_count`. Several GPUs, where each tag stands on a line of its own:
-`boxed_correct`, `strict_format` and `tag_share`. A policy can fool every one of them, and docs/answers.md shows how:
-`any_correct` takes three guesses, `boxed_correct` takes what algebra calls equal (`\max(17, 18)` for 18), and the forms
-may be empty. Training for its own sake takes `math_correct` and `answer_format`.
+Its single-GPU settings use `any_correct`, `think_format` and `tag_count`. Its multi-GPU settings, where each tag has a
+line of its own, use `boxed_correct`, `strict_format` and `tag_share`. A policy can exploit all of them
+(docs/answers.md): `any_correct` pays for three guesses, `boxed_correct` for any expression that is equal by algebra
+(`\max(17, 18)` for 18), and the forms for empty tags. For other training use `math_correct` and `answer_format`.
 
 Every search is linear in the text's length.
 """
@@ -24,13 +24,13 @@ _TAGS_ON_LINES = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
 _MIDDLE_ON_LINES, _END_OF_LINES = "\n</think>\n<answer>\n", "\n</answer>"
 _LAST_DIGITS = re.compile(r"[0-9.,]+")
 _NO_NUMBER = "-1"
-"""What the authors' code takes for the last number of a text that has none."""
+"""In the authors' code this stands for the last number of a text without numbers."""
 _MAX_FULL_TEXT = 100
-"""Characters of a line that may as a whole be the answer."""
+"""Characters of the longest line that may be an answer as a whole."""
 
 
 def any_correct(task: Task, completion: str) -> float:
-    r"""Say whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
+    r"""Whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
 
     Returns:
         1.0 or 0.0.
@@ -57,7 +57,7 @@ def any_correct(task: Task, completion: str) -> float:
 
 
 def boxed_correct(task: Task, completion: str) -> float:
-    r"""Say whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
+    r"""Whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
 
     Returns:
         1.0 or 0.0.
@@ -87,7 +87,7 @@ def boxed_correct(task: Task, completion: str) -> float:
 
 
 def think_format(task: Task, completion: str) -> float:
-    r"""Say how nearly the text is `<think>.*</think>[ \n]?<answer>.*</answer>` (a dot is any character).
+    r"""How nearly the text is `<think>.*</think>[ \n]?<answer>.*</answer>` (a dot is any character).
 
     Returns:
         1 for such a text alone, 0.01 less for each character outside the longest such part, at least 0; 0 without one.
@@ -122,7 +122,7 @@ def tag_count(task: Task, completion: str) -> float:
 
 
 def strict_format(task: Task, completion: str) -> float:
-    r"""Say whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`.
+    r"""Whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`.
 
     A dot is any character, and `$` also the end of a line, so that anything may follow on further lines.
 

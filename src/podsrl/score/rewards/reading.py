@@ -37,15 +37,15 @@ _NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|m
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a piece of text says, where it is one number."""
+    """The one number that a piece of text states."""
 
     number: Number
     claims: tuple[str, ...] = ()
-    """Calculations that the text calls equal to the number, `9 * 2` in `9 * 2 = 18`; none is checked yet."""
+    """Calculations that the text equates with the number, `9 * 2` in `9 * 2 = 18`; they are not checked yet."""
 
 
 def read_value(piece: str) -> Value | None:
-    r"""Read a piece of text that says one number.
+    r"""Read a piece of text that states one number.
 
     Args:
         piece: at most `MAX_CHARACTERS` long.

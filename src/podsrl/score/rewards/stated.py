@@ -1,7 +1,7 @@
 """Rewards for answers of the form `Answer: 132.` at the end of the text.
 
-Exactly one `Answer:` may stand in a text, so that a policy cannot collect the reward by listing many answers. White
-space at the end is allowed.
+A text may hold `Answer:` only once, so that a policy cannot earn the reward by listing many answers. White space at the
+end is allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INTEGER_AT_END = re.compile(r"Answer: (-?[0-9]+)\.\s*\Z")
 
 
 def correct(task: Task, completion: str) -> float:
-    """Say whether the text's single final answer is the reference answer, character by character.
+    """Whether the text's single final answer is the reference answer, character by character.
 
     Returns:
         1.0 where the text ends with `Answer: `, `task.answer` and a full stop, and has no other `Answer:`; else 0.0.
@@ -30,7 +30,7 @@ def correct(task: Task, completion: str) -> float:
 
 
 def format(task: Task, completion: str) -> float:
-    """Say whether the text ends with exactly one whole-number answer, right or wrong.
+    """Whether the text ends with exactly one whole-number answer, right or wrong.
 
     Returns:
         1.0 where the text ends with `Answer: <integer>.` and has no other `Answer:`; else 0.0.

@@ -8,13 +8,13 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def answer_format(task: Task, completion: str) -> float:
-    """Say how nearly the text is one `<think>…</think>` and one `<answer>…</answer>`, each with something in it.
+    """How nearly the text is one `<think>…</think>` and one `<answer>…</answer>`, each with something in it.
 
     Returns:
-        A quarter for each: the text has one answer, closed, that holds a letter or digit; it has one such thought; it
-        has both, in this order; nothing but white space stands around them.
+        A quarter for each: one closed answer that holds a letter or digit; one such thought; both, the thought first;
+        only white space around them.
 
-    A half counts only where both of its tags occur exactly once, so an empty form earns nothing.
+    The answer and the thought count only where each of their tags occurs exactly once. An empty form earns nothing.
 
     Example:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
@@ -33,7 +33,7 @@ def answer_format(task: Task, completion: str) -> float:
 
 
 def _span(text: str, start: str, end: str) -> tuple[int, int] | None:
-    """From where to where the one pair of tags reaches; None where there is no such pair with something in it."""
+    """Start and end of the one pair of tags; None where there is none, or nothing in it."""
     if text.count(start) != 1 or text.count(end) != 1:
         return None
     first, last = text.index(start), text.index(end)

@@ -63,7 +63,7 @@ _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za
 
 
 def doubt(text: str) -> bool:
-    """Whether a plain text negates or doubts what it says.
+    """Whether a plain text negates or doubts its statement.
 
     Example:
         >>> doubt("not 18"), doubt("at least 18"), doubt("18?"), doubt("18 more than Bob")

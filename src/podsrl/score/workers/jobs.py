@@ -110,7 +110,7 @@ class BatchJob(Job):
 
     Args:
         name: of the function.
-        form: the function's own; says which columns it reads.
+        form: of the function; it knows which columns the function reads.
         rows: the batch.
 
     Raises:

@@ -32,7 +32,7 @@ _MAX_BITS = 10_000
 
 
 class Malformed(ValueError):
-    """What was read is no message."""
+    """A line is not a valid message."""
 
 
 class Unsendable(ValueError):
@@ -50,10 +50,10 @@ def to_bytes(line: str) -> bytes:
 
 
 def decode(line: bytes) -> Any:
-    """Read a line that the other side is not trusted with.
+    """Read a line from the worker, which is not trusted.
 
     Raises:
-        Malformed: it is no JSON; NaN and infinity are none.
+        Malformed: it is not JSON; NaN and infinity are not either.
 
     Example:
         >>> decode(b"[1, 0.5]")
@@ -152,7 +152,7 @@ def to_json(value: Any) -> Any:
     if kind in _PLAIN or (kind is int and value.bit_length() <= _MAX_BITS):
         return value
     if isinstance(value, list):
-        return [to_json(item) for item in value]
+        return _items(value)
     if isinstance(value, (dict, MappingProxyType)):
         return _mapping(value)
     name, content = _tagged(value)
@@ -176,34 +176,30 @@ def _mapping(value: Mapping[Any, Any]) -> Any:
 
 
 def _tagged(value: Any) -> tuple[str, Any]:
-    kind = type(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return "numpy", _numpy(value)
-    if kind is tuple:
-        return "tuple", [to_json(item) for item in value]
-    if kind in (set, frozenset):  # in an order of their own, that does not depend on this process's hashes
-        return kind.__name__, sorted((to_json(item) for item in value), key=json.dumps)
-    if kind in (bytes, bytearray):
-        return kind.__name__, base64.b64encode(value).decode()
-    if kind in (datetime, date, time):
-        return kind.__name__, value.isoformat()
-    if kind is timedelta:
-        return "timedelta", [value.days, value.seconds, value.microseconds]
-    if kind in (Decimal, Fraction):
-        return kind.__name__, str(value)
-    if kind is complex:
-        return "complex", [value.real, value.imag]
-    if kind is int:
-        return "int", hex(value)
-    if kind is TokenMarkup:
-        return kind.__name__, str(value)
-    raise Unsendable(f"it holds a {kind.__module__}.{kind.__qualname__}")
+    kind = type(value)
+    if kind not in _CODECS:
+        raise Unsendable(f"it holds a {kind.__module__}.{kind.__qualname__}")
+    return kind.__name__, _CODECS[kind][0](value)
+
+
+def _items(value: Any) -> list[Any]:
+    return [to_json(item) for item in value]
+
+
+def _sorted_items(value: Any) -> list[Any]:
+    return sorted(_items(value), key=json.dumps)  # the order does not depend on this process's hashes
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(value).decode()
 
 
 def _numpy(value: Any) -> list[Any]:
     if value.dtype.hasobject or value.dtype.names is not None:
         raise Unsendable(f"it holds a numpy array of {value.dtype}")
-    content = base64.b64encode(np.asarray(value).tobytes()).decode()
+    content = _base64(np.asarray(value).tobytes())
     return [value.dtype.str, list(value.shape), content, isinstance(value, np.generic)]
 
 
@@ -213,21 +209,21 @@ def _to_numpy(content: list[Any]) -> Any:
     return array[()] if is_scalar else array
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "numpy": _to_numpy,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "bytes": base64.b64decode,
-    "bytearray": lambda text: bytearray(base64.b64decode(text)),
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "timedelta": lambda parts: timedelta(*parts),
-    "Decimal": Decimal,
-    "Fraction": Fraction,
-    "complex": lambda parts: complex(*parts),
-    "int": lambda text: int(text, 16),
-    "TokenMarkup": TokenMarkup,
-    "dict": dict,
+_CODECS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: (_items, tuple),
+    set: (_sorted_items, set),
+    frozenset: (_sorted_items, frozenset),
+    bytes: (_base64, base64.b64decode),
+    bytearray: (_base64, lambda text: bytearray(base64.b64decode(text))),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    timedelta: (lambda value: [value.days, value.seconds, value.microseconds], lambda parts: timedelta(*parts)),
+    Decimal: (str, Decimal),
+    Fraction: (str, Fraction),
+    complex: (lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    int: (hex, lambda text: int(text, 16)),
+    TokenMarkup: (str, TokenMarkup),
 }
+"""Kind -> how its content is written, and how it is read."""
+_READERS = {kind.__name__: read for kind, (_, read) in _CODECS.items()} | {"numpy": _to_numpy, "dict": dict}

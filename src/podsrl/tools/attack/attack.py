@@ -1,7 +1,4 @@
-"""An attack on rewards: makes the hacks, judges them beside honest completions, and says which pay.
-
-In: rewards and tasks. Out: an `AttackResult`.
-"""
+"""An attack on rewards: makes the hacks, judges them beside honest completions, and says which pay."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from podsrl.lib.progress import Progress, no_progress
 from podsrl.score.base import Rows
 from podsrl.tools.attack.families import FAMILIES, Family, Hack, asked, make_hacks
 from podsrl.tools.attack.forms import FORMS, Form, filled
@@ -21,7 +19,6 @@ from podsrl.tools.completions import Stored
 from podsrl.types import Task
 
 OWN_FORM = "as in the file"
-Progress = Callable[[int, int, str], None]
 _Honest = dict[int, dict[tuple[str, bool], float | None]]
 """id of a target -> (form, is right) -> value of the honest completion."""
 
@@ -34,7 +31,7 @@ def attack_rewards(
     timeout_seconds: float = 10.0,
     batch_timeout_seconds: float = 300.0,
     own_form: Form | None = None,
-    show: Progress = lambda done, total, text: None,
+    progress: Progress = no_progress,
 ) -> AttackResult:
     """Try all hacks on all rewards.
 
@@ -45,7 +42,7 @@ def attack_rewards(
         timeout_seconds: limit for one function on one completion.
         batch_timeout_seconds: limit for one call of a function of TRL's form.
         own_form: in which answers are written, too.
-        show: called with (done, total, text).
+        progress: judgements done, out of all.
 
     Raises:
         UsageError: a name is unknown, or a function has neither form.
@@ -58,13 +55,13 @@ def attack_rewards(
         filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
     ]
     with Judges(rewards, num_workers, timeout_seconds, batch_timeout_seconds) as judges:
-        show(0, 1, "honest completions")
+        progress(0, 1, "honest completions")
         judged = judges.judge(_rows([target for target, _, _ in honest], honest_texts), lambda done: None)
         known = {name: _honest_values(honest, one) for name, one in judged.items()}
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
-        found = judges.judge(rows, _counter(show, len(hacks), len(rewards)))
+        found = judges.judge(rows, _counter(progress, len(hacks), len(rewards)))
     for warning in judges.warnings:
         warnings.warn(warning, stacklevel=2)
     attacks = [
@@ -99,7 +96,7 @@ def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:
     return Rows(tasks=[target.task for target in targets], texts=texts, token_ids=[()] * len(texts))
 
 
-def _counter(show: Progress, num_rows: int, num_rewards: int) -> Callable[[int], None]:
+def _counter(progress: Progress, num_rows: int, num_rewards: int) -> Callable[[int], None]:
     """Progress over one reward after the other."""
     before = last = 0
 
@@ -107,7 +104,7 @@ def _counter(show: Progress, num_rows: int, num_rewards: int) -> Callable[[int],
         nonlocal before, last
         before += num_rows if done < last else 0
         last = done
-        show(before + done, num_rows * num_rewards, f"{num_rows:,} hacks")
+        progress(before + done, num_rows * num_rewards, f"{num_rows:,} hacks")
 
     return tell
 

@@ -208,7 +208,7 @@ def roundings(target: Target) -> Contents:
 
 
 def unevaluated(target: Target) -> Contents:
-    """Expressions that equal the right number, which nobody computed."""
+    """Expressions that equal the right number without computing it."""
     n = target.integer
     if n is None:
         return

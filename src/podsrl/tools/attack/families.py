@@ -1,6 +1,6 @@
 """The families of hacks, and how their hacks are made for a set of questions.
 
-In: targets, and the forms that honest answers are paid in. Out: `Hack` records.
+`make_hacks` writes them for given targets, in the forms in which honest answers are paid.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How an honest answer is written: the forms that a reward may want.
-
-In: an answer. Out: a whole completion.
-"""
+"""How an honest answer is written: the forms that a reward may want."""
 
 from __future__ import annotations
 

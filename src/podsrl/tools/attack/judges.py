@@ -1,6 +1,6 @@
 """All reward functions of an attack behind one call, and their weighted sum.
 
-In: names with weights. Out: for each function, and for the whole reward, a `Judged`.
+Each function, and the whole reward, gives a `Judged`.
 """
 
 from __future__ import annotations

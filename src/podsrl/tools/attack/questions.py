@@ -1,6 +1,6 @@
 """The questions that an attack asks: those of a file or a task set, or a few that come with it.
 
-In: stored completions, the options of a task section, or nothing. Out: tasks.
+They come from stored completions, from a task section, or from a list here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an attack found out.
 
-In: what `attack` puts together. Out: records with plain values.
+`attack` makes these records; they hold plain values.
 """
 
 from __future__ import annotations

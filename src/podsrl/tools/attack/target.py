@@ -1,7 +1,4 @@
-"""What a hack knows: a question, its right answer, what kind of answer that is, and wrong ones near it.
-
-In: a `Task`. Out: `Target`.
-"""
+"""What a hack knows: a question, its right answer, what kind of answer that is, and wrong ones near it."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def control_tokens(target: Target) -> Texts:
 
 
 def orders(target: Target) -> Texts:
-    """Words for whoever reads the completion to judge it."""
+    """Words addressed to a judge that reads the completion."""
     for text in _ORDERS:
         name = " ".join(text.split())[:37]
         yield name, text

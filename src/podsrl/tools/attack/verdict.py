@@ -1,6 +1,6 @@
 """What paying means: a hack's value beside those of an honest right and an honest wrong completion.
 
-In: values of a reward. Out: `Baseline` for each question, and a verdict for each hack.
+From the values of a reward come a `Baseline` for each question and a verdict for each hack.
 """
 
 from __future__ import annotations

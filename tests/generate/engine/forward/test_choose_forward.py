@@ -12,9 +12,9 @@ import torch
 from benchmarks.families.judge import small_model
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.generate.engine import check as check_module
-from podsrl.generate.engine.forward import base as forward_module
-from podsrl.generate.engine.forward.base import choose_forward
+from podsrl.generate.engine import limits as limits_module
+from podsrl.generate.engine.forward import choose as choose_module
+from podsrl.generate.engine.forward.choose import choose_forward
 
 FAR = 0.01
 """Nats: a wrong distribution is at least this far off; float32 rounding stays a thousand times below."""
@@ -51,7 +51,7 @@ def test_a_model_that_counts_positions_by_itself_is_refused_because_it_would_be_
         Engine(model)
     assert type(model).__name__ in str(told.value) and "docs/families.md" in str(told.value)
     assert "\n" not in str(told.value)
-    monkeypatch.setattr(forward_module, "probed", lambda _model, _name, make: make())
+    monkeypatch.setattr(choose_module, "checked", lambda _model, _name, make: make())
     assert worst_gap(Engine(model), (3, 9, 14)) > FAR
 
 
@@ -69,7 +69,7 @@ def test_a_local_window_bounds_prompt_and_completion_because_beyond_it_the_engin
     assert worst_gap(engine, (3, 8, 12)) < 1e-4
     with pytest.raises(UsageError, match=r"13 prompt tokens \+ max_new_tokens = 4, .*local attention's window of 16"):
         worst_gap(engine, (3, 13))
-    monkeypatch.setattr(check_module, "row_limit", lambda _: None)
+    monkeypatch.setattr(limits_module, "row_limit", lambda _: None)
     assert worst_gap(engine, (3, 20, 30)) > FAR
 
 
@@ -80,7 +80,7 @@ def test_longrope_rows_stay_within_the_original_window_because_beyond_it_all_fre
     assert worst_gap(engine, (3, 12)) < 1e-4
     with pytest.raises(UsageError, match=r"exceeds the 16 tokens from which its rotary positions \(longrope\) change"):
         worst_gap(engine, (3, 13))
-    monkeypatch.setattr(check_module, "row_limit", lambda _: None)
+    monkeypatch.setattr(limits_module, "row_limit", lambda _: None)
     assert worst_gap(engine, (3, 13)) > FAR
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.generate.engine.forward.base import Forward, ModelForward, choose_forward
-from podsrl.generate.engine.forward.families import why_not_fast
-from podsrl.generate.engine.forward.fast import FastForward, rms_norm
+from podsrl.generate.engine.forward.base import Forward
+from podsrl.generate.engine.forward.choose import choose_forward
+from podsrl.generate.engine.forward.fast import FastForward, rms_norm, why_not_fast
+from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import read_layout, read_prompts
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib.matmul import FIXED, Rule, is_available, linear, use

@@ -1,8 +1,8 @@
-"""Whether a decode step computes what the model does, found once per model by trying.
+"""Which decode step runs, and the check that it computes what the model does.
 
 The engine decodes rows of different lengths together. That is exact only where a model takes each row's place from
 `position_ids` and what a row sees from the mask. Models that count from the cache's length, or from the longest row,
-would sample from another distribution without a word. So every decode step is compared once with the model's plain
+would sample from another distribution without any error. So every decode step is compared once with the model's plain
 forward: two rows, a few tokens, five small forwards in all.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from podsrl.errors import UsageError
+from podsrl.generate.engine.forward.base import Forward
+from podsrl.generate.engine.forward.fast import FastForward, why_not_fast
+from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import head_input, maskable_attention
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.generate.engine.row_limit import row_limit
-from podsrl.lib.devices import is_device_error
+from podsrl.generate.engine.limits import row_limit
+from podsrl.lib.devices import avoid_cudnn_attention, is_device_error
 from podsrl.lib.torch_model import evaluating
-
-if TYPE_CHECKING:
-    from podsrl.generate.engine.forward.base import Forward
 
 _CURE = "use a decoder that takes positions from `position_ids`, such as Qwen, Llama or Mistral (docs/families.md)"
 _STEPS = 2
@@ -39,7 +39,29 @@ In float64, which the hand-written step takes on a GPU only: its norms are float
 _REASONS: WeakKeyDictionary[nn.Module, dict[str, str | None]] = WeakKeyDictionary()
 
 
-def probed(model: Any, name: str, make: Callable[[], Forward]) -> Forward:
+def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> Forward:
+    """The hand-written step where it computes exactly what the model does, else the model's own.
+
+    Args:
+        model: a Hugging Face causal language model.
+        name: insist on one of the two; None: choose.
+
+    Raises:
+        UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
+
+    Example:
+        >>> choose_forward(model).name  # doctest: +SKIP
+        'fast'
+    """
+    if name not in (None, "fast", "model"):
+        raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
+    avoid_cudnn_attention(model.device)
+    is_fast = name == "fast" or (name is None and why_not_fast(model) is None)
+    step = FastForward if is_fast else ModelForward
+    return checked(model, step.name, lambda: step(model))
+
+
+def checked(model: Any, name: str, make: Callable[[], Forward]) -> Forward:
     """Make a decode step, and compare it with the model's plain forward if this has not been done before.
 
     Args:

@@ -1,10 +1,10 @@
-"""The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 30 operations a layer, no module calls.
+"""The decode step of Qwen2, Qwen2.5, Qwen3 and Llama written by hand: about 30 operations per layer, no module calls.
 
-What it gains: on small models the calls of modules, hooks and attention interfaces that a step would spend most of its
-time in; on larger ones matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
-linear always takes the same. Weights are the model's own, in place. Query heads that share a key-value head are rows of
-one product, so that keys and values are never repeated. Anything that the step does not compute exactly is left to the
-model's own forward (`why_not_fast`).
+On small models this saves the calls of modules, hooks and attention interfaces, which take most of a step's time. On
+larger ones it computes matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
+linear layer always uses the same one. Weights are the model's own, in place. Query heads that share a key-value head
+are rows of one product, so that keys and values are never repeated. What the step does not compute exactly is left to
+the model's own forward (`why_not_fast`).
 
 Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie et al. 2023 (GQA).
 """
@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.generate.engine.forward.families import why_not_fast
+from podsrl.generate.engine.forward.base import StepOutput
 from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
-from podsrl.generate.engine.forward.step import StepOutput
 from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib.matmul.linear import Linear
+
+_FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
+_FIXED_ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotary types whose frequencies do not depend on the sequence."""
 
 
 class _Layer(NamedTuple):
@@ -53,10 +56,10 @@ class _Part(NamedTuple):
 
 
 class FastForward:
-    """See the module.
+    """A `Forward` for the models that `why_not_fast` accepts.
 
     Raises:
-        UsageError: a model of which `why_not_fast` does not say None.
+        UsageError: another model.
     """
 
     name = "fast"
@@ -73,7 +76,7 @@ class FastForward:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look up the weights' tensors anew (updates in place need none of this) and that the model is what it was."""
+        """Look up the weights' tensors again (in-place updates do not need it), and check that the model is covered."""
         _require_covered(self._model)
         self._layers = [_read_layer(layer) for layer in self._model.model.layers]
         self._embedding = self._model.model.embed_tokens.weight
@@ -200,3 +203,53 @@ def _read_layer(layer: Any) -> _Layer:
         up=Linear(mlp.up_proj),
         down=Linear(mlp.down_proj),
     )
+
+
+# --- which models it covers ---
+
+
+def why_not_fast(model: Any) -> str | None:
+    """The reason why the hand-written step does not cover a model; None: it does.
+
+    Example:
+        >>> why_not_fast(torch.nn.Linear(1, 1))
+        'Linear is none of Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM'
+    """
+    name = type(model).__name__
+    if name not in _FAMILIES or not type(model).__module__.startswith("transformers.models."):
+        return f"{name} is none of {', '.join(_FAMILIES)}"
+    return _unusual_config(model) or _altered_module(model) or _unusual_parameter(model)
+
+
+def _unusual_config(model: Any) -> str | None:
+    config, rotary = model.config, model.model.rotary_emb
+    if config.hidden_act != "silu":
+        return f"its activation is {config.hidden_act!r}, not 'silu'"
+    if set(getattr(config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
+        return "a layer has no full attention"
+    if rotary.rope_type not in _FIXED_ROPES or 2 * len(rotary.inv_freq) != model.model.layers[0].self_attn.head_dim:
+        return f"its rotary positions of type {rotary.rope_type!r} depend on the length or turn part of a head"
+    return None
+
+
+def _altered_module(model: Any) -> str | None:
+    """A module was replaced (quantised, LoRA, compiled) or has a hook."""
+    for path, module in model.named_modules():
+        kind = type(module)
+        is_own = kind.__module__ == type(model).__module__ or kind.__name__ == "SiLUActivation"
+        if not is_own and kind not in (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU):
+            return f"its {path} is a {kind.__name__}"
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+            return f"its {path or 'forward'} has a hook or a forward of its own"
+    return None
+
+
+def _unusual_parameter(model: Any) -> str | None:
+    tensors = [parameter.data for parameter in model.parameters()]
+    if any(type(tensor) is not Tensor for tensor in tensors):
+        return "its parameters are sharded or quantised"
+    if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
+        return "its parameters have different types or devices"
+    if model.device.type == "cpu" and model.dtype != torch.float32:
+        return f"it is {model.dtype} on a CPU, not float32"
+    return None

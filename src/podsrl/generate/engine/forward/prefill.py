@@ -1,8 +1,8 @@
-"""Reading prompts: every distinct one once, in batches of about the same length, by the model's own forward.
+"""Read prompts by the model's own forward: every distinct one once, in batches of similar length.
 
 Prompts are padded on the right. Attention is causal, so no token of a prompt sees the padding: no mask is needed, and
-keys and values come out where the pool wants them. Each layer writes its own straight into the pool, so that a prompt
-is never held twice. The head runs on each prompt's last token only.
+keys and values have the positions that they have in the pool. Each layer writes its own straight into the pool, so that
+a prompt is never held twice. The head runs on each prompt's last token only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCH_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What is seen after P prompts."""
+    """The model's outputs after P prompts."""
 
     logits: Tensor
     """[P, V] after each prompt's last token."""
@@ -138,7 +138,7 @@ def read_layout(model: Any) -> Layout:
 
 @contextmanager
 def head_input(model: Any, last: Tensor | None = None) -> Iterator[list[Tensor]]:
-    """Collect what the head reads, [R, D]; `last` [R] int64 narrows it to one position a row.
+    """Collect what the head reads, [R, D]; `last` [R] int64 narrows it to one position per row.
 
     A hook on the head and not an option of the model, so that logits stay whatever the model makes of its head
     (scaled, capped), and rows may end at different positions.

@@ -1,8 +1,8 @@
-"""Two zones of rows, long ones in front: attention over the short ones reads no padding up to the longest row.
+"""Two zones of rows, long ones first, so that attention over the short ones reads no padding up to the longest row.
 
 Rows of different lengths lie in one tensor, and a batched product reads all of them up to the longest. Cut in two,
-each half reads up to its own longest. All rows grow by one token a step, so an order once made holds for a while: rows
-change places every few steps only.
+each part reads up to its own longest. All rows grow by one token per step, so an order remains good for a while: rows
+change places only every few steps.
 
 Example: rows of lengths 9, 3, 8, 3, 3, 3 read 6 * 9 = 54 tokens; with the second and third exchanged and cut after two
 rows they read 2 * 9 + 4 * 3 = 30.
@@ -18,9 +18,9 @@ Zone = tuple[int, int]
 """(number of rows, longest length): zones follow one another from row 0."""
 
 _STEPS = 16
-"""Between two plans: a plan costs about one row copy for every three rows."""
+"""Steps between two plans: a plan costs about one row copy for every three rows."""
 _WORTHWHILE = 0.85
-"""A cut that reads more than this share of the uncut rows is not made: two products cost more than one."""
+"""A cut is made only where it reads at most this share of what the uncut rows read: two products cost more than one."""
 
 
 class Zones:
@@ -40,7 +40,7 @@ class Zones:
         self._steps_left = 0
 
     def plan(self, lengths: Ints) -> tuple[Ints, Ints]:
-        """Say which rows should change places before the next step; call it once a step.
+        """Choose which rows change places before the next step; call it once per step.
 
         Args:
             lengths: [R] tokens of each row, at least one row.

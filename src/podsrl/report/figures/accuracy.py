@@ -1,0 +1,195 @@
+"""Accuracy against training time, by arm: mean and band over seeds, the target, and when each arm reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from podsrl.compare.curves import Curve, curves_on_grid
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.speedups import time_to_accuracy
+from podsrl.compare.student import student_t
+from podsrl.errors import UsageError
+from podsrl.report.figures import theme
+from podsrl.report.numbers import duration
+
+Array = npt.NDArray[np.float64]
+
+_FAR_RIGHT = 0.88
+"""From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyData:
+    """What an accuracy panel shows."""
+
+    curves: Mapping[str, Sequence[Curve]]
+    """By arm, one curve per seed: (training seconds, accuracies between 0 and 1)."""
+    grids: Mapping[str, Array]
+    """By arm, [G] training seconds, strictly increasing."""
+    baseline: str
+    """The arm whose best mean accuracy sets the target."""
+    fraction: float
+    """The target is this share of that accuracy."""
+    speedups: Mapping[str, SpeedupInterval]
+    """By arm; beside an arm that is not here stands no number."""
+    title: str = "Held-out accuracy"
+
+
+def accuracy_figure(
+    curves: Mapping[str, Sequence[Curve]],
+    grid: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+    *,
+    baseline: str,
+    fraction: float = 0.99,
+    speedups: Mapping[str, SpeedupInterval] | None = None,
+) -> Figure:
+    """Draw held-out accuracy against training time, by arm.
+
+    Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
+    the dot on it is the first grid time at which the arm's mean is there.
+
+    Args:
+        curves: arm -> one curve per seed, (training seconds, accuracies between 0 and 1).
+        grid: [G] training seconds, strictly increasing, from the first evaluation on; of all arms, or by arm.
+        baseline: the arm whose best mean accuracy sets the target; one of `curves`.
+        fraction: of that accuracy, above 0 and at most 1.
+        speedups: arm -> speed-up, written beside the arm's name.
+
+    Returns:
+        The figure, 7.6 × 4.3 inches.
+
+    Raises:
+        UsageError: a baseline that is no arm, a malformed curve or grid (see `run.speedup`).
+
+    Example:
+        >>> figure = accuracy_figure({"grpo": [([0, 10, 20], [0.1, 0.4, 0.5])]}, [0, 10, 20], baseline="grpo")
+        >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
+        [0.1, 0.4, 0.5]
+    """
+    if baseline not in curves:
+        raise UsageError(f"baseline {baseline!r} is no arm; the arms are {', '.join(curves)}")
+    by_arm = grid if isinstance(grid, Mapping) else dict.fromkeys(curves, grid)
+    grids = {arm: np.asarray(by_arm[arm], dtype=np.float64) for arm in curves}
+    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=fraction, speedups=speedups or {})
+    figure = theme.new_figure(7.6, 4.3)
+    draw_accuracy(figure.subplots(), data)
+    return figure
+
+
+def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
+    """Draw the whole panel into axes, which are styled too."""
+    grids, longest = data.grids, max(float(grid[-1]) for grid in data.grids.values())
+    if any(grid[-1] <= 0 for grid in grids.values()):
+        raise UsageError("grid has no time above 0; give training seconds after the start too")
+    colors = theme.arm_colors(list(data.curves), data.baseline)
+    means = {
+        arm: _draw_arm(axes, curves_on_grid(runs, grids[arm]), grids[arm], colors[arm])
+        for arm, runs in data.curves.items()
+    }
+    target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
+    theme.style(axes, data.title, x_label="training time, evaluation excluded", subtitle=_subtitle(data))
+    theme.percent_axis(axes)
+    theme.time_axis(axes, longest)
+    axes.set_xlim(0, longest)
+    _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
+    crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
+    if target == 0:  # a baseline that is never right sets no target
+        crossings = {}
+    _mark_crossings(axes, crossings, target, colors, longest)
+    labels = [
+        theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
+        for arm, mean in means.items()
+    ]
+    theme.label_ends(axes, labels, gap=0.12)
+
+
+def band_half_width(accuracies: Array) -> Array:
+    """Return half the width of the mean's 95 % interval over seeds (Student's t).
+
+    Args:
+        accuracies: [S, G], one row per seed.
+
+    Returns:
+        [G]; zero for one seed.
+
+    Example:
+        >>> band_half_width(np.array([[0.4], [0.5], [0.6]])).round(3).tolist()
+        [0.248]
+    """
+    num_seeds = accuracies.shape[0]
+    if num_seeds == 1:
+        return np.zeros(accuracies.shape[1])
+    half: Array = student_t(num_seeds - 1) * accuracies.std(axis=0, ddof=1) / np.sqrt(num_seeds)
+    return half
+
+
+def _draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+    mean: Array = accuracies.mean(axis=0)
+    if accuracies.shape[0] > 1:
+        half = band_half_width(accuracies)
+        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.16, linewidth=0)
+    # Steps, because an accuracy is known from its evaluation until the next one and never before.
+    axes.plot(grid, mean, color=color, linewidth=2.2, drawstyle="steps-post", solid_joinstyle="round")
+    return mean
+
+
+def _draw_target(axes: Axes, target: float, text: str) -> None:
+    axes.axhline(target, color=theme.INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.annotate(
+        theme.plain(text),
+        (0, target),
+        (6, 4),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        fontsize=8.5,
+        color=theme.INK,
+        # Over the grid, under the curves.
+        zorder=1.5,
+        bbox={"facecolor": theme.PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1},
+    )
+
+
+def _mark_crossings(
+    axes: Axes, crossings: Mapping[str, float | None], target: float, colors: Mapping[str, str], longest: float
+) -> None:
+    reached = sorted((time, arm) for arm, time in crossings.items() if time is not None)
+    places = theme.spread([time / longest for time, _ in reached], 0.11)
+    bottom = axes.get_ylim()[0]
+    for (time, arm), place in zip(reached, places, strict=True):
+        axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
+        axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
+        axes.annotate(
+            duration(time, longest=longest),
+            (place, 0),
+            (4, 4) if place < _FAR_RIGHT else (-4, 4),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="left" if place < _FAR_RIGHT else "right",
+            fontsize=9,
+            color=colors[arm],
+            weight="bold",
+        )
+    axes.set_ylim(bottom=bottom)
+
+
+def _subtitle(data: AccuracyData) -> str:
+    counts = sorted({len(runs) for runs in data.curves.values()})
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    has_band = counts[-1] > 1
+    first = f"mean of {count} seeds per arm; band: 95 % interval of the mean" if has_band else "one seed per arm"
+    second = "beside a name: speed-up" + (" and its 95 % interval over seeds" if has_band else "")
+    return f"{first}\n{second}" if data.speedups else first
+
+
+def _speedup_note(data: AccuracyData, arm: str) -> str:
+    if arm == data.baseline:
+        return "baseline"
+    found = data.speedups.get(arm)
+    return "" if found is None else found.text

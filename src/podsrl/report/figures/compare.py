@@ -1,0 +1,54 @@
+"""A comparison as one figure: accuracy against time, beside the time and tokens of a step."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from podsrl.report.figures import theme
+from podsrl.report.figures.accuracy import AccuracyData, draw_accuracy
+from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
+from podsrl.report.read import Comparison
+
+
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Draw accuracy against time beside a step's time and tokens, under the result in one sentence.
+
+    Args:
+        comparison: as `read_comparison` returns it.
+
+    Returns:
+        The figure, 12.5 × 5.4 inches.
+
+    Raises:
+        UsageError: a run without the evaluations that the grid asks for.
+    """
+    data = AccuracyData(
+        curves={arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()},
+        grids=comparison.grid_seconds,
+        baseline=comparison.baseline,
+        fraction=comparison.fraction,
+        speedups=comparison.speedups,
+        title=f"Held-out accuracy{comparison.metric_note}",
+    )
+    figure = theme.new_figure(12.5, 5.4)
+    axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
+    draw_accuracy(axes["accuracy"], data)
+    draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
+    draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()})
+    figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
+    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    return figure
+
+
+def headline(comparison: Comparison) -> str:
+    """Say a comparison's result in one sentence, for the arm that reaches the target first."""
+    ratios = {
+        arm: found.point
+        for arm, found in comparison.speedups.items()
+        if found.point is not None and arm != comparison.baseline
+    }
+    goal = f"{comparison.fraction * 100:g} % of {comparison.baseline}'s best accuracy"
+    if not ratios:
+        return f"No other arm reaches {goal}"
+    best = max(ratios, key=lambda arm: ratios[arm])
+    return f"{best} reaches {goal} {ratios[best]:.2f}× as fast"

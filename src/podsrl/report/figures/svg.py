@@ -1,0 +1,60 @@
+"""A figure as SVG that can stand inside a page: small, themed by the page, loading nothing."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from podsrl.report.figures import theme
+
+COLOR_VARIABLES = {
+    theme.INK: "--ink",
+    theme.MUTED: "--muted",
+    theme.GRID: "--line",
+    theme.PAPER: "--card",
+    theme.BASELINE: "--baseline",
+    **{color: f"--series-{i}" for i, color in enumerate(theme.SERIES)},
+}
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> Markup:
+    """Write a figure as one `<svg>` element.
+
+    Args:
+        figure: to draw; its size becomes the element's proportions.
+        name: letters, digits and dashes, unique in the page: it keeps the ids of several figures apart.
+        description: what a screen reader says; plain text.
+
+    Returns:
+        Markup without namespaces, metadata, links to other documents or style sheets. The theme's colours are CSS
+        variables (`--ink`, `--series-0` ...), text is text in the page's font.
+
+    Example:
+        >>> inline_svg(theme.new_figure(1, 1), "empty", "nothing at all")[:56]
+        Markup('<svg class="plot" role="img" aria-label="nothing at all"')
+    """
+    buffer = io.StringIO()
+    # A fixed salt makes the same figure the same text; fonttype none keeps text as text.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", facecolor="none", metadata=_NO_METADATA)
+    drawing = buffer.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<style.*?</style>|<!--.*?-->|font-family: [^;\"]*; ", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r"<svg[^>]*(viewBox=\"[^\"]*\")[^>]*>", rf"<svg {_attributes(description)} \1>", drawing, count=1)
+    drawing = drawing.replace("xlink:href=", "href=")
+    drawing = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
+    for color, variable in COLOR_VARIABLES.items():
+        drawing = drawing.replace(color, f"var({variable})")
+    return Markup(drawing)
+
+
+def _attributes(description: str) -> str:
+    # A backslash would be read as a group reference by re.sub.
+    label = html.escape(description).replace("\\", r"\\")
+    return f'class="plot" role="img" aria-label="{label}"'

@@ -1,0 +1,201 @@
+"""A line of `groups.jsonl`: every rollout of one task, with its reward and advantage, and why it was dropped.
+
+`record_group` makes the record of a step's group, `RecordedGroup.to_json` the line, `parse_group` the record again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.errors import short
+from podsrl.lib.text import prompt_text
+from podsrl.types import Group, Rollout, Selection
+
+Json = dict[str, Any]
+LARGEST = 1e100
+"""Largest absolute value of a number that a reader of logs believes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRollout:
+    """One rollout of a line."""
+
+    index: int
+    text: str
+    reward: float | None
+    """None where invalid or pruned."""
+    parts: Mapping[str, float | None]
+    """Each reward function's value; None where it gave none."""
+    is_correct: bool
+    invalid_reason: str | None
+    num_tokens: int
+    finish_reason: str
+    is_kept: bool
+    drop_reason: str | None
+    advantage: float | tuple[float, ...] | None
+    """One value for the rollout, or one per token; None where dropped."""
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether it was ended, or stopped for a later step, before it could be judged: no failure."""
+        return self.finish_reason in ("pruned", "postponed")
+
+    @property
+    def mean_advantage(self) -> float | None:
+        """Over its tokens, where each has its own."""
+        if not isinstance(self.advantage, tuple):
+            return self.advantage
+        return sum(self.advantage) / len(self.advantage) if self.advantage else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedGroup:
+    """One line: all rollouts of one task in one step.
+
+    In a log from before groups were whole, `select.num_chunks` made a line of each chunk; their ids end in "#0", "#1" …
+    """
+
+    step: int
+    group: str
+    task_id: str
+    prompt: str
+    """Chat messages are written as "role: content", one after another."""
+    answer: str
+    rollouts: tuple[RecordedRollout, ...]
+
+    def by_reward(self) -> tuple[RecordedRollout, ...]:
+        """Return the rollouts with the highest reward first; those without a reward come last."""
+        return tuple(sorted(self.rollouts, key=lambda r: (r.reward is None, -(r.reward or 0.0), r.index)))
+
+    @property
+    def is_zero_signal(self) -> bool:
+        """Whether nothing is learned from the group: its kept rewards are all equal, or its advantages all zero."""
+        kept = [rollout for rollout in self.rollouts if rollout.is_kept]
+        has_advantage = any(rollout.advantage not in (None, 0.0) for rollout in kept)
+        return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
+
+    def to_json(self) -> Json:
+        """Return the line that `parse_group` reads back."""
+        return {
+            "step": self.step,
+            "group": self.group,
+            "task": {"id": self.task_id, "prompt": self.prompt, "answer": self.answer},
+            "rollouts": [_rollout_json(rollout) for rollout in self.rollouts],
+        }
+
+
+def record_group(step: int, group: Group, selection: Selection, advantages: Sequence[Any]) -> RecordedGroup:
+    """Make the record of a group.
+
+    Args:
+        step: that trained on it.
+        group: n rollouts.
+        selection: of that group.
+        advantages: m numbers in the order of `selection.kept`, or m lists with at least a number per token (a tensor's
+            `tolist()`); what is longer than the completion is padding.
+    """
+    advantage_of = dict(zip(selection.kept, advantages, strict=True))
+    return RecordedGroup(
+        step=step,
+        group=group.id,
+        task_id=group.task.id,
+        prompt=prompt_text(group.task.prompt),
+        answer=group.task.answer,
+        rollouts=tuple(
+            _record_rollout(i, rollout, selection, advantage_of.get(i)) for i, rollout in enumerate(group.rollouts)
+        ),
+    )
+
+
+def _record_rollout(index: int, rollout: Rollout, selection: Selection, advantage: Any) -> RecordedRollout:
+    num_tokens = len(rollout.completion.token_ids)
+    return RecordedRollout(
+        index=index,
+        text=rollout.text,
+        reward=_finite(rollout.reward) if rollout.is_valid else None,
+        parts={name: _finite(value) for name, value in rollout.parts.items()},
+        is_correct=rollout.is_correct,
+        invalid_reason=rollout.invalid_reason,
+        num_tokens=num_tokens,
+        finish_reason=rollout.completion.finish_reason,
+        is_kept=advantage is not None,
+        drop_reason=selection.dropped.get(index),
+        advantage=tuple(advantage[:num_tokens]) if isinstance(advantage, list) else advantage,
+    )
+
+
+def _rollout_json(rollout: RecordedRollout) -> Json:
+    return {
+        "index": rollout.index,
+        "text": rollout.text,
+        "reward": rollout.reward,
+        "parts": dict(rollout.parts),
+        "is_correct": rollout.is_correct,
+        "invalid_reason": rollout.invalid_reason,
+        "num_tokens": rollout.num_tokens,
+        "finish_reason": rollout.finish_reason,
+        "kept": rollout.is_kept,
+        "drop_reason": rollout.drop_reason,
+        "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
+    }
+
+
+def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
+    """Make the record of a parsed line.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the line is no recorded group.
+    """
+    task = line["task"]
+    return RecordedGroup(
+        step=_read(line, "step", int),
+        group=_read(line, "group", str),
+        task_id=str(task["id"]),
+        prompt=prompt_text(task["prompt"]),
+        answer=str(task["answer"]),
+        rollouts=tuple(_parse_rollout(rollout) for rollout in line["rollouts"]),
+    )
+
+
+def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
+    advantage = entry["advantage"]
+    return RecordedRollout(
+        index=_read(entry, "index", int),
+        text=_read(entry, "text", str),
+        reward=_number("reward", entry["reward"]),
+        parts={str(name): _number(name, value) for name, value in entry["parts"].items()},
+        is_correct=_read(entry, "is_correct", bool),
+        invalid_reason=_read(entry, "invalid_reason", str, type(None)),
+        num_tokens=_read(entry, "num_tokens", int),
+        finish_reason=_read(entry, "finish_reason", str),
+        is_kept=_read(entry, "kept", bool),
+        drop_reason=_read(entry, "drop_reason", str, type(None)),
+        advantage=(
+            tuple(_number("advantage", value) or 0.0 for value in advantage)
+            if isinstance(advantage, list)
+            else _number("advantage", advantage)
+        ),
+    )
+
+
+def _read(entry: Mapping[str, Any], name: str, *kinds: type) -> Any:
+    value = entry[name]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise ValueError(f"{name} = {short(value)}, wanted {' or '.join(kind.__name__ for kind in kinds)}")
+    return value
+
+
+def _number(name: str, value: Any) -> float | None:
+    # NaN is how Python's json writes a missing float; it means the same as null here.
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
+        raise ValueError(f"{name} = {short(value)}, wanted a number of at most {LARGEST:g}")
+    return float(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

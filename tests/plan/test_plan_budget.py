@@ -1,0 +1,29 @@
+"""A plan knows steps of num_prompts times num_rollouts rollouts; another budget is refused before any measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podsrl.config.load import dump, load_config
+from podsrl.errors import UsageError
+from podsrl.plan.probe import still_trainer
+from podsrl.plan.recorded import read_measurements
+
+OWN = ["budget.rollouts=my:own", "model.path=/nowhere"]
+
+
+def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
+    with (
+        pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own': .* budget.rollouts = 'equal'"),
+        still_trainer(load_config("pods", OWN)),
+    ):
+        pass
+
+
+def test_a_run_with_a_budget_of_ones_own_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(dump(load_config("pods", OWN)))
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own'"):
+        read_measurements(tmp_path)

@@ -1,0 +1,158 @@
+"""Figures: what is drawn is what was measured, number by number."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from podsrl.compare.speedups import SpeedupInterval
+from podsrl.errors import UsageError
+from podsrl.report.figures.accuracy import accuracy_figure, band_half_width
+from podsrl.report.figures.bars import stage_figure, token_figure
+from podsrl.report.figures.compare import comparison_figure, headline
+from podsrl.report.figures.theme import save_png
+from podsrl.report.read import read_comparison
+
+Make = Callable[..., Any]
+GRID = [0, 10, 20, 30]
+SLOW = [([0, 10, 20, 30], [0.1, 0.2, 0.4, 0.6]), ([0, 12, 20, 30], [0.1, 0.4, 0.6, 1.0])]
+FAST = [([0, 10, 20], [0.1, 0.8, 0.7]), ([0, 10, 20], [0.1, 0.8, 0.9])]
+
+
+def _texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def _draw() -> Axes:
+    speedups = {"fast": SpeedupInterval(point=3.0, low=1.5, high=3.0, share_unreached=0.0)}
+    return accuracy_figure({"slow": SLOW, "fast": FAST}, GRID, baseline="slow", speedups=speedups).axes[0]
+
+
+def test_an_arm_is_the_mean_of_its_seeds_and_holds_the_last_evaluation() -> None:
+    slow, fast = _draw().get_lines()[:2]
+    assert slow.get_xdata().tolist() == GRID
+    # At 10 s the second slow run was last evaluated at 0 s: (0.2 + 0.1) / 2.
+    np.testing.assert_allclose(slow.get_ydata(), [0.1, 0.15, 0.5, 0.8])
+    np.testing.assert_allclose(fast.get_ydata(), [0.1, 0.8, 0.8, 0.8])
+    assert slow.get_drawstyle() == "steps-post"
+
+
+def test_the_target_and_the_crossing_times_are_marked() -> None:
+    axes = _draw()
+    target = axes.get_lines()[2]
+    np.testing.assert_allclose(target.get_ydata(), [0.792, 0.792])
+    marks = [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.get_lines()[3:]]
+    assert marks == [([10.0], [pytest.approx(0.792)]), ([30.0], [pytest.approx(0.792)])]
+    assert {"10 s", "30 s", "99 % of slow's best: 79.2 %"} <= set(_texts(axes))
+
+
+def test_names_stand_beside_their_lines_with_the_speedup() -> None:
+    assert {"slow", "baseline", "fast", "3.00× (1.50–3.00)"} <= set(_texts(_draw()))
+
+
+def test_an_end_without_bound_is_written_as_infinity() -> None:
+    open_ended = SpeedupInterval(point=3.0, low=0.9, high=float("inf"), share_unreached=0.0)
+    unknown = SpeedupInterval(point=2.0, low=0.0, high=float("inf"), share_unreached=0.0)
+    curves = {"slow": SLOW, "fast": FAST, "one": FAST[:1]}
+    axes = accuracy_figure(curves, GRID, baseline="slow", speedups={"fast": open_ended, "one": unknown}).axes[0]
+    assert {"3.00× (0.90–∞)", "2.00× (0–∞)"} <= set(_texts(axes))
+
+
+def test_each_arm_is_drawn_on_its_own_times() -> None:
+    """The slow arm is first evaluated at 9 s; the quick one is at the target at 3 s, and is marked there."""
+    curves = {"slow": [([0, 9, 27], [0.1, 0.4, 0.8])], "quick": [([0, 1, 3, 27], [0.1, 0.5, 0.8, 0.8])]}
+    axes = accuracy_figure(curves, {"slow": [9, 27], "quick": [1, 3, 27]}, baseline="slow").axes[0]
+    slow, quick = axes.get_lines()[:2]
+    assert (slow.get_xdata().tolist(), quick.get_xdata().tolist()) == ([9, 27], [1, 3, 27])
+    assert [line.get_xdata().tolist() for line in axes.get_lines()[3:]] == [[3.0], [27.0]]
+
+
+def test_an_arm_that_never_arrives_says_so_and_has_no_mark() -> None:
+    never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
+    figure = accuracy_figure({"slow": SLOW, "lost": [([0], [0.1])]}, GRID, baseline="slow", speedups={"lost": never})
+    axes = figure.axes[0]
+    assert len(axes.get_lines()) == 4  # two arms, the target, one mark
+    assert "not reached" in _texts(axes)
+
+
+def test_a_baseline_that_is_never_right_marks_nothing() -> None:
+    axes = accuracy_figure({"a": [([0, 10], [0.0, 0.0])]}, [0, 10], baseline="a").axes[0]
+    assert len(axes.get_lines()) == 2
+
+
+def test_the_band_is_students_interval_of_the_mean() -> None:
+    # Two seeds: 12.706 × std / √2 = 12.706 × (0.2 / √2) / √2 = 1.2706; three seeds 0.4, 0.5, 0.6: 4.303 × 0.1 / √3.
+    assert band_half_width(np.array([[0.4], [0.6]])) == pytest.approx([1.2706], rel=1e-4)
+    assert band_half_width(np.array([[0.4], [0.5], [0.6]])) == pytest.approx([0.24844], abs=1e-4)
+    assert band_half_width(np.array([[0.4]])) == pytest.approx([0.0])
+    # 30 degrees of freedom: t is 2.042.
+    values = np.linspace(0, 1, 31)[:, None]
+    assert band_half_width(values) == pytest.approx(2.042 * values.std(ddof=1) / np.sqrt(31), rel=2e-3)
+
+
+def test_the_band_stays_between_zero_and_one() -> None:
+    (slow, _) = _draw().collections[:2]
+    heights = slow.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0.0, 1.0)
+
+
+def test_one_seed_has_no_band() -> None:
+    axes = accuracy_figure({"a": SLOW[:1]}, GRID, baseline="a").axes[0]
+    assert [type(c).__name__ for c in axes.collections] == ["LineCollection"]  # the drop line of the mark alone
+
+
+def test_a_baseline_that_is_no_arm_is_refused() -> None:
+    with pytest.raises(UsageError, match="baseline 'other' is no arm; the arms are slow, fast"):
+        accuracy_figure({"slow": SLOW, "fast": FAST}, GRID, baseline="other")
+    with pytest.raises(UsageError, match="grid has no time above 0"):
+        accuracy_figure({"slow": SLOW}, [0], baseline="slow")
+
+
+def test_stage_bars_are_as_long_as_the_seconds() -> None:
+    rows = {
+        "grpo": {"generate": 0.5, "score": 0.0, "select": 0.0, "update": 1.0, "sync": 0.25, "other": 0.25},
+        "pods": {"generate": 1.5, "score": 0.0, "select": 0.0, "update": 0.5, "sync": 0.0, "other": 0.0},
+    }
+    axes = stage_figure(rows).axes[0]
+    bars = {c.get_label(): [(bar.get_x(), bar.get_width()) for bar in c.patches] for c in axes.containers}
+    assert bars["generate"] == [(0.0, 0.5), (0.0, 1.5)]
+    assert bars["update"] == [(0.5, 1.0), (1.5, 0.5)]
+    assert bars["other"] == [(1.75, 0.25), (2.0, 0.0)]
+    assert {"2 s", "0.5", "1.5"} <= set(_texts(axes))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["grpo", "pods"]
+
+
+def test_token_bars_show_only_fates_that_occurred() -> None:
+    row = {"prompt": 1.0, "generated": 100.0, "trained": 25.0, "discarded": 75.0, "skipped": 0.0, "unaccounted": 0.0}
+    axes = token_figure({"pods": row}).axes[0]
+    assert {c.get_label(): c.patches[0].get_width() for c in axes.containers} == {"trained": 25.0, "discarded": 75.0}
+
+
+def test_a_comparison_shows_accuracy_time_and_tokens(tmp_path: Path, make_comparison: Make) -> None:
+    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+    figure = comparison_figure(comparison)
+    accuracy, stages, tokens = figure.axes
+    np.testing.assert_allclose(accuracy.get_lines()[0].get_ydata(), [0.125, 0.325, 0.825])
+    assert stages.containers[0].patches[0].get_width() == pytest.approx(0.5)
+    assert tokens.containers[0].patches[0].get_width() == pytest.approx(40.0)
+    assert figure.get_suptitle() == "pods reaches 99 % of grpo's best accuracy 2.00× as fast"
+    assert figure.get_supxlabel() == "a laptop, 2 cores"
+
+
+def test_the_headline_names_no_winner_where_none_arrives(tmp_path: Path, make_comparison: Make) -> None:
+    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+    never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
+    lost = dataclasses.replace(comparison, speedups={**comparison.speedups, "pods": never})
+    assert headline(lost) == "No other arm reaches 99 % of grpo's best accuracy"
+
+
+def test_a_png_is_written(tmp_path: Path) -> None:
+    seconds = dict.fromkeys(("generate", "score", "select", "update", "sync", "other"), 1.0)
+    path = save_png(stage_figure({"a": seconds}), tmp_path / "x.png")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

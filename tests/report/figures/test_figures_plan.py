@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import Any
+
+from podsrl.report.figures.plan import plan_heatmap
+
+
+def cell(n: int, m: int, relative: float | None) -> dict[str, Any]:
+    return {"num_rollouts": n, "num_kept": m, "relative_progress": relative}
+
+
+def test_n_runs_to_the_right_and_m_upwards_with_a_dash_where_m_exceeds_n() -> None:
+    cells = [cell(4, 2, 0.5), cell(8, 2, 2.0), cell(8, 4, 1.0)]
+    axes = plan_heatmap({"own": cells[2], "best": cells[1], "candidates": cells}).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["n = 4", "n = 8"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["m = 4", "m = 2"]
+    assert [text.get_text() for text in axes.texts] == ["–", "1.00×", "0.50×", "2.00×"]
+    assert axes.get_title(loc="left") == "Progress per second, beside 8 → 4 (best: 8 → 2)"
+
+
+def test_ratios_to_an_own_choice_that_teaches_nothing_are_dashes() -> None:
+    cells = [cell(4, 2, None), cell(8, 2, None)]
+    axes = plan_heatmap({"own": cells[0], "best": cells[1], "candidates": cells}).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["–", "–"]

@@ -1,0 +1,96 @@
+"""How numbers, names and labels are written."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import random
+
+import pytest
+
+from podsrl.lib.stages import STAGES
+from podsrl.plan.cost import PREDICTED_STAGES
+from podsrl.report.figures.theme import (
+    BASELINE,
+    SERIES,
+    STAGE_COLORS,
+    EndLabel,
+    arm_colors,
+    label_ends,
+    new_figure,
+    plain,
+    short,
+    spread,
+)
+from podsrl.report.numbers import compact, duration
+from podsrl.report.read import SHOWN_STAGES
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0, "0"), (0.05, "0.05"), (0.01234, "0.012"), (1.5, "1.5"), (-3.14159, "-3.14"), (999, "999")),
+        *((9999, "9999"), (12345, "12.3k"), (2.5e6, "2.5M"), (3e9, "3G"), (1e-6, "1e-06")),
+    ],
+)
+def test_a_number_is_written_in_few_characters(value: float, text: str) -> None:
+    assert compact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (12.34, "12.3 s"),
+        (116, "116 s"),
+        (300, "5 min"),
+        (7200, "120 min"),
+        (10800, "3 h"),
+        (900000, "250 h"),
+    ],
+)
+def test_a_duration_is_written_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_every_shown_stage_has_a_colour_of_its_own() -> None:
+    assert list(STAGE_COLORS) == [*SHOWN_STAGES, "other"]
+    assert len(set(STAGE_COLORS.values())) == len(STAGE_COLORS)
+    assert set(PREDICTED_STAGES) <= set(STAGES)
+
+
+def test_durations_of_one_axis_share_a_unit() -> None:
+    assert duration(60, longest=21600) == "0.0167 h"
+    assert duration(1800, longest=21600) == "0.5 h"
+
+
+def test_spread_leaves_a_gap_and_keeps_the_order_and_the_centre() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        heights = sorted(rng.random() for _ in range(rng.randint(1, 6)))
+        moved = spread(heights, 0.13)
+        assert all(b - a >= 0.13 - 1e-6 for a, b in itertools.pairwise(moved))
+        assert sum(moved) == pytest.approx(sum(heights))
+
+
+def test_heights_far_enough_apart_stay() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.2) == [0.1, 0.5, 0.9]
+
+
+def test_the_baseline_is_grey_and_the_others_keep_their_order() -> None:
+    assert arm_colors(["pods", "grpo", "random"], "grpo") == {"pods": SERIES[0], "grpo": BASELINE, "random": SERIES[1]}
+    assert list(arm_colors(["grpo", "pods"]).values()) == [SERIES[0], SERIES[1]]
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    assert short("grpo") == "grpo"
+    assert short("abcdefghij", 7) == "abc…hij"
+
+
+def test_a_dollar_sign_starts_no_formula() -> None:
+    figure = new_figure(2, 2)
+    axes = figure.subplots()
+    axes.plot([0, 1])
+    label_ends(axes, [EndLabel(y=0.5, text=r"$\frac{$", color=SERIES[0])], gap=0.1)
+    figure.savefig(io.BytesIO())  # matplotlib would refuse the broken formula
+    assert axes.texts[0].get_text() == plain(r"$\frac{$")

@@ -1,0 +1,231 @@
+"""One step written by hand: every metric of its line has the number worked out beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from podsrl.run.learn import NO_STATS, UpdateResult
+from podsrl.run.load import Load
+from podsrl.run.metrics import step_metrics
+from podsrl.run.progress import Progress
+from podsrl.run.step_result import StepResult
+from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
+
+
+def rollout(
+    reward: float | None,
+    length: int,
+    *,
+    is_correct: bool = False,
+    finish: FinishReason = "stop",
+    reason: str | None = "no judge",
+) -> Rollout:
+    """With its number of tokens; invalid without a reward, for the reason that is given."""
+    completion = Completion(
+        request_id="q",
+        index=0,
+        token_ids=(7,) * length,
+        logprobs=(-1.0,) * length,
+        finish_reason=finish,
+        version=0,
+    )
+    return Rollout(
+        completion=completion,
+        text="",
+        reward=math.nan if reward is None else reward,
+        parts={},
+        is_correct=is_correct,
+        invalid_reason=reason if reward is None else None,
+    )
+
+
+def group_of(name: str, num_prompt_tokens: int, *rollouts: Rollout) -> Group:
+    task = Task(id=name, prompt="?", answer="!")
+    return Group(id=name, task=task, prompt_ids=(5,) * num_prompt_tokens, rollouts=rollouts)
+
+
+def selection(group: Group, kept: tuple[int, ...], chunks: tuple[tuple[int, ...], ...] = ()) -> Selection:
+    dropped = {i: "not_selected" for i in range(len(group.rollouts)) if i not in kept}
+    return Selection(group_id=group.id, kept=kept, dropped=dropped, chunks=chunks)  # type: ignore[arg-type]
+
+
+MIXED = group_of(
+    "mixed", 5, rollout(1.0, 2, is_correct=True), rollout(0.0, 4), rollout(0.5, 6, finish="length")
+)  # 12 tokens
+EQUAL = group_of("equal", 7, rollout(0.25, 3), rollout(None, 1), rollout(0.25, 5))  # 9 tokens
+CUT = group_of(  # in two chunks, of which the second has one valid rollout; 21 tokens
+    "cut",
+    2,
+    *(rollout(1.0, 1, is_correct=True), rollout(0.0, 2), rollout(0.0, 3)),
+    *(rollout(None, 4, reason="late"), rollout(2.0, 5, is_correct=True), rollout(None, 6)),
+)
+CHUNKS = ((0, 1, 2), (3, 4, 5))
+
+STEP = StepResult(
+    progress=Progress(step=3, version=2, data_position=24, train_seconds=40.5),
+    groups=(MIXED, EQUAL, CUT),
+    selections=(selection(MIXED, (0, 1)), selection(EQUAL, (0, 2)), selection(CUT, (0, 1), CHUNKS)),
+    advantages=(torch.zeros(2), torch.zeros(2), torch.zeros(2)),
+    update=UpdateResult(
+        stats=replace(
+            NO_STATS,
+            loss=0.125,
+            entropy=0.75,
+            kl=0.0625,
+            clip_fraction=0.25,
+            logprob_gap=0.03125,
+            num_trained_tokens=9,  # of MIXED and CUT
+        ),
+        grad_norm=1.5,
+    ),
+    num_skipped_updates=1,
+    weights_digest="0123456789abcdef",
+    load=Load(
+        num_decode_steps=6,
+        num_forwarded=41,
+        num_reread=5,
+        peak_generate_bytes=600,
+        peak_update_bytes=700,
+        num_stopped=3,
+        num_hurried=2,
+        stopped_reasons=("a", "b", "c", "d"),
+        num_postponed=0,
+        num_postponed_tokens=0,
+    ),
+    seconds={"generate": 1.0, "score": 2.0, "select": 0.5, "update": 4.0, "sync": 0.25, "record": 0.125},
+    total_seconds=8.5,
+)
+
+LINE: dict[str, Any] = {
+    "step": 3,
+    "version": 2,
+    "tokens/prompt": 5 + 7 + 2,
+    "tokens/generated": 12 + 9 + 21,
+    "tokens/forwarded": 41,
+    "tokens/reread": 5,
+    "tokens/trained": 9,
+    "tokens/skipped": 8,  # kept are 2 + 4, 3 + 5 and 1 + 2 tokens
+    "tokens/discarded": 42 - 17,
+    "tokens/pruned": 0,
+    "tokens/postponed": 0,
+    "rollouts/pruned": 0,
+    "rollouts/postponed": 0,
+    "reward/all": (1.5 + 0.5 + 3.0) / 9,
+    "reward/kept": (1.0 + 0.5 + 1.0) / 6,
+    # deviations of (1, 0, 1/2), of (1/4, 1/4), of (1, 0, 0), and 0 for the one reward of the last chunk
+    "reward_std/all": (0.5 + 0.0 + math.sqrt(1 / 3) + 0.0) / 4,
+    "reward_std/kept": (math.sqrt(1 / 2) + 0.0 + math.sqrt(1 / 2) + 0.0) / 4,
+    "accuracy/all": 3 / 12,
+    "groups/all": 4,  # CUT counts twice
+    "rollouts/all": 12,
+    "groups/zero_signal": 2,  # EQUAL, and the last chunk
+    "groups/invalid": 1,  # the last chunk
+    "rollouts/invalid": 3,
+    "invalid_reasons": ["no judge", "late"],
+    "rollouts/reward_timeouts": 3,
+    "rollouts/reward_hurried": 2,
+    "reward_timeout_reasons": ["a", "b", "c"],
+    "rollouts/truncated": 1,
+    "length/all": 42 / 12,
+    "length/kept": 17 / 6,
+    "loss": 0.125,
+    "grad_norm": 1.5,
+    "entropy": 0.75,
+    "kl": 0.0625,
+    "clip_fraction": 0.25,
+    "logprob_gap": 0.03125,
+    "updates/skipped": 1,
+    "sync/weights_digest": "0123456789abcdef",
+    "memory/peak_generate_bytes": 600,
+    "memory/peak_update_bytes": 700,
+    "seconds/generate": 1.0,
+    "seconds/score": 2.0,
+    "seconds/select": 0.5,
+    "seconds/update": 4.0,
+    "seconds/sync": 0.25,
+    "seconds/record": 0.125,
+    "seconds/total": 8.5,
+    "seconds/train_elapsed": 40.5,
+}
+
+
+def close(line: dict[str, Any]) -> dict[str, Any]:
+    """Means of float64 numbers, whatever the order of their sums."""
+    return {
+        name: pytest.approx(value, rel=1e-12) if isinstance(value, float) else value for name, value in line.items()
+    }
+
+
+def test_every_metric_of_a_step_has_its_number() -> None:
+    assert step_metrics(STEP) == close(LINE)
+
+
+def test_a_line_is_json_and_its_counts_are_whole_numbers() -> None:
+    line = step_metrics(STEP)
+    assert json.loads(json.dumps(line, allow_nan=False)) == line
+    assert {name for name in LINE if type(line[name]) is not type(LINE[name])} == set()
+
+
+def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
+    """It counts with its tokens and nowhere else; a probe counts with its prompt and its tokens."""
+    pruned = rollout(None, 10, finish="pruned", reason=None)
+    probe = group_of("probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, finish="pruned", reason=None))
+    with_pruned = replace(MIXED, rollouts=(*MIXED.rollouts, pruned))
+    load = replace(STEP.load, num_postponed=4, num_postponed_tokens=50)
+    step = replace(STEP, groups=(with_pruned, EQUAL, CUT), probes=(probe,), load=load)
+    changed = {
+        "tokens/prompt": 14 + 3,
+        "tokens/generated": 42 + 10 + 2 + 8 + 50,
+        "tokens/discarded": 25 + 2,
+        "tokens/pruned": 10 + 8,
+        "tokens/postponed": 50,
+        "rollouts/pruned": 2,
+        "rollouts/postponed": 4,
+    }
+    line = step_metrics(step)
+    assert line == close({**LINE, **changed})
+    parts = ("trained", "skipped", "discarded", "pruned", "postponed")
+    assert line["tokens/generated"] == sum(line[f"tokens/{part}"] for part in parts)
+
+
+def test_what_is_not_there_or_not_finite_is_null() -> None:
+    stats = replace(STEP.update.stats, kl=None, loss=math.nan)
+    step = replace(
+        STEP,
+        update=UpdateResult(stats=stats, grad_norm=math.inf),
+        load=replace(STEP.load, peak_update_bytes=None),
+    )
+    nulls = dict.fromkeys(("kl", "loss", "grad_norm", "memory/peak_update_bytes"))
+    assert step_metrics(step) == close({**LINE, **nulls})
+
+
+def test_a_step_without_groups_has_no_means() -> None:
+    line = step_metrics(
+        replace(STEP, groups=(), selections=(), advantages=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
+    )
+    means = {
+        "reward/all",
+        "reward/kept",
+        "reward_std/all",
+        "reward_std/kept",
+        "accuracy/all",
+        "length/all",
+        "length/kept",
+    }
+    assert {name for name in means if line[name] is not None} == set()
+    counts = {"tokens/prompt", "tokens/generated", "tokens/skipped", "tokens/discarded", "rollouts/invalid"}
+    assert {line[name] for name in counts | {"groups/zero_signal", "groups/invalid", "rollouts/truncated"}} == {0}
+
+
+def test_a_fourth_reason_is_left_out() -> None:
+    group = group_of("bad", 1, *(rollout(None, 1, reason=reason) for reason in ("d", "c", "d", "b", "a")))
+    line = step_metrics(
+        replace(STEP, groups=(group,), selections=(selection(group, ()),), advantages=(torch.zeros(0),))
+    )
+    assert line["invalid_reasons"] == ["d", "c", "b"] and line["rollouts/invalid"] == 5

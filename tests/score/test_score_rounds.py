@@ -1,0 +1,132 @@
+"""Groups may be scored in any number of calls per step, and completions may be dropped before they are scored."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from podsrl.score import Scorer
+from podsrl.types import Completion, FinishReason, Rollout, Task
+
+TASKS = [Task(id=f"{i}+2", prompt=f"{i}+2=", answer=str(i + 2)) for i in range(3)]
+TEXTS = [["Answer: 2.", "Answer: 3.", "2"], ["Answer: 3."], ["Answer: 4.", "4", "4"]]
+LOGGED = """
+import pathlib, time
+def f(task, text):
+    if text == "slow":
+        time.sleep(0.5)
+    with open(pathlib.Path(__file__).with_name("judged"), "a") as file:
+        file.write(text + ";")
+    return 1.0
+"""
+
+
+def completion(index: int, finish_reason: FinishReason = "stop") -> Completion:
+    return Completion(
+        request_id="s0", index=index, token_ids=(index,), logprobs=(-1.0,), finish_reason=finish_reason, version=0
+    )
+
+
+def completions(texts: list[str]) -> list[Completion]:
+    return [completion(index) for index in range(len(texts))]
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("own_rounds")
+    module.batches = []
+    module.f = lambda completions, **columns: module.batches.append(completions) or [float(len(t)) for t in completions]
+    monkeypatch.setitem(sys.modules, "own_rounds", module)
+    return module
+
+
+def test_groups_scored_in_rounds_get_the_same_rollouts_as_all_at_once(user_folder: Path) -> None:
+    rewards = {"correct": 1.0, "worker_rewards:length": 0.25, "worker_rewards:draw": 0.5}
+    with Scorer(rewards, "correct", format="format", workers=2) as scorer:
+        groups = [completions(texts) for texts in TEXTS]
+        at_once = scorer.score(TASKS, groups, TEXTS)
+        for task, texts in zip(TASKS, TEXTS, strict=True):
+            for text in texts:
+                scorer.prefetch(task, text)
+        rounds: list[list[Rollout]] = []
+        for places in ([1], [0, 2]):
+            chosen = [[TASKS[i] for i in places], [groups[i] for i in places], [TEXTS[i] for i in places]]
+            rounds += scorer.score(*chosen, is_last=places == [0, 2])  # type: ignore[arg-type]
+    assert [rounds[1], rounds[0], rounds[2]] == at_once
+
+
+def test_rollouts_that_join_a_group_later_get_what_they_would_have_got_at_once() -> None:
+    scorer = Scorer({"correct": 1.0, "format": 0.5}, "correct")
+    [together] = scorer.score(TASKS[:1], [completions(TEXTS[0])], TEXTS[:1])
+    [first] = scorer.score(TASKS[:1], [[completion(0)]], [TEXTS[0][:1]], is_last=False)
+    [later] = scorer.score(TASKS[:1], [[completion(1), completion(2)]], [TEXTS[0][1:]])
+    assert [*first, *later] == together
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_last", [True, False])
+def test_the_lowered_time_limit_holds_until_the_last_call_of_a_step(user_folder: Path, is_last: bool) -> None:
+    name = "worker_rewards:odd"
+    with Scorer({name: 1.0}, name, workers=1, timeout_seconds=0.6) as scorer:
+        tasks = [replace(TASKS[0], id=f"{i}") for i in range(5)]  # equal texts of one task are judged once
+        scorer.score(tasks[:4], [[completion(0)]] * 4, [["hang"]] * 4, is_last=is_last)
+        before = scorer.stats.num_hurried
+        scorer.score(tasks[4:], [[completion(0)]], [["hang"]])
+        assert (before, scorer.stats.num_hurried - before) == (1, 0 if is_last else 1)
+
+
+def test_a_forgotten_completion_that_no_worker_has_begun_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logged.py").write_text(LOGGED)
+    monkeypatch.syspath_prepend(tmp_path)
+    with Scorer({"logged:f": 1.0}, "logged:f", workers=1) as scorer:
+        for text in ("slow", "dropped", "kept"):
+            scorer.prefetch(TASKS[0], text)
+        scorer.forget(TASKS[0], "dropped")
+        texts = ["slow", "kept"]
+        [rollouts] = scorer.score(TASKS[:1], [completions(texts)], [texts])
+        assert [rollout.reward for rollout in rollouts] == [1.0, 1.0]
+        assert (tmp_path / "judged").read_text() == "slow;kept;"
+        [[again]] = scorer.score(TASKS[:1], [[completion(0)]], [["dropped"]])
+        assert again.reward == 1.0
+
+
+def test_forgetting_one_of_two_equal_completions_does_not_lose_the_other(user_folder: Path) -> None:
+    with Scorer({"worker_rewards:length": 1.0}, "correct", workers=1) as scorer:
+        for _ in range(2):
+            scorer.prefetch(TASKS[0], "abc")
+        scorer.forget(TASKS[0], "abc")
+        scorer.forget(TASKS[0], "never prefetched")
+        [[rollout]] = scorer.score(TASKS[:1], [[completion(0)]], [["abc"]])
+    assert rollout.reward == 3.0
+
+
+def test_a_pruned_completion_has_no_reward_is_no_failure_and_is_not_judged(own: ModuleType) -> None:
+    scorer = Scorer({"own_rounds:f": 2.0, "correct": 1.0}, "correct", format="format")
+    group = [completion(0), completion(1, "pruned"), completion(2)]
+    [[first, pruned, last]] = scorer.score(TASKS[:1], [group], [["Answer: 2.", "Answer: 2", "ab"]])
+    assert own.batches == [["Answer: 2.", "ab"]]
+    assert (first.reward, last.reward, first.is_valid, last.is_pruned) == (21.0, 4.0, True, False)
+    assert (pruned.completion, pruned.text) == (group[1], "Answer: 2")
+    assert math.isnan(pruned.reward) and all(map(math.isnan, pruned.parts.values()))
+    assert set(pruned.parts) == {"own_rounds:f", "correct"}
+    assert (pruned.is_pruned, pruned.is_valid, pruned.invalid_reason) == (True, False, None)
+    assert (pruned.is_correct, pruned.is_formatted, pruned.answer) == (False, False, None)
+
+
+def test_a_call_may_hold_pruned_completions_alone_or_none_at_all(own: ModuleType) -> None:
+    scorer = Scorer({"own_rounds:f": 1.0}, "correct")
+    [[pruned]] = scorer.score(TASKS[:1], [[completion(0, "pruned")]], [[""]])
+    assert pruned.is_pruned and own.batches == []
+    assert scorer.score([], [], []) == [] and scorer.score(TASKS[:1], [[]], [[]]) == [[]]
+
+
+def test_a_postponed_completion_cannot_be_scored() -> None:
+    with pytest.raises(ValueError, match="completion 1 of 's0' is postponed"):
+        Scorer({"correct": 1.0}, "correct").score(TASKS[:1], [[completion(0), completion(1, "postponed")]], [["", ""]])
