@@ -72,6 +72,7 @@ def test_fewer_questions_get_the_same_answers_and_are_spread_over_all() -> None:
     assert part.items() <= whole.items()
 
 
+@pytest.mark.slow
 def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -> None:
     groups = answers("pods", *SIZES, "rollouts.num_slots=2")
     assert tokens(groups) == tokens(answers("pods", *SIZES))

@@ -150,6 +150,17 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+def test_an_interrupt_in_the_exec_of_a_text_keeps_the_signal_s_exit_code(tmp_path: Path) -> None:
+    """Python alone would end by SIGINT: libraries make classes by `exec`, and the command may be started with -m."""
+    (tmp_path / "program.py").write_text(
+        "import os, sys\nfrom podsrl.lib.signals import exit_code, leave_on_signal\nleave_on_signal()\n"
+        "try:\n    exec('os.kill(os.getpid(), 15)\\nwhile True: pass')\n"
+        "except KeyboardInterrupt:\n    print('caught')\n    sys.exit(exit_code())\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "caught\n", "")
+
+
 # --- children ---
 
 

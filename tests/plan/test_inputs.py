@@ -72,7 +72,7 @@ def spoil(folder: Path, how: str) -> None:
         (model / "model.safetensors").unlink()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("how", "option", "wanted"),
     [
@@ -166,6 +166,7 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     assert found.not_checked == ()
 
 
+@pytest.mark.slow
 def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     rewards = 'task.rewards={"trial_rewards:right" = 2.0, "trial_rewards:not_on_empty" = 1.0}'
     found = check_inputs(load_config("mine.toml", [rewards, "task.correct=trial_rewards:right"]))

@@ -84,7 +84,7 @@ def test_a_config_that_fits_is_left_alone() -> None:
     assert advice.peak_bytes == peak(estimate(config, read_shape(config.model)))
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", ["a-grpo", "a-pods", "b-pods", "c-pods", "d-grpo_ga", "d-pods", "e-pods"])
 @pytest.mark.parametrize("gibibytes", [4, 8, 12, 16, 24, 48, 80])
 def test_paper_recipes_are_brought_under_every_bound_or_told_their_floor(
@@ -131,6 +131,7 @@ def test_a_smaller_bound_never_asks_for_less(large_shape: ModelShape) -> None:
     assert costliest == sorted(costliest)
 
 
+@pytest.mark.slow
 def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape: ModelShape) -> None:
     overrides = ["rollouts.max_new_tokens=8192", "rollouts.num_prompts=1", "model.dtype=bfloat16", "lora.rank=8"]
     config = load_config(None, [*overrides, "model.load_in_4bit=true", "optim.name=adamw_8bit"])

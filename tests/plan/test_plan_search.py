@@ -45,6 +45,7 @@ def test_the_suggestion_is_the_candidate_with_most_value_a_second() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_config_s_choice_stays_where_nothing_is_better_by_more_than_the_error() -> None:
     best = usual().best
     n, m, micro = best.key
@@ -153,6 +154,7 @@ def test_a_config_that_keeps_all_is_offered_max_variance_where_fewer_are_kept() 
     assert "--select.rule=max_variance" in flags(plan)
 
 
+@pytest.mark.slow
 def test_the_json_holds_every_candidate_and_says_where_noise_was_not_measured() -> None:
     plan = make_plan(measurements(noise_ratio=None))
     result = to_json(plan, (), "a machine")

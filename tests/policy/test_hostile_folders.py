@@ -219,6 +219,7 @@ def test_an_evaluation_says_what_is_wrong(folder: Path, pods: Any, name: str) ->
     assert everything_in(folder.parent) == before
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", PARTS)
 def test_a_loader_says_what_is_wrong_with_a_part(folder: Path, name: str) -> None:
     harm, named = PARTS[name]

@@ -37,6 +37,7 @@ def config_of(rollouts: str, *overrides: str) -> RunConfig:
     return load_config("pods", [*SIZES, f"budget.rollouts=small_budgets:{rollouts}", *overrides])
 
 
+@pytest.mark.slow
 def test_a_second_round_grows_hard_groups_and_all_of_them_train() -> None:
     trainer = Trainer(config_of("twice_if_hard", 'options={"small_budgets:twice_if_hard" = {below = 0.1}}'))
     plain = Trainer(load_config("pods", list(SIZES)))

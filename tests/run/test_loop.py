@@ -199,6 +199,7 @@ def test_any_number_of_slots_gives_the_same_step() -> None:
     assert lines[0]["tokens/forwarded"] < lines[1]["tokens/forwarded"] < lines[1]["tokens/generated"]
 
 
+@pytest.mark.slow
 def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
     free = step_line(Trainer(small_config()))
     trainer = Trainer(small_config('rollouts.kv_cache_bytes="100KiB"', "rollouts.scheduler=continuous+ljf"))

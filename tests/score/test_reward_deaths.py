@@ -136,6 +136,7 @@ def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: 
     assert all_gone(family)
 
 
+@pytest.mark.slow
 def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
     main = run_main(family, "return", "end")
     assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0

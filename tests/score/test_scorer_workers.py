@@ -66,6 +66,7 @@ def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path)
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     with Scorer({name: 1.0}, name, workers=2, timeout_seconds=0.4) as scorer:
