@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,16 @@ if DEVICE == "gpu" and not torch.cuda.is_available():
     WHY_NOT = "torch sees no GPU"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not want
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this process is not for or cannot run."""
+    """Skip, with the reason, what this process is not for or cannot run; of `one_in(k)` cases, mark most as slow."""
+    num_cases: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("one_in")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if num_cases[test] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            num_cases[test] += 1
     for item in items:
         is_pretended = DEVICE_FOLDER in item.path.parents
         wanted = "gpu" if item.get_closest_marker("gpu") else "pretended" if is_pretended else "cpu"
@@ -110,6 +119,29 @@ def same_threads_and_matmul() -> Iterator[None]:
     torch.set_num_threads(NUM_THREADS)
     yield
     choice.use(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_digit_sums_are_looked_at_once() -> Iterator[None]:
+    """The 7,080 prompts of the built-in task set are tokenised once per tokenizer, not once per trainer (0.3 s)."""
+    from podsrl.run import prompt_lengths
+
+    look_at = prompt_lengths._look_at
+    found: dict[tuple[Any, ...], Any] = {}
+
+    def remember(tokenizer: Any, tasks: Any, name: str) -> Any:
+        if len(tasks) != 7080 or not hasattr(tokenizer, "backend_tokenizer"):
+            return look_at(tokenizer, tasks, name)
+        text, template = tokenizer.backend_tokenizer.to_str(), tokenizer.chat_template
+        ends = tuple((type(task.prompt), repr(task)) for task in (tasks[0], tasks[-1]))
+        key = (type(tokenizer), text, repr(tokenizer), repr(template), ends, name)
+        if key not in found:
+            found[key] = look_at(tokenizer, tasks, name)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_lengths, "_look_at", remember)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,11 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def own_parts(path: Path) -> set[str]:
+@cache
+def own_parts(path: Path) -> frozenset[str]:
     """Which parts of this package a file imports."""
     names = [name.split(".") for name in imported(ast.parse(path.read_text()))]
-    return {parts[1] for parts in names if parts[0] == "podsrl"}
+    return frozenset(parts[1] for parts in names if parts[0] == "podsrl")
 
 
 def without_function_bodies(tree: ast.Module) -> ast.Module:

@@ -65,7 +65,7 @@ def group_lists(draw: Any) -> list[Group]:
     ]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(group_lists())
 def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> None:
     tasks = {(group.id, group.index): group.task for group in groups}

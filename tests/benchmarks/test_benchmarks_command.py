@@ -54,6 +54,7 @@ def test_a_result_is_printed_and_saved_with_its_hardware_line(
     assert json.loads((tmp_path / "some_name.json").read_text()) == result
 
 
+@pytest.mark.slow
 def test_arms_take_turns_in_an_order_that_rotates() -> None:
     order: list[str] = []
 

@@ -26,6 +26,7 @@ def check(verdict: Verdict) -> None:
     assert verdict.longest == (37 if verdict.limit is None else 15), verdict
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", RUNS)
 def test_a_usual_family_runs_as_expected(family: str) -> None:
     verdict, (forward, update, limit) = judge(family), RUNS[family]

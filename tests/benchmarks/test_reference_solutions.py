@@ -9,6 +9,7 @@ import pytest
 from benchmarks import reference_solutions
 
 
+@pytest.mark.slow
 def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
     solutions = {
         "gsm8k/train": [{"answer": "2 * 600 = 1,200\n#### 1,200"}, {"answer": "#### 1200"}, {"answer": "no answer"}],

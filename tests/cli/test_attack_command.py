@@ -44,6 +44,7 @@ def test_hacks_that_pay_are_printed_kept_and_judged_again(pods: Pods, tmp_path: 
     assert found["agreement"]["accuracy"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     code, printed, said = pods(
         *("check-reward", "--attack", "--reward", "command_rewards:strict", "--num-questions", "3", "--json")
@@ -58,6 +59,7 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     assert "'command_rewards:strict' held against" in said
 
 
+@pytest.mark.slow
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
     code, printed, said = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1

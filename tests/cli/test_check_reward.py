@@ -220,6 +220,7 @@ def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> N
     assert (check.agreement.precision, check.agreement.recall) == (None, 0.0)
 
 
+@pytest.mark.slow
 def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder: Path) -> None:
     of_all = {"reward": 0.0, "parts": {}, "num_tokens": 3, "finish_reason": "stop"}
     of_all |= {"kept": True, "drop_reason": None, "advantage": 0.0}
@@ -289,6 +290,7 @@ def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], mes
     assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_help_shows_examples_without_loading_torch() -> None:
     code = (
         "import sys; sys.argv = ['pods', 'check-reward', '--help']\n"

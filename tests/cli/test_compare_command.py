@@ -61,7 +61,7 @@ def test_the_help_shows_the_docs_example(pods: Pods, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_the_docs_example_runs(tmp_path: Path) -> None:
     (tmp_path / "my-arms.toml").write_text(example())
-    options = ["--num_seeds=1", "--base.stop.seconds=3", "--base.eval.every_seconds=1", "--base.task.num_eval=16"]
+    options = ["--num_seeds=1", "--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=16"]
     command = [sys.executable, "-m", "podsrl.cli", "compare", "my-arms.toml", *options, "--json", "--out", "out"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
     assert done.returncode == 0, done.stderr

@@ -72,6 +72,7 @@ def test_fewer_questions_get_the_same_answers_and_are_spread_over_all() -> None:
     assert part.items() <= whole.items()
 
 
+@pytest.mark.slow
 def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -> None:
     groups = answers("pods", *SIZES, "rollouts.num_slots=2")
     assert tokens(groups) == tokens(answers("pods", *SIZES))
@@ -80,6 +81,7 @@ def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -
         assert all(rollout.completion.request_id == group.id for rollout in group.rollouts)
 
 
+@pytest.mark.slow
 def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder: Path, tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model

@@ -132,6 +132,7 @@ def test_any_order_and_either_form_set_the_same_values(data: Any, keys: list[str
 # --- through the whole command line ---
 
 
+@pytest.mark.slow
 def test_every_order_gives_the_same_config(pods: Pods) -> None:
     pieces = [["pods"], ["--select.num_kept", "8"], ["--optim.lr=1e-5"], ["--model.gradient_checkpointing"]]
     pieces += [["--resolved", "--json"], ["--task.system_prompt", "-1 is a number"]]

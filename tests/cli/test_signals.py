@@ -98,12 +98,12 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
     i = 0
     while len(began) < 2:  # however long this machine takes to load
         i += 1
-        assert i < 30, "no run began"
+        assert i < 17, "no run began"
         number = [*CODES][i % len(CODES)]
         run, mark = tmp_path / f"run{i}", f"{tmp_path}{i}"
         process = start(mark, "train", "pods", *LONG, "--out", str(run))
         wait_for(lambda process=process: catches(process, signal.SIGTERM))  # type: ignore[misc]
-        time.sleep(0.25 * 1.25**i)  # to 200 seconds
+        time.sleep(0.25 * 1.5**i)  # to 200 seconds
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES[number], shown
@@ -150,6 +150,17 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+def test_an_interrupt_in_the_exec_of_a_text_keeps_the_signal_s_exit_code(tmp_path: Path) -> None:
+    """Python alone would end by SIGINT: libraries make classes by `exec`, and the command may be started with -m."""
+    (tmp_path / "program.py").write_text(
+        "import os, sys\nfrom podsrl.lib.signals import exit_code, leave_on_signal\nleave_on_signal()\n"
+        "try:\n    exec('os.kill(os.getpid(), 15)\\nwhile True: pass')\n"
+        "except KeyboardInterrupt:\n    print('caught')\n    sys.exit(exit_code())\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "caught\n", "")
+
+
 # --- children ---
 
 
@@ -166,7 +177,7 @@ def judged(task: object, text: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, *CODES, signal.SIGSEGV])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(tmp_path: Path)
 @pytest.mark.slow
 def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Path) -> None:
     """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them."""
-    options = ["--base.stop.seconds=5", "--base.eval.every_seconds=2", "--base.task.num_eval=32", "--num_seeds=1"]
+    options = ["--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32", "--num_seeds=1"]
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -48,6 +48,7 @@ def fields_of(package: str, *files: str) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
 def test_trl_has_the_names_that_are_called_its() -> None:
     known = fields_of("trl", "trainer/grpo_config.py", "trainer/model_config.py", "trainer/grpo_trainer.py")

@@ -51,6 +51,7 @@ print(json.dumps(pages))
         assert "Examples" in page or command == "doctor"
 
 
+@pytest.mark.slow
 def test_options_are_listed_without_anything_heavy() -> None:
     code = f"""
 import json, sys
@@ -70,8 +71,8 @@ for words in (["config"], ["config", "optim"], ["config", "memory"], ["config", 
 
 def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     pods = Path(sys.executable).with_name("pods")
-    seconds = []
-    for _ in range(3):
+    seconds: list[float] = []
+    while len(seconds) < 3 and (not seconds or seconds[-1] >= 1.0):
         before = os.times()
         done = subprocess.run([pods, "--help"], capture_output=True, text=True, timeout=60)
         after = os.times()
@@ -81,27 +82,26 @@ def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     assert min(seconds) < 1.0  # of processor time, which a busy machine hardly changes
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
+def test_bad_flags_are_told_in_one_line_with_exit_code_2_before_anything_heavy_loads() -> None:
+    cases = [
         (["train", "pods", "--select.num_kep=4"], "Did you mean 'select.num_kept'?"),
         (["train", "pods", "--select.m", "4"], "Did you mean 'select.num_kept'"),
         (["train", "pods", "--dry-run", "--memory", "24"], "--memory 24"),
         (["plan", "pods", "--memory", "24"], "--memory 24"),
-    ],
-)
-def test_a_bad_flag_is_told_in_one_line_with_exit_code_2_before_anything_heavy_loads(
-    words: list[str], wanted: str
-) -> None:
+    ]
     code = f"""
 import json, sys
 from podsrl.cli.main import main
-try:
-    main()
-finally:
-    {LOADED}
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["pods", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        print(stop.code)
+{LOADED}
 """
-    done = python(code, *words)
-    message, loaded = done.stderr.strip().splitlines()
-    assert (done.returncode, json.loads(loaded)) == (2, [])
-    assert message.startswith("error: ") and wanted in message
+    done = python(code, json.dumps([words for words, _ in cases]))
+    *messages, loaded = done.stderr.strip().splitlines()
+    assert (done.stdout.split(), json.loads(loaded)) == (["2"] * len(cases), [])
+    for message, (_, wanted) in zip(messages, cases, strict=True):
+        assert message.startswith("error: ") and wanted in message

@@ -72,6 +72,7 @@ def spoil(folder: Path, how: str) -> None:
         (model / "model.safetensors").unlink()
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("how", "option", "wanted"),
     [
@@ -165,6 +166,7 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     assert found.not_checked == ()
 
 
+@pytest.mark.slow
 def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     rewards = 'task.rewards={"trial_rewards:right" = 2.0, "trial_rewards:not_on_empty" = 1.0}'
     found = check_inputs(load_config("mine.toml", [rewards, "task.correct=trial_rewards:right"]))
@@ -176,7 +178,8 @@ def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
 
 
-@pytest.mark.parametrize(("function", "is_said"), [("right", False), ("always_zero", True)])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("function", "is_said"), [("always_zero", True), ("right", False)])
 def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
     name = f"trial_rewards:{function}"
     found = check_inputs(load_config("mine.toml", [f'task.rewards={{"{name}" = 1.0}}', f"task.correct={name}"]))

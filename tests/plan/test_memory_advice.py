@@ -84,6 +84,7 @@ def test_a_config_that_fits_is_left_alone() -> None:
     assert advice.peak_bytes == peak(estimate(config, read_shape(config.model)))
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", ["a-grpo", "a-pods", "b-pods", "c-pods", "d-grpo_ga", "d-pods", "e-pods"])
 @pytest.mark.parametrize("gibibytes", [4, 8, 12, 16, 24, 48, 80])
 def test_paper_recipes_are_brought_under_every_bound_or_told_their_floor(
@@ -111,6 +112,7 @@ def test_adapters_of_16_bits_want_smaller_micro_batches_and_a_bound_on_keys_and_
     assert all("nothing in the result" in step.cost for step in advice.steps)
 
 
+@pytest.mark.slow
 def test_what_changes_the_result_comes_only_where_nothing_else_is_enough(large_shape: ModelShape) -> None:
     free = ("optim.micro_batch_tokens", "optim.logprob_chunk_tokens", "rollouts.kv_cache_bytes")
     keys = [
@@ -122,12 +124,14 @@ def test_what_changes_the_result_comes_only_where_nothing_else_is_enough(large_s
     assert "model.load_in_4bit" in keys[4] and "model.load_in_4bit" not in keys[3]
 
 
+@pytest.mark.slow
 def test_a_smaller_bound_never_asks_for_less(large_shape: ModelShape) -> None:
     advices = [advise(RunConfig(), large_shape, bound * GIB) for bound in (96, 64, 48, 32, 24, 16, 12)]
     costliest = [max([[r.key for r in LADDER].index(s.key) for s in advice.steps], default=-1) for advice in advices]
     assert costliest == sorted(costliest)
 
 
+@pytest.mark.slow
 def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape: ModelShape) -> None:
     overrides = ["rollouts.max_new_tokens=8192", "rollouts.num_prompts=1", "model.dtype=bfloat16", "lora.rank=8"]
     config = load_config(None, [*overrides, "model.load_in_4bit=true", "optim.name=adamw_8bit"])
@@ -137,6 +141,7 @@ def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape:
     assert work(advice.config, 1).micro_batch_tokens < 8192 // 2
 
 
+@pytest.mark.slow
 def test_the_least_key_value_memory_holds_one_row(large_shape: ModelShape) -> None:
     for tokens in (100, 700, 1000, 1500, 3000):
         config = load_config(None, [f"rollouts.max_new_tokens={tokens}", "rollouts.max_prompt_tokens=100"])
@@ -153,6 +158,7 @@ def test_changes_that_are_enough_alone_are_named(large_shape: ModelShape) -> Non
     assert all(step.peak_bytes <= 80 * GIB for step in advice.alone)
 
 
+@pytest.mark.slow
 def test_processes_share_only_what_their_other_options_allow(large_shape: ModelShape) -> None:
     full = advise(RunConfig(), large_shape, 40 * GIB, 8)
     assert "scale.strategy" in {step.key for step in full.steps}
@@ -181,6 +187,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), has_adapters=st.booleans(), has_checkpointing=st.booleans())
 def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: bool, has_checkpointing: bool) -> None:

@@ -108,6 +108,7 @@ def test_the_range_and_the_reasons_are_in_the_json() -> None:
     assert result["measured_relative_progress"] == pytest.approx(2 * gain)  # the own choice took twice as long
 
 
+@pytest.mark.slow
 def test_a_plan_without_repeats_says_that_its_error_is_not_known() -> None:
     few = replace(scattered(0.1), generation=(generation(64),), updates=updates()[-1:])
     plan = make_plan(few)

@@ -62,6 +62,7 @@ def test_dropout_is_off_and_a_line_says_so(policy_of: PolicyOf, gpt2_folder: Pat
     assert 'model.dropout = "as_configured" keeps it' in note
 
 
+@pytest.mark.slow
 def test_a_run_says_so_at_its_start(gpt2_folder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     options = [*OPTIONS, f"model.path={gpt2_folder}", "model.device=cpu", "stop.steps=1", "stop.seconds=0"]

@@ -119,6 +119,7 @@ def everybody_says_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: "y")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plant", WANT_CODE)
 def test_a_model_that_wants_its_own_code_is_refused_and_the_option_is_named(
     folder: Path, planted: Path, everybody_says_yes: None, plant: Callable[[Path], None]
@@ -147,6 +148,7 @@ def test_a_model_that_can_do_without_its_own_code_loads_without_it(
     assert not planted.exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plant", [of_both, of_generation])
 def test_nor_does_the_code_of_the_base_of_adapters_run(
     folder: Path, planted: Path, everybody_says_yes: None, tmp_path: Path, plant: Callable[[Path], None]
@@ -202,6 +204,7 @@ def test_the_option_says_where_it_changes_nothing(tiny_model_folder: Path) -> No
         load_tokenizer(ModelConfig())
 
 
+@pytest.mark.slow
 def test_a_script_in_a_data_sets_folder_does_not_run(tmp_path: Path, planted: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "data.py").write_text(PLANT)

@@ -21,6 +21,7 @@ PolicyOf = Callable[..., Policy]
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 
 
+@pytest.mark.one_in(4)
 def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: Path) -> None:
     policy = policy_of(family_folder)
     assert policy.generator_model is policy.model and not isinstance(policy, AdaptedPolicy)
@@ -47,6 +48,7 @@ def test_sharded_parameters_are_made_whole_on_the_way(
         assert torch.equal(tensor, policy.model.get_parameter(name).detach() * 2)
 
 
+@pytest.mark.one_in(4)
 def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
 ) -> None:
@@ -58,6 +60,7 @@ def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     assert AutoTokenizer.from_pretrained(tmp_path / "saved").encode("1+2") == policy.tokenizer.encode("1+2")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_saved_policy_comes_back_bit_for_bit_into_the_same_memory(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path, dtype: str

@@ -135,6 +135,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_template = pytest.mark.parametrize("template", TEMPLATES)
 
 
+@pytest.mark.one_in(4)
 @every_kind
 @every_template
 def test_a_forged_turn_is_encoded_as_if_its_special_tokens_were_unknown(kind: str, template: str) -> None:

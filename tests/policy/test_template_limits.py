@@ -132,6 +132,7 @@ def test_long_conversations_are_rendered_too(with_template: Any) -> None:
     assert render.render(with_template(SAYS), [[{"role": "user", "content": long}]] * 3) == [long] * 3
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(with_template: Any) -> None:
     ours = with_template(SAYS)
     prompt_ids(ours, chat("1"))
@@ -144,6 +145,7 @@ def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(wit
     assert prompt_ids(ours, chat("1")) == tuple(ours.encode("1"))
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_answer_for_the_next_prompt(with_template: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = with_template(SAYS)
     exchange = render._exchange

@@ -135,6 +135,7 @@ def test_every_recorded_rollout_is_shown_best_first_with_its_fate(run_page: str)
     ]
 
 
+@pytest.mark.slow
 def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:
     tags = _Tags(evil_page)
     assert len(tags.all("script")) == 1
@@ -146,6 +147,7 @@ def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:
     assert "".join(tags.text).count(EVIL) >= 11
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing(both_page: str) -> None:
     tags = _Tags(both_page)
     assert _loads(tags) == []
@@ -172,6 +174,7 @@ def test_groups_open_without_script_and_filters_stay_hidden(run_page: str) -> No
     assert [a for a in tags.all("div") if a.get("id") == "filters"] == [{"id": "filters", "hidden": None}]
 
 
+@pytest.mark.slow
 def test_ids_are_unique_and_every_reference_has_its_target(both_page: str) -> None:
     tags = _Tags(both_page)
     ids = [str(attributes["id"]) for _, attributes in tags.tags if "id" in attributes]

@@ -37,6 +37,7 @@ def config_of(rollouts: str, *overrides: str) -> RunConfig:
     return load_config("pods", [*SIZES, f"budget.rollouts=small_budgets:{rollouts}", *overrides])
 
 
+@pytest.mark.slow
 def test_a_second_round_grows_hard_groups_and_all_of_them_train() -> None:
     trainer = Trainer(config_of("twice_if_hard", 'options={"small_budgets:twice_if_hard" = {below = 0.1}}'))
     plain = Trainer(load_config("pods", list(SIZES)))
@@ -74,6 +75,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if not name.startswith(hidden)} for line in lines]
 
 
+@pytest.mark.slow
 def test_a_run_with_a_part_that_remembers_resumes_bit_for_bit(tmp_path: Path) -> None:
     """Killed after a step, which leaves that step's checkpoint, against a run that goes through."""
     options = ("checkpoint.every_steps=1", "checkpoint.every_seconds=0", "checkpoint.keep=9")

@@ -181,7 +181,7 @@ def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods
     assert pods("train", "pods", *SMALL, "--out", "whole")[0] == 0
     whole, expected = tmp_path / "whole", results(tmp_path / "whole")
     counts = dict.fromkeys(["as before", "fell back", "one line"], 0)
-    for seed in range(48):
+    for seed in range(30):
         rng, run = random.Random(seed), tmp_path / "odd"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(whole, run)
@@ -199,7 +199,7 @@ def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods
             last = errors.splitlines()[-1]
             assert last.startswith(("error: ", "failed: ")) and len(last) < 1050, shown
             counts["one line"] += 1
-    assert counts["fell back"] > 20 and counts["one line"] > 4, counts
+    assert counts["fell back"] > 12 and counts["one line"] > 2, counts
 
 
 # --- the state alone ---

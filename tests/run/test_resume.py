@@ -54,11 +54,11 @@ def final_files(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_instants_a_run_ends_bit_identical(tmp_path: Path) -> None:
+def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path) -> None:
     """The random rule and two epochs, so that every stream and counter matters. Most kills come a random moment after
     the process has written some lines (into steps, checkpoints, evaluations), the others at any time since its start
     (into imports, loading, verifying, cutting the logs)."""
-    options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=240"]
+    options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=130"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = run("train", "pods", *options, "--out", str(whole))
     assert done.returncode == 0, done.stderr
@@ -66,12 +66,12 @@ def test_killed_at_twenty_random_instants_a_run_ends_bit_identical(tmp_path: Pat
     first = pods("train", "pods", *options, "--out", str(killed))
     again = pods("train", "--resume", str(killed))
     kills = 0
-    while kills < 20:
+    while kills < 10:
         process = subprocess.Popen(
             again if (killed / "config.toml").exists() else first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         if kills % 3 == 2:
-            time.sleep(rng.uniform(0.1, 3.0))
+            time.sleep(rng.uniform(0.1, 5.0))
         else:
             _wait_for_new_lines(process, killed / "metrics.jsonl", rng.randint(1, 3))
             time.sleep(rng.uniform(0.0, 0.1))
@@ -80,7 +80,7 @@ def test_killed_at_twenty_random_instants_a_run_ends_bit_identical(tmp_path: Pat
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-    assert kills == 20, f"the run ended after {kills} kills; it needs more steps for twenty"
+    assert kills == 10, f"the run ended after {kills} kills; it needs more steps for ten"
     done = run("train", "--resume", str(killed))
     assert done.returncode == 0, done.stderr
     assert numbers(killed) == numbers(whole)

@@ -8,6 +8,7 @@ AdamW moves a weight by up to its rate whatever the size of its gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
     return lines, {name: tensor.detach().double().numpy() for name, tensor in trainer.engine.model.named_parameters()}
 
 
+@cache
+def alone(overrides: tuple[str, ...], steps: int) -> Any:
+    """One process of the same options; every way of sharing the work is compared with it."""
+    return train(overrides, steps)
+
+
 def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: float = 1e-6) -> None:
     """Every metric but the clock's and the memory's, and every weight that the engine samples from."""
     assert len({str([line["sync/weights_digest"] for line in lines]) for lines, _ in several}) == 1
@@ -107,7 +114,7 @@ CASES = {
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
     options = CASES[case]
-    one = train(options, 5)
+    one = alone(options, 5)
     assert any(line["rollouts/invalid"] for line in one[0])
     several = two.run(train, (f"scale.strategy={strategy}", *options), 5)
     assert_same(several, one)
@@ -118,7 +125,7 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
 def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
     """A gradient here has up to 24 rows x 24 tokens; its terms cancel to no less than a hundredth of their sum."""
     lr, steps, terms = 1e-6, 5, 24 * 24
-    one = train(("float32", f"optim.lr={lr}"), steps)
+    one = alone(("float32", f"optim.lr={lr}"), steps)
     several = two.run(train, ("float32", f"optim.lr={lr}", f"scale.strategy={strategy}"), steps)
     assert_same(several, one, rel=100 * terms * 2.0**-24, weight_gap=2 * lr * steps)
 
@@ -128,7 +135,7 @@ def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
 def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy: str) -> None:
     """Right answers are rare: in most steps some process has no row with a gradient, in some none has."""
     options = ("rollouts.num_prompts=3", "task.rewards={correct = 1.0}", "task.correct=correct")
-    one = train((*options, "optim.weight_decay=0.1"), 8)
+    one = alone((*options, "optim.weight_decay=0.1"), 8)
     trained = [line["tokens/trained"] for line in one[0]]
     signals = [3 - line["groups/zero_signal"] for line in one[0]]
     assert 0 in trained and any(0 < signal < 3 for signal in signals), signals

@@ -206,6 +206,7 @@ def score(scorer: Scorer, task: Task, *texts: str) -> list[Rollout]:
     return scorer.score([task], [completions], [list(texts)])[0]
 
 
+@pytest.mark.slow
 def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
     rewards = {"trl_rewards:odd": 1.0, "format": 1.0}
     with Scorer(rewards, "correct", batch_timeout_seconds=0.5) as scorer:
@@ -215,6 +216,7 @@ def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
         assert [rollout.reward for rollout in score(scorer, TASK, "a", "bb")] == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_the_trial_call_has_the_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_trl.py").write_text("import time\ndef slow(completions): time.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -33,11 +33,13 @@ def test_there_are_many_forms_of_right_answers() -> None:
     assert len(rows("right")) >= 150
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("row", rows("right"), ids=lambda row: f"{row['text'][:30]!a}")
 def test_a_right_answer_is_right_in_any_honest_form(row: dict[str, str]) -> None:
     assert in_tags(row) == 1.0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("row", rows("wrong"), ids=lambda row: f"{row['text'][:30]!a}")
 def test_what_is_no_single_computed_answer_pays_nothing(row: dict[str, str]) -> None:
     assert in_tags(row) == 0.0
@@ -256,6 +258,7 @@ def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str
             assert time.process_time() - start < 1.0
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
 def test_an_answer_of_the_longest_length_that_is_looked_into_is_read_at_once(unit: str) -> None:
     text = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]

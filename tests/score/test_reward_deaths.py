@@ -94,6 +94,7 @@ def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(f
         assert all_gone(family)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
 def test_closing_leaves_nothing(family: Path, do: str) -> None:
     workers = WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100)
@@ -135,6 +136,7 @@ def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: 
     assert all_gone(family)
 
 
+@pytest.mark.slow
 def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
     main = run_main(family, "return", "end")
     assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0

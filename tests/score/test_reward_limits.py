@@ -49,6 +49,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "deadly:known"
 
 
+@pytest.mark.slow
 def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_invalid(known: str) -> None:
     texts = ["a", "hang", "bb", "die", "memory", "deep", "wrong", "ccc"]
     with WorkerPool([known], num_workers=2, timeout_seconds=0.5) as workers:
@@ -70,6 +71,7 @@ def test_a_worker_that_something_else_killed_is_no_answer_s_fault(known: str, tm
     assert values.values == [1.0, 4.0, 2.0] and not values.stopped and not values.faults
 
 
+@pytest.mark.slow
 def test_a_step_counts_the_answers_that_it_could_not_judge(known: str) -> None:
     with Scorer({known: 1.0, "format": 0.5}, known, timeout_seconds=0.4) as scorer:
         [[good, hung, twin, spoilt]] = score(scorer, (SUM, ["aaa", "hang", "hang", "wrong"]))

@@ -33,6 +33,7 @@ def through(value: Any) -> Any:
     return read_message(to_bytes(encode(to_json(value))))
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_every_text_survives_lone_surrogates_too(text: str) -> None:
     assert through(text) == text

@@ -85,6 +85,7 @@ def test_a_tower_of_powers_ends_with_the_time_limit() -> None:
     assert values.values == [0.0, 1.0] and not values.faults
 
 
+@pytest.mark.slow
 def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_folder: Path) -> None:
     texts = [f"text {index % 40}" for index in range(60)]
     found = []
@@ -163,6 +164,7 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
         workers.judge("worker_rewards:odd", rows(["a"]))
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     (tmp_path / "worker_rewards.py").write_text("import os\nos._exit(7)\n")
     with (
@@ -214,6 +216,7 @@ workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, -signal.SIGINT)])
 def test_no_worker_outlives_the_main_process_or_says_a_word(
     user_folder: Path, number: signal.Signals, code: int
@@ -236,6 +239,7 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     assert "worker.py" not in said
 
 
+@pytest.mark.slow
 def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path) -> None:
     lines = MAIN.replace("print(workers", "print('result'); print(workers").replace('"hang"', '"print"')
     done = subprocess.run(

@@ -37,6 +37,7 @@ def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
     assert [rollout.answer for rollout in halves] == ["1/2", "3", "3", "1/2"]
 
 
+@pytest.mark.slow
 def test_form_and_answer_are_open_where_nothing_says_how_to_find_them(user_folder: Path) -> None:
     with Scorer({"worker_rewards:length": 1.0}, "worker_rewards:length") as scorer:
         [[rollout]] = score(scorer, (SUM, ["3"]))
@@ -65,6 +66,7 @@ def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path)
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     with Scorer({name: 1.0}, name, workers=2, timeout_seconds=0.4) as scorer:

@@ -156,6 +156,7 @@ def test_groups_do_not_feel_each_other_however_many_are_selected_at_once() -> No
     assert (kept.diff(dim=-1) > 0).all()
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_order_of_rollouts_does_not_change_the_kept_rewards(data: st.DataObject) -> None:
     group = data.draw(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 0.1, 1.0]), min_size=2, max_size=12))

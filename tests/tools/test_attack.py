@@ -146,6 +146,7 @@ def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: No
     assert not penalised[WHOLE].is_open
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["never", "broken"])
 def test_a_reward_that_pays_no_honest_answer_cannot_be_judged(own: None, name: str) -> None:
     [found] = attack(name, num_questions=1).values()
@@ -175,6 +176,7 @@ def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on
     assert "several answers" in families(found)
 
 
+@pytest.mark.slow
 def test_a_form_of_ones_own_comes_from_a_completion_that_is_known_to_be_right(own: None) -> None:
     task = Task(id="a", prompt="?", answer="18")
     texts = {'{"result": "17"}': False, '18: {"result": "18"}': True, '{"why": "…", "result": "18"}': True}

@@ -76,6 +76,7 @@ def test_numbers_are_read_and_written_exactly() -> None:
     assert decimal(Fraction(-1, 200), 2) == "0.00"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("answer", ODD_ANSWERS, ids=lambda answer: repr(answer[:12]))
 def test_whatever_the_answer_there_are_three_wrong_ones_and_hacks(answer: str) -> None:
     found = target_of(Task(id="a", prompt="What is 3 * 6 and 2?", answer=answer))

@@ -140,6 +140,7 @@ COMBINATIONS = list(
 )
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("ratio", "clip", "aggregate", "kl_beta"), COMBINATIONS)
 def test_every_combination_equals_a_slow_twin_in_value_and_gradient(
     ratio: str, clip: str, aggregate: str, kl_beta: float

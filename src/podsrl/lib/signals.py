@@ -6,6 +6,7 @@ itself with `answered_by`. Either way the exit code is 128 + the signal's number
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import stat
@@ -71,6 +72,20 @@ def leave_on_signal() -> None:
         others(unraisable)
 
     sys.unraisablehook = never_lost
+    atexit.register(_keep_exit_code)  # the first to be registered is the last to be called
+
+
+def _keep_exit_code() -> None:
+    """Leave with the signal's exit code.
+
+    Started with -m, Python ends itself by SIGINT if the KeyboardInterrupt was raised in `exec` of a text, as libraries
+    call it to make classes, even where the exception was caught.
+    """
+    if is_leaving():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(exit_code())
 
 
 def leave_at_once() -> NoReturn:

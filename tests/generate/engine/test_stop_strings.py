@@ -93,6 +93,7 @@ def check_up_to_the_first_hit(tokenizer: Any, strings: list[str], ids: list[int]
     return False
 
 
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("seed", range(150))
 def test_hits_equal_a_twin_that_decodes_everything_on_texts_cut_at_random(name: str, seed: int) -> None:
@@ -103,6 +104,7 @@ def test_hits_equal_a_twin_that_decodes_everything_on_texts_cut_at_random(name: 
     check_up_to_the_first_hit(tokenizer, rng.sample(STRINGS, rng.randrange(1, 3)), pieces(tokenizer, text, rng))
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("seed", range(100))
 def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) -> None:
     rng = random.Random(seed)
@@ -111,6 +113,7 @@ def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) ->
     check_up_to_the_first_hit(tokenizer, rng.choices(["a", "é", "e ", " ", "</", "th"], k=2), ids)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("seed", range(60))
 def test_hits_equal_the_twin_on_random_bytes_that_are_broken_as_a_run(seed: int) -> None:
     rng = random.Random(seed)

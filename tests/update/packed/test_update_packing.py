@@ -150,6 +150,7 @@ def check_layouts(family: str, dtype: torch.dtype, seeds: range) -> None:
             assert_equal(ours(forward, batch), expected)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_layout_has_the_log_probs_and_gradients_of_single_rows(family: str, dtype: torch.dtype) -> None:
@@ -170,6 +171,7 @@ def lora(model: Any) -> Any:
     return model.to(torch.float64).eval()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", ["packed", "shared"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lora_and_gradient_checkpointing_change_no_gradient(family: str, layout: str) -> None:
@@ -188,6 +190,7 @@ def test_lora_and_gradient_checkpointing_change_no_gradient(family: str, layout:
     assert len(calls) == 2  # in the forward, and again in the backward
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", ["packed", "shared"])
 def test_a_gradient_does_not_depend_on_the_cut(layout: str) -> None:
     model = new_model("qwen2")
