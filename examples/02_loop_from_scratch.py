@@ -7,7 +7,7 @@
     advantage     how much better each kept answer did than the others of its group
     update        GRPO's clipped loss on the m only, AdamW
 
-The model is the small one that comes with podsrl; nothing else is taken from the package. `03_loop_with_podsrl.py` is the
+The model is the small one that comes with podsrl; nothing else of the package is used. `03_loop_with_podsrl.py` is the
 same loop made of the library's parts; it samples the same tokens and prints the same numbers.
 
     python examples/02_loop_from_scratch.py

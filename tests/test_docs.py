@@ -259,6 +259,14 @@ def test_what_a_page_names_exists(page: Path, check: Callable[[str], Iterable[st
     assert list(check(page.read_text())) == []
 
 
+def test_the_page_of_benchmarks_lists_them_all_and_names_no_other() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    listed, figures = (text.split(heading)[1] for heading in ("| name |", "| what | figure | benchmark |"))
+    assert re.findall(r"^\| `([\w-]+)`", listed.split("## ")[0], re.MULTILINE) == list(BENCHMARKS)
+    assert {*re.findall(r"\| `([\w-]+)[^`|]*` \|$", figures, re.MULTILINE)} <= {*BENCHMARKS}
+    assert figures.count("\n|") - 1 == len(re.findall(r"\| `([\w-]+)[^`|]*` \|$", figures, re.MULTILINE))
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=relative)
 def test_what_the_docstring_of_an_example_names_exists(example: Path) -> None:
     doc = ast.get_docstring(ast.parse(example.read_text())) or ""
