@@ -1,8 +1,8 @@
 """One call: which rollouts of a group are worth an update?
 
-A group is n answers to one question, each with a reward. A selection rule keeps m of them. Rewards go in as a list, a
-numpy array or a torch tensor, with any number of leading dimensions; indices come out as the same kind.
-Takes a second or two, most of it `import torch`.
+A group is n answers to one question, each with a reward. A selection rule keeps m of them. Rewards are a list, a numpy
+array or a torch tensor, with any number of leading dimensions; the indices are of the same kind.
+The script takes a second or two, mostly for `import torch`.
 
     python examples/01_select.py
 
@@ -35,7 +35,7 @@ def main() -> None:
     for name, rule in RULES.items():
         if name == "keep_all":  # plain GRPO: it keeps all 8
             continue
-        generator = torch.Generator().manual_seed(0)  # read by "random" alone
+        generator = torch.Generator().manual_seed(0)  # only "random" reads it
         kept = rule(torch.tensor(REWARDS), NUM_KEPT, generator=generator).tolist()
         rewards = [REWARDS[i] for i in kept]
         print(f"{name:13} keeps {kept}  rewards {_line(rewards)}  variance {np.var(rewards):.3f}")

@@ -2,19 +2,19 @@
 
     questions     two-digit additions, in a random order
     generate      n answers to each of P questions, token by token
-    score         1 for a right answer + 0.1 for an answer in the wanted form
+    score         1 for a right answer + 0.1 for an answer of the form "Answer: 12."
     select        of each n, the m answers whose rewards vary most (PODS, arXiv 2504.13818)
-    advantage     how much better than the others of its own m each answer did
+    advantage     how much better each kept answer did than the others of its group
     update        GRPO's clipped loss on the m only, AdamW
 
-The model is the small one inside podsrl; its folder is the one thing taken from there. `03_loop_with_podsrl.py` is the
+The model is the small one that comes with podsrl; nothing else of the package is used. `03_loop_with_podsrl.py` is the
 same loop made of the library's parts; it samples the same tokens and prints the same numbers.
 
     python examples/02_loop_from_scratch.py
     python examples/02_loop_from_scratch.py --steps 2 --num-rollouts 8 --num-kept 4     a few seconds
 
-Expected output, after some 15 seconds on one CPU core (another processor may differ in the last digits, and later on
-in more, because a token drawn differently changes everything after it):
+Expected output, after about 15 seconds on one CPU core. Another processor may give other last digits, and later larger
+differences, because a token drawn differently changes everything after it:
 
     step   1  loss -0.003422  grad_norm 0.0943  reward 0.155  accuracy 5.5%
     step   2  loss -0.002419  grad_norm 0.1232  reward 0.137  accuracy 3.7%
@@ -160,14 +160,14 @@ def update(
 ) -> tuple[float, float]:
     """One optimizer step on GRPO's loss (arXiv 2402.03300, eq. 3): the loss, and the gradient norm before clipping."""
     if not advantages.any():
-        return 0.0, 0.0  # every group agrees with itself: there is nothing to learn
+        return 0.0, 0.0  # the rewards of each group are equal: no training signal
     logits = model(input_ids=torch.cat([prompts, tokens], dim=1), use_cache=False).logits
-    table = logits[:, prompts.shape[1] - 1 : -1].log_softmax(-1)  # a token is predicted at the place before it
+    table = logits[:, prompts.shape[1] - 1 : -1].log_softmax(-1)  # a token is predicted at the position before it
     logprobs = table.gather(-1, tokens[..., None])[..., 0]  # [B, T]
     ratio = (logprobs - behaviour).exp()
     scale = advantages[:, None]
     losses = -torch.minimum(ratio * scale, ratio.clamp(1 - CLIP, 1 + CLIP) * scale)
-    loss = ((losses * mask).sum(1) / mask.sum(1)).mean()  # over an answer's tokens, then over answers
+    loss = ((losses * mask).sum(1) / mask.sum(1)).mean()  # mean over an answer's tokens, then over answers
     optimizer.zero_grad()
     loss.backward()
     grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -178,14 +178,14 @@ def update(
 def main() -> None:
     parser = argparse.ArgumentParser(description="PODS on two-digit addition, from scratch.")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--num-prompts", type=int, default=8, help="questions a step (P)")
-    parser.add_argument("--num-rollouts", type=int, default=64, help="answers generated a question (n)")
-    parser.add_argument("--num-kept", type=int, default=16, help="answers trained on a question (m)")
+    parser.add_argument("--num-prompts", type=int, default=8, help="questions per step (P)")
+    parser.add_argument("--num-rollouts", type=int, default=64, help="answers generated per question (n)")
+    parser.add_argument("--num-kept", type=int, default=16, help="answers trained on per question (m)")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default=str(files("podsrl") / "models" / "arithmetic"), help="folder")
     disable_progress_bar()
-    torch.set_num_threads(1)  # so small a model is no faster on more
+    torch.set_num_threads(1)  # such a small model is no faster on more
     options = parser.parse_args()
     if not 2 <= options.num_kept <= options.num_rollouts:
         parser.error(f"--num-kept {options.num_kept}: wanted 2 .. --num-rollouts {options.num_rollouts}")

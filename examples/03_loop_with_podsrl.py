@@ -1,6 +1,6 @@
 """The loop of `02_loop_from_scratch.py`, made of podsrl's parts: the same tokens, the same numbers.
 
-What 02 writes out is here one call per stage, and each call also takes other task sets, models, rewards, rules and
+Each stage that 02 writes out is one call here, and each call also takes other task sets, models, rewards, rules and
 losses. `pods train pods` runs a whole trainer around this loop, with evaluation, checkpoints and logs.
 
     python examples/03_loop_with_podsrl.py
@@ -91,13 +91,13 @@ def describe(step: int, groups: Sequence[Group], selections: Sequence[Selection]
 def main() -> None:
     parser = argparse.ArgumentParser(description="PODS on two-digit addition, with podsrl.")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--num-prompts", type=int, default=8, help="questions a step (P)")
-    parser.add_argument("--num-rollouts", type=int, default=64, help="answers generated a question (n)")
-    parser.add_argument("--num-kept", type=int, default=16, help="answers trained on a question (m)")
+    parser.add_argument("--num-prompts", type=int, default=8, help="questions per step (P)")
+    parser.add_argument("--num-rollouts", type=int, default=64, help="answers generated per question (n)")
+    parser.add_argument("--num-kept", type=int, default=16, help="answers trained on per question (m)")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="builtin:arithmetic", help="folder, hub name or builtin:NAME")
-    torch.set_num_threads(1)  # so small a model is no faster on more
+    torch.set_num_threads(1)  # such a small model is no faster on more
     options = parser.parse_args()
     if not 2 <= options.num_kept <= options.num_rollouts:
         parser.error(f"--num-kept {options.num_kept}: wanted 2 .. --num-rollouts {options.num_rollouts}")

@@ -1,3 +1,5 @@
+"""A user's own module of rewards in the row form, some of which fail on purpose, for the tests of this folder."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
