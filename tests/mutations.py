@@ -46,7 +46,13 @@ PLACES = {
         modules=tuple(f"update/**/*{idea}*.py" for idea in ("advantage", "algorithm", "loss", "batch")),
         tests=("update/**/test_*.py",),
     ),
-    "metrics": Place(modules=("**/metrics.py",), tests=("**/test_metrics*.py",)),
+    "metrics": Place(
+        modules=("**/metrics.py", "run/step_result.py", "run/load.py"),
+        tests=("**/test_metrics*.py", "run/test_load_counts.py"),
+    ),
+    "group_log": Place(modules=("run/group_log.py",), tests=("run/test_group_log.py",)),
+    "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py",)),
+    "records": Place(modules=("records.py",), tests=("test_records.py",)),
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
 }
 
