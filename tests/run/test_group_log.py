@@ -69,7 +69,9 @@ FOUR = replace(
     rollouts=(
         rollout(0, 2, "stop", text="12", reward=1.25, parts={"correct": 1.0, "short": 0.5}, is_correct=True),
         rollout(1, 3, "length", text="1 2", reward=0.25, parts={"correct": 0.0, "short": 0.5}),
-        rollout(2, 1, "stop", text="?", parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"),
+        rollout(
+            2, 1, "stop", text="?", reward=0.5, parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"
+        ),
         rollout(3, 5, "pruned", text="7 7 7"),
     ),
 )
