@@ -177,6 +177,7 @@ def test_an_advantage_per_token_loses_its_padding() -> None:
     record = record_group(1, group_of([0.0, 1.0]), selection, [[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
+    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0, 0.0]]
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
 
 
@@ -233,14 +234,41 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"advantage": "high"}, {"reward": True}, {"reward": 1e300}, {"kept": None}, {"index": 1.5}, {"is_correct": "yes"}],
+    [
+        {"advantage": "high"},
+        {"advantage": [0.5, "high"]},
+        {"reward": True},
+        {"reward": 1e300},
+        {"parts": {"correct": "1"}},
+        {"kept": None},
+        {"index": 1.5},
+        {"index": True},
+        {"is_correct": "yes"},
+        {"is_correct": 1},
+        {"invalid_reason": 7},
+        {"drop_reason": 7},
+        {"finish_reason": None},
+    ],
     ids=str,
 )
 def test_another_value_than_a_run_writes_is_refused(changes: dict[str, Any]) -> None:
     line = line_of([1.0])
     line["rollouts"][0] |= changes
-    with pytest.raises(ValueError, match=next(iter(changes))):
+    [option] = changes
+    with pytest.raises(ValueError, match=f"^{'correct' if option == 'parts' else option} = "):
         parse_group(line)
+
+
+@pytest.mark.parametrize("changes", [{"step": True}, {"step": "1"}, {"group": 3}], ids=str)
+def test_a_group_is_named_by_a_text_and_its_step_is_a_whole_number(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(changes))} = "):
+        parse_group(line_of([1.0]) | changes)
+
+
+def test_an_advantage_per_token_that_is_null_counts_as_zero() -> None:
+    line = line_of([1.0])
+    line["rollouts"][0] |= {"advantage": [0.5, None]}
+    assert parse_group(line).rollouts[0].advantage == (0.5, 0.0)
 
 
 def test_a_line_that_misses_a_field_is_no_group() -> None:

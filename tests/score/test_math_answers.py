@@ -4,8 +4,9 @@ import time
 from fractions import Fraction
 
 import pytest
+from math_verify import LatexExtractionConfig, parse, verify
 
-from podsrl.score.rewards.algebra import _parse, is_bomb, is_equal, number_of, verify
+from podsrl.score.rewards.algebra import is_bomb, is_equal, number_of
 
 
 @pytest.mark.parametrize(
@@ -155,8 +156,10 @@ def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
         "1234",
         "1234.0",
     ]
+    boxed = LatexExtractionConfig(boxed_match_priority=0)
+    parsed = {form: parse(f"\\boxed{{{form}}}", extraction_config=(boxed,), parsing_timeout=None) for form in forms}
     for one, other in itertools.product(forms, forms):
-        expected = verify(_parse(one), _parse(other), timeout_seconds=None)
+        expected = verify(parsed[one], parsed[other], timeout_seconds=None)
         assert is_equal(other, one) is bool(expected), (one, other)
 
 
