@@ -293,7 +293,8 @@ def test_what_is_not_there_or_not_finite_is_null() -> None:
     assert step_metrics(step) == close({**LINE, **nulls})
 
 
-def test_a_step_without_groups_has_no_means() -> None:
+@pytest.mark.filterwarnings("error")
+def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
     line = step_metrics(
         replace(STEP, groups=(), selections=(), advantages=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
     )
