@@ -160,3 +160,9 @@ def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None
     assert [sample.advantage for sample in samples[:2]] == [(0.5, 1.0), (0.25, 0.25, 0.25)]
     assert torch.tensor([sample.advantage for sample in samples[2:]]).tolist() == torch.tensor([0.1, -0.1]).tolist()
     assert samples[0].prompt_ids == (5, 6)
+
+
+def test_rows_of_equal_prompts_are_one_group_whether_or_not_they_are_one_object() -> None:
+    prompts = [tuple(ids) for ids in ([5, 6], [5, 6], [5], [5, 6])]
+    assert prompts[0] is not prompts[1]
+    assert batch_from(prompts, [completion((7,))] * 4, [1.0] * 4).group.tolist() == [0, 0, 1, 2]
