@@ -105,7 +105,7 @@ def measure(model: Any, prompt: int, answer: int, rounds: int, say: Say) -> dict
         "seconds": {name: statistics.median(found) for name, found in seconds.items()},
         "ratio": {name: ratios(seconds[SHARED], seconds[name]) for name in (PLAIN, PLAIN_FAST)},
         "ratio_by_cpu": {name: ratios(cpu_seconds[SHARED], cpu_seconds[name]) for name in (PLAIN, PLAIN_FAST)},
-        "gradient_difference": _difference(gradients[SHARED], gradients[PLAIN]),
+        "gradient_difference": difference(gradients[SHARED], gradients[PLAIN]),
     }
 
 
@@ -120,7 +120,7 @@ def group_of(num_rows: int, prompt: int, answer: int) -> Batch:
     return batch_of(prompts, completions, advantages)
 
 
-def _difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     """Largest difference relative to the tensor's largest gradient, or to 1 % of the largest of all if more."""
     floor = 0.01 * max(float(gradient.abs().max()) for gradient in theirs.values())
     return max(

@@ -34,7 +34,7 @@ TESTS = ROOT / "tests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Modules to change, and the tests that should notice; both are glob patterns, so that files may move."""
+    """Modules to change, and the tests that should notice, quick ones first; all are glob patterns: files may move."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -46,7 +46,13 @@ PLACES = {
         modules=tuple(f"update/**/*{idea}*.py" for idea in ("advantage", "algorithm", "loss", "batch")),
         tests=("update/**/test_*.py",),
     ),
-    "metrics": Place(modules=("**/metrics.py",), tests=("**/test_metrics*.py",)),
+    "metrics": Place(
+        modules=("**/metrics.py", "run/step_result.py", "run/load.py"),
+        tests=("run/test_metrics_by_number.py", "run/test_load_counts.py", "run/test_metrics.py"),
+    ),
+    "group_log": Place(modules=("run/group_log.py",), tests=("run/test_group_log.py",)),
+    "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py",)),
+    "records": Place(modules=("records.py",), tests=("test_records.py",)),
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
 }
 
@@ -349,7 +355,7 @@ def modules_of(place: Place) -> list[Path]:
 
 def tests_of(place: Place, module: Path) -> list[Path]:
     """The place's test files; those that name the module come first, since the first failure ends a run."""
-    paths = sorted(path for pattern in place.tests for path in TESTS.glob(pattern))
+    paths = [path for pattern in place.tests for path in sorted(TESTS.glob(pattern))]
     name = ".".join(module.relative_to(PACKAGE).with_suffix("").parts)
     return sorted(paths, key=lambda path: f"podsrl.{name} " not in path.read_text())
 

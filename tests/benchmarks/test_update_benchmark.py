@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.models import shaped_model
-from benchmarks.update import NUM_ROLLOUTS, PLAIN, PLAIN_FAST, _difference, group_of, measure, peak, table
+from benchmarks.update import NUM_ROLLOUTS, PLAIN, PLAIN_FAST, difference, group_of, measure, peak, table
 
 
 def silent(text: str) -> None:
@@ -39,8 +39,8 @@ def test_ratios_stand_beside_the_ratio_of_tokens_and_gradients_agree() -> None:
 
 def test_a_difference_counts_against_the_tensor_s_own_size_or_a_hundredth_of_the_largest() -> None:
     theirs = {"a": torch.tensor([4.0, -10.0]), "b": torch.tensor([0.001])}
-    assert _difference({"a": torch.tensor([4.0, -9.0]), "b": torch.tensor([0.001])}, theirs) == pytest.approx(0.1)
-    assert _difference({"a": theirs["a"], "b": torch.tensor([0.021])}, theirs) == pytest.approx(0.2)
+    assert difference({"a": torch.tensor([4.0, -9.0]), "b": torch.tensor([0.001])}, theirs) == pytest.approx(0.1)
+    assert difference({"a": theirs["a"], "b": torch.tensor([0.021])}, theirs) == pytest.approx(0.2)
 
 
 @pytest.mark.slow

@@ -87,7 +87,11 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
     [
         (7, "wanted an Ask"),
         (Ask(index=10, num_rollouts=2), r"index 10; wanted 0 .. 9"),
+        (Ask(index=-1, num_rollouts=2), r"index -1; wanted 0 .. 9"),
+        (Ask(index=True, num_rollouts=2), r"index True; wanted 0 .. 9"),
         (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted at least 1"),
+        (Ask(index=1, num_rollouts=1.5), r"num_rollouts = 1.5; wanted at least 1"),  # type: ignore[arg-type]
+        (Ask(index=1, num_rollouts=True), "num_rollouts = True; wanted at least 1"),
         (Ask(index=4, num_rollouts=2, joins="s5/0/a"), r"join 's5/0/a'; wanted the id of a group of this step"),
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),

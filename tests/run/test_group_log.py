@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from podsrl.run.group_log import parse_group, record_group
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.run.group_log import LARGEST, parse_group, record_group
+from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
 
 NAN = float("nan")
 
@@ -46,6 +49,118 @@ def line_of(rewards: list[float], advantages: list[float] | None = None, **chang
     return record_group(1, group_of(rewards, **changes), selection, own).to_json()
 
 
+def rollout(index: int, length: int, finish: FinishReason, **changes: Any) -> Rollout:
+    """Whose completion has `length` tokens."""
+    completion = Completion(
+        request_id="s1/0/7+5",
+        index=index,
+        token_ids=(3,) * length,
+        logprobs=(-0.5,) * length,
+        finish_reason=finish,
+        version=0,
+    )
+    return Rollout(
+        **({"completion": completion, "text": "", "reward": NAN, "parts": {}, "is_correct": False} | changes)
+    )
+
+
+FOUR = replace(
+    group_of([]),
+    rollouts=(
+        rollout(0, 2, "stop", text="12", reward=1.25, parts={"correct": 1.0, "short": 0.5}, is_correct=True),
+        rollout(1, 3, "length", text="1 2", reward=0.25, parts={"correct": 0.0, "short": 0.5}),
+        rollout(
+            2, 1, "stop", text="?", reward=0.5, parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"
+        ),
+        rollout(3, 5, "pruned", text="7 7 7"),
+    ),
+)
+SOME_KEPT = Selection(group_id=FOUR.id, kept=(0, 1), dropped={2: "invalid", 3: "pruned"})
+LINE: dict[str, Any] = {
+    "step": 9,
+    "group": "s1/0/7+5",
+    "task": {"id": "7+5", "prompt": "7 + 5?", "answer": "12"},
+    "rollouts": [
+        {
+            "index": 0,
+            "text": "12",
+            "reward": 1.25,
+            "parts": {"correct": 1.0, "short": 0.5},
+            "is_correct": True,
+            "invalid_reason": None,
+            "num_tokens": 2,
+            "finish_reason": "stop",
+            "kept": True,
+            "drop_reason": None,
+            "advantage": 0.75,
+        },
+        {
+            "index": 1,
+            "text": "1 2",
+            "reward": 0.25,
+            "parts": {"correct": 0.0, "short": 0.5},
+            "is_correct": False,
+            "invalid_reason": None,
+            "num_tokens": 3,
+            "finish_reason": "length",
+            "kept": True,
+            "drop_reason": None,
+            "advantage": -0.75,
+        },
+        {
+            "index": 2,
+            "text": "?",
+            "reward": None,
+            "parts": {"correct": 0.0, "short": None},
+            "is_correct": False,
+            "invalid_reason": "short raised",
+            "num_tokens": 1,
+            "finish_reason": "stop",
+            "kept": False,
+            "drop_reason": "invalid",
+            "advantage": None,
+        },
+        {
+            "index": 3,
+            "text": "7 7 7",
+            "reward": None,
+            "parts": {},
+            "is_correct": False,
+            "invalid_reason": None,
+            "num_tokens": 5,
+            "finish_reason": "pruned",
+            "kept": False,
+            "drop_reason": "pruned",
+            "advantage": None,
+        },
+    ],
+}
+
+
+def test_a_line_written_by_hand_is_the_line_of_its_group_and_is_read_back() -> None:
+    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    assert record.to_json() == LINE
+    assert parse_group(LINE) == record
+    assert list(record.to_json()["rollouts"][0]) == list(LINE["rollouts"][0])
+
+
+def test_the_line_has_the_documented_names() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    section = page.split("## `groups.jsonl`: whole groups\n")[1].split("\n## ")[0]
+    of_group, of_rollout = section.split("Each rollout:")
+    first_cells = [re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) for table in (of_group, of_rollout)]
+    assert first_cells == [list(LINE), list(LINE["rollouts"][0])]
+
+
+def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
+    line = line_of([1.0])
+    line["rollouts"][0] |= {"reward": -1e100}
+    assert parse_group(line).rollouts[0].reward == -1e100 == -LARGEST
+    line["rollouts"][0] |= {"reward": 1.001e100}
+    with pytest.raises(ValueError, match=r"reward = 1.001e\+100"):
+        parse_group(line)
+
+
 def test_a_record_survives_its_line() -> None:
     group = group_of([0.0, 1.0, 1.0, NAN])
     selection = Selection(group_id="s1/0/7+5", kept=(0, 2), dropped={1: "not_selected", 3: "pruned"})
@@ -62,18 +177,38 @@ def test_an_advantage_per_token_loses_its_padding() -> None:
     record = record_group(1, group_of([0.0, 1.0]), selection, [[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
+    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0, 0.0]]
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_rollouts_are_ordered_by_reward_and_those_without_come_last() -> None:
-    group = parse_group(line_of([0.5, NAN, -1.0, 1.0, 0.5]))
-    assert [rollout.index for rollout in group.by_reward()] == [3, 0, 4, 2, 1]
+    group = parse_group(line_of([0.5, NAN, -1.0, 0.0, 1.0, NAN, 0.5]))
+    assert [rollout.index for rollout in group.by_reward()] == [4, 0, 6, 3, 2, 1, 5]
 
 
 def test_a_group_has_signal_where_kept_rewards_differ() -> None:
     assert not parse_group(line_of([0.0, 1.0])).is_zero_signal
     assert parse_group(line_of([1.0, 1.0])).is_zero_signal
     assert parse_group(line_of([])).is_zero_signal
+    assert not parse_group(line_of([0.0, 0.5, 1.0])).is_zero_signal  # although one advantage is 0
+
+
+def test_a_dropped_reward_is_no_signal() -> None:
+    selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={2: "not_selected"})
+    assert record_group(1, group_of([1.0, 1.0, 0.0]), selection, [0.5, -0.5]).is_zero_signal
+
+
+def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
+    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
+    of_no_token = replace(record.rollouts[0], advantage=())
+    assert of_no_token.mean_advantage == 0.0
+
+
+def test_a_postponed_rollout_counts_as_pruned() -> None:
+    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
+    assert replace(record.rollouts[0], finish_reason="postponed").is_pruned
 
 
 def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:
@@ -99,14 +234,41 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"advantage": "high"}, {"reward": True}, {"reward": 1e300}, {"kept": None}, {"index": 1.5}, {"is_correct": "yes"}],
+    [
+        {"advantage": "high"},
+        {"advantage": [0.5, "high"]},
+        {"reward": True},
+        {"reward": 1e300},
+        {"parts": {"correct": "1"}},
+        {"kept": None},
+        {"index": 1.5},
+        {"index": True},
+        {"is_correct": "yes"},
+        {"is_correct": 1},
+        {"invalid_reason": 7},
+        {"drop_reason": 7},
+        {"finish_reason": None},
+    ],
     ids=str,
 )
 def test_another_value_than_a_run_writes_is_refused(changes: dict[str, Any]) -> None:
     line = line_of([1.0])
     line["rollouts"][0] |= changes
-    with pytest.raises(ValueError, match=next(iter(changes))):
+    [option] = changes
+    with pytest.raises(ValueError, match=f"^{'correct' if option == 'parts' else option} = "):
         parse_group(line)
+
+
+@pytest.mark.parametrize("changes", [{"step": True}, {"step": "1"}, {"group": 3}], ids=str)
+def test_a_group_is_named_by_a_text_and_its_step_is_a_whole_number(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(changes))} = "):
+        parse_group(line_of([1.0]) | changes)
+
+
+def test_an_advantage_per_token_that_is_null_counts_as_zero() -> None:
+    line = line_of([1.0])
+    line["rollouts"][0] |= {"advantage": [0.5, None]}
+    assert parse_group(line).rollouts[0].advantage == (0.5, 0.0)
 
 
 def test_a_line_that_misses_a_field_is_no_group() -> None:

@@ -60,7 +60,7 @@ def test_a_step_changes_the_weights_and_accounts_for_every_token(tmp_path: Path)
     assert len((tmp_path / "groups.jsonl").read_text().splitlines()) == 2
 
 
-def test_the_stages_add_up_to_the_step() -> None:
+def test_the_stages_lie_within_the_step() -> None:
     result = training_step(Trainer(small_config()))
     assert tuple(result.seconds) == STAGES
     assert 0 < sum(result.seconds.values()) <= result.total_seconds == result.progress.train_seconds

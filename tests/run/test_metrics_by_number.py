@@ -1,20 +1,24 @@
-"""One step written by hand: every metric of its line has the number worked out beside it."""
+"""One step and one evaluation written by hand: every metric of their lines has the number worked out beside it."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from podsrl.run.evaluate import Evaluation
 from podsrl.run.learn import NO_STATS, UpdateResult
 from podsrl.run.load import Load
-from podsrl.run.metrics import step_metrics
+from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult
+from podsrl.score.accuracy import accuracy_of
 from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
 
 
@@ -98,7 +102,15 @@ STEP = StepResult(
         num_postponed=0,
         num_postponed_tokens=0,
     ),
-    seconds={"generate": 1.0, "score": 2.0, "select": 0.5, "update": 4.0, "sync": 0.25, "record": 0.125},
+    seconds={
+        "generate": 1.0,
+        "score": 2.0,
+        "exchange": 0.0625,  # as with several processes
+        "select": 0.5,
+        "update": 4.0,
+        "sync": 0.25,
+        "record": 0.125,
+    },
     total_seconds=8.5,
 )
 
@@ -146,6 +158,7 @@ LINE: dict[str, Any] = {
     "memory/peak_update_bytes": 700,
     "seconds/generate": 1.0,
     "seconds/score": 2.0,
+    "seconds/exchange": 0.0625,
     "seconds/select": 0.5,
     "seconds/update": 4.0,
     "seconds/sync": 0.25,
@@ -162,8 +175,83 @@ def close(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def documented(section: str) -> set[str]:
+    """The names in the first column of a section's table."""
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    table = page.split(f"## {section}\n")[1].split("\n#")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
 def test_every_metric_of_a_step_has_its_number() -> None:
     assert step_metrics(STEP) == close(LINE)
+
+
+def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
+    assert set(LINE) == documented("`metrics.jsonl`: one line per step")
+
+
+def sample(answer: str | None, length: int, **changes: Any) -> Rollout:
+    """An answer to a held-out question; "8" is right. Its reward is 1.5 where it is, else 0.5."""
+    is_correct = answer == "8"
+    made = rollout(1.5 if is_correct else 0.5, length, is_correct=is_correct)
+    return replace(made, answer=answer, **changes)
+
+
+# right answers: 3 of 4, 1 of 4, 0 of 4
+EASY = group_of("easy", 5, sample("8", 2), sample("8", 3, is_formatted=False), sample("9", 4), sample("8", 5))
+HARD = group_of("hard", 5, sample("9", 2), sample("9", 2, is_formatted=False), sample("8", 1), sample(None, 9))
+LOST = group_of(
+    "lost",
+    5,
+    *(sample("9", 2), sample(None, 6), replace(sample("7", 3), reward=math.nan, invalid_reason="late")),
+    replace(rollout(0.5, 9, finish="length"), answer="7"),
+)
+EVALUATION = Evaluation(
+    step=20, result=accuracy_of([EASY, HARD, LOST], num_stopped=2), train_elapsed_seconds=33.5, seconds=1.25
+)
+EVALUATION_LINE: dict[str, Any] = {
+    "step": 20,
+    "eval/accuracy": 4 / 12,
+    "eval/accuracy_sem": math.sqrt(((5 / 12) ** 2 + (1 / 12) ** 2 + (4 / 12) ** 2) / 2 / 3),  # of 3/4, 1/4 and 0
+    "eval/accuracy_and_format": 3 / 12,
+    "eval/format": 9 / 12,  # all but two without the form and an invalid one
+    "eval/maj": 1 / 3,  # EASY alone: LOST's "9" and "7" have a valid vote each
+    "eval/pass@2": (1.0 + 3 / 6 + 0.0) / 3,  # of six pairs of HARD three hold the right one
+    "eval/pass@4": 2 / 3,
+    "eval/reward": (4 * 1.5 + 7 * 0.5) / 11,
+    "eval/length": (14 + 14 + 20) / 12,
+    "eval/truncated": 1,
+    "eval/num_questions": 3,
+    "eval/num_samples": 12,
+    "eval/num_invalid": 1,
+    "eval/reward_timeouts": 2,
+    "seconds/train_elapsed": 33.5,
+    "seconds/eval": 1.25,
+}
+
+
+def test_every_metric_of_an_evaluation_has_its_number() -> None:
+    assert EVALUATION.to_json() == close(EVALUATION_LINE)
+    assert set(EVALUATION_LINE) == documented("`metrics.jsonl`: one line per evaluation")
+
+
+def test_a_step_is_empty_where_no_group_keeps_a_rollout() -> None:
+    nothing = tuple(selection(group, ()) for group in STEP.groups)
+    assert [replace(STEP, selections=some).is_empty for some in (nothing, (), STEP.selections)] == [True, True, False]
+    assert not replace(STEP, selections=(*nothing[:2], STEP.selections[2])).is_empty
+
+
+def test_the_lines_of_a_steps_groups_hold_its_advantages() -> None:
+    """One number per rollout, or one per token without the padding."""
+    advantages = (torch.tensor([0.5, -0.5]), torch.tensor([[0.25] * 5, [-0.25] * 5]), torch.tensor([1.0, -1.0]))
+    lines = list(group_records(replace(STEP, advantages=advantages)))
+    assert [(line["step"], line["group"]) for line in lines] == [(3, "mixed"), (3, "equal"), (3, "cut")]
+    assert [[rollout["advantage"] for rollout in line["rollouts"]] for line in lines] == [
+        [0.5, -0.5, None],
+        [[0.25] * 3, None, [-0.25] * 5],
+        [1.0, -1.0, None, None, None, None],
+    ]
 
 
 def test_a_line_is_json_and_its_counts_are_whole_numbers() -> None:
@@ -205,7 +293,8 @@ def test_what_is_not_there_or_not_finite_is_null() -> None:
     assert step_metrics(step) == close({**LINE, **nulls})
 
 
-def test_a_step_without_groups_has_no_means() -> None:
+@pytest.mark.filterwarnings("error")
+def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
     line = step_metrics(
         replace(STEP, groups=(), selections=(), advantages=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
     )

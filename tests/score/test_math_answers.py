@@ -4,8 +4,10 @@ import time
 from fractions import Fraction
 
 import pytest
+from math_verify import LatexExtractionConfig, parse, verify
 
-from podsrl.score.rewards.algebra import _parse, is_bomb, is_equal, number_of, verify
+from podsrl.score.rewards.algebra import is_bomb, is_equal, number_of
+from podsrl.score.rewards.answers import as_union, without_rounding
 
 
 @pytest.mark.one_in(3)
@@ -157,8 +159,10 @@ def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
         "1234",
         "1234.0",
     ]
+    boxed = LatexExtractionConfig(boxed_match_priority=0)
+    parsed = {form: parse(f"\\boxed{{{form}}}", extraction_config=(boxed,), parsing_timeout=None) for form in forms}
     for one, other in itertools.product(forms, forms):
-        expected = verify(_parse(one), _parse(other), timeout_seconds=None)
+        expected = verify(parsed[one], parsed[other], timeout_seconds=None)
         assert is_equal(other, one) is bool(expected), (one, other)
 
 
@@ -204,3 +208,14 @@ def test_a_reference_without_letters_has_a_value() -> None:
     assert number_of("x+1") is None and number_of("9^{9^9}") is None
     found = number_of(r"2\sqrt{3}")
     assert found is not None and not found[1] and abs(found[0] ** 2 - 12) < Fraction(1, 10**30)
+
+
+def test_a_decimal_is_left_out_where_it_is_the_value_rounded_or_cut() -> None:
+    texts = [rf"\frac{{2}}{{3}} \approx {decimal}" for decimal in ("0.67", "0.66", "0.65", "0.68", "1", "0", "2")]
+    left_out = [without_rounding(text, Fraction(2, 3)) == r"\frac{2}{3}" for text in texts]
+    assert left_out == [True, True, False, False, True, True, False]
+
+
+def test_only_inequalities_are_joined_to_a_union() -> None:
+    assert as_union("x < 2 or x > 3") == r"(-\infty,2)\cup(3,\infty)"
+    assert as_union("x < 2 or y") == "x < 2 or y"

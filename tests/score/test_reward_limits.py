@@ -12,6 +12,7 @@ from test_scorer_workers import SUM, score
 
 from podsrl.score import REWARDS, Scorer
 from podsrl.score.base import Fault, Rows
+from podsrl.score.panel import Panel
 from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
 from podsrl.score.workers.pool import WorkerPool
 from podsrl.score.workers.worker import Setup
@@ -69,6 +70,13 @@ def test_a_worker_that_something_else_killed_is_no_answer_s_fault(known: str, tm
     with WorkerPool([known], num_workers=1) as workers:
         values = workers.judge(known, rows(["a", "once", "bb"], task))
     assert values.values == [1.0, 4.0, 2.0] and not values.stopped and not values.faults
+
+
+def test_a_stopped_row_keeps_its_place_where_a_batch_is_judged_in_parts(known: str) -> None:
+    with Panel({known: "--reward"}, num_workers=1, timeout_seconds=0.4) as panel:
+        values, _ = panel.judge_in_parts(known, rows(["a", "bb", "ccc", "hang"]), 3, lambda done: None)
+    assert values.values == [1.0, 2.0, 3.0, 0.0]
+    assert {row: fault.kind for row, fault in values.stopped.items()} == {3: "timeout"}
 
 
 @pytest.mark.slow

@@ -131,11 +131,14 @@ def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None
 
 def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podsrl.score.workers.pool.MAX_WAITING", 3)
-    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
-        workers.submit([TASK] * 5, list("abcde"))
-        workers.judge("worker_rewards:length", rows(["f"]))
+    name = "worker_rewards:process"
+    with WorkerPool([name], num_workers=1) as workers:
+        first = workers.judge(name, rows(list("abcdef"))).values[0]
         workers.forget([TASK], ["f"])
-        assert [text for _, _, text in workers._jobs] == ["c", "d", "e"]
+        os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
+        assert wait_until(lambda: not is_alive(int(first)))
+        values = workers.judge(name, rows(list("abcdef"))).values
+        assert [value == first for value in values] == [False, False, True, True, True, False]
 
 
 def test_answers_come_while_the_caller_does_something_else(user_folder: Path) -> None:

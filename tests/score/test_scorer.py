@@ -49,6 +49,38 @@ def test_the_reward_is_the_weighted_sum_and_the_parts_are_unweighted() -> None:
     assert [formless.completion.index, chat.completion.index] == [2, 0]
 
 
+def test_a_form_outside_the_rewards_is_judged_but_does_not_count() -> None:
+    scorer = Scorer({"correct": 1.0}, correct="correct", format="format")
+    [[formed, bare]] = score(scorer, (SUM, ["Answer: 117.", "132"]))
+    assert [(r.is_formatted, r.reward, dict(r.parts)) for r in (formed, bare)] == [
+        (True, 0.0, {"correct": 0.0}),
+        (False, 0.0, {"correct": 0.0}),
+    ]
+
+
+def test_workers_judge_what_may_be_slow_and_none_wait_where_nothing_is() -> None:
+    assert Scorer({"correct": 1.0}, correct="correct").has_workers is False
+    with Scorer({"math_correct": 1.0}, correct="math_correct") as scorer:
+        assert scorer.has_workers is True
+
+
+def test_a_pruned_completion_is_judged_by_nothing_and_keeps_its_place() -> None:
+    pruned = replace(completion(1), finish_reason="pruned")
+    completions = [completion(0), pruned, completion(2)]
+    [[right, none, wrong]] = Scorer({"correct": 1.0}, "correct").score(
+        [SUM], [completions], [["Answer: 132."] * 2 + ["0"]]
+    )
+    assert (right.reward, wrong.reward, wrong.completion.index) == (1.0, 0.0, 2)
+    assert math.isnan(none.reward) and math.isnan(none.parts["correct"])
+    assert (none.is_correct, none.is_formatted, none.invalid_reason) == (False, False, None)
+
+
+def test_the_probe_does_not_warn_of_a_reward_that_says_nothing_beside_another(own: ModuleType) -> None:
+    own.silent = lambda completions: [None] * len(completions)
+    [of_place] = Scorer({"correct": 1.0, "own:silent": 1.0}, correct="correct").probe(SUM)
+    assert of_place.startswith("reward 'own:silent' runs in the main process")
+
+
 def test_negative_and_single_zero_weights_are_allowed() -> None:
     [[rollout]] = score(Scorer({"correct": 0, "format": -0.5}, correct="correct"), (SUM, ["Answer: 132."]))
     assert (rollout.reward, dict(rollout.parts)) == (-0.5, {"correct": 1.0, "format": 1.0})

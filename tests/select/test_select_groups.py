@@ -209,6 +209,11 @@ def test_a_number_of_chunks_that_does_not_divide_a_group_is_an_error(num_chunks:
         select_groups([group_of("a", 0, 1, 2, 3, 4, 5)], max_variance, 2, num_chunks=num_chunks)
 
 
+def test_a_group_without_rollouts_is_not_cut_into_chunks() -> None:
+    with pytest.raises(UsageError, match="num_chunks = 2 does not divide the 0 rollouts of group 'a'"):
+        select_groups([group_of("a")], max_variance, 2, num_chunks=2)
+
+
 def test_a_pruned_rollout_is_dropped_as_pruned() -> None:
     group = group_of("a", 0, None, 2, 3)
     pruned = replace(group.rollouts[1], completion=replace(group.rollouts[1].completion, finish_reason="pruned"))
@@ -308,6 +313,37 @@ def test_a_rule_of_groups_is_tried_on_made_up_rollouts() -> None:
         UsageError, match=r"'by_answer' raised LookupError: no such column \(test_select_groups.py, line"
     ):
         try_rule(by_answer, 4, 2)
+
+
+def test_a_rule_is_tried_on_rewards_that_rise_from_0_to_1() -> None:
+    """As rewards or as rollouts, with the sizes that the run will ask for, and a generator of its own."""
+    seen: list[object] = []
+
+    def of_rewards(
+        rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None
+    ) -> list[list[int]]:
+        assert rewards.dtype == torch.float64 and generator is not None
+        seen.append((rewards.tolist(), num_kept, generator.initial_seed()))
+        return [[0, 4]]
+
+    def of_groups(
+        groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None
+    ) -> list[list[int]]:
+        assert generator is not None
+        [group] = groups
+        seen.append(([[rollout.reward for rollout in group.rollouts]], num_kept, generator.initial_seed()))
+        assert [rollout.parts for rollout in group.rollouts] == [{"correct": r.reward} for r in group.rollouts]
+        assert [rollout.is_correct for rollout in group.rollouts] == [False] * 4 + [True]
+        completions = [rollout.completion for rollout in group.rollouts]
+        assert [completion.index for completion in completions] == [0, 1, 2, 3, 4]
+        assert [len(completion.token_ids) for completion in completions] == [1, 2, 3, 1, 2]
+        assert [len(completion.logprobs) for completion in completions] == [1, 2, 3, 1, 2]
+        assert {logprob < 0 for completion in completions for logprob in completion.logprobs} == {True}
+        return [[0, 4]]
+
+    try_rule(of_rewards, 5, 2)  # type: ignore[arg-type]  # an answer as a list is read too
+    try_rule(of_groups, 5, 2)
+    assert seen == [([[0.0, 0.25, 0.5, 0.75, 1.0]], 2, 0)] * 2
 
 
 def test_a_rule_sees_rewards_that_differ_in_the_twelfth_digit() -> None:

@@ -83,6 +83,17 @@ def test_options_are_checked_against_the_rules_parameters(options: dict[str, obj
         resolve_rule(f"{__name__}:near", options)
 
 
+def unannotated(rewards, num_kept, *, generator=None, k=3, anything=None):  # type: ignore[no-untyped-def]
+    return rewards.argsort(-1)[:, :num_kept]
+
+
+def test_without_an_annotation_an_option_has_the_type_of_its_default() -> None:
+    name = f"{__name__}:unannotated"
+    resolve_rule(name, {"k": 4, "anything": ["at all"]})
+    with pytest.raises(UsageError, match=r"select.options.k = '4' for the rule 'unannotated'"):
+        resolve_rule(name, {"k": "4"})
+
+
 def test_a_rule_without_options_says_so() -> None:
     with pytest.raises(UsageError, match=r"select.options.k: the rule 'max_variance' has no such option. It has no"):
         resolve_rule("max_variance", {"k": 1})

@@ -63,6 +63,8 @@ def test_a_completion_without_tokens_is_a_row_without_targets() -> None:
 def test_no_rows_make_an_empty_batch() -> None:
     batch = make_batch([], pad_token_id=0)
     assert (batch.num_sequences, batch.num_tokens, micro_batches(batch, 5)) == (0, 0, [])
+    none_of_two = batch_of([2, 3]).rows(torch.tensor([], dtype=torch.int64))
+    assert [getattr(none_of_two, field.name).shape for field in fields(Batch)] == [(0, 0)] * 4 + [(0,)] * 2
 
 
 @pytest.mark.parametrize(
@@ -158,3 +160,9 @@ def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None
     assert [sample.advantage for sample in samples[:2]] == [(0.5, 1.0), (0.25, 0.25, 0.25)]
     assert torch.tensor([sample.advantage for sample in samples[2:]]).tolist() == torch.tensor([0.1, -0.1]).tolist()
     assert samples[0].prompt_ids == (5, 6)
+
+
+def test_rows_of_equal_prompts_are_one_group_whether_or_not_they_are_one_object() -> None:
+    prompts = [tuple(ids) for ids in ([5, 6], [5, 6], [5], [5, 6])]
+    assert prompts[0] is not prompts[1]
+    assert batch_from(prompts, [completion((7,))] * 4, [1.0] * 4).group.tolist() == [0, 0, 1, 2]

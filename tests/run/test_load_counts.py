@@ -1,0 +1,95 @@
+"""What a step needed of the machine: which counts are summed over processes, and which are the largest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from podsrl.generate import EngineStats
+from podsrl.run.load import Load, gather_load, start_load
+from podsrl.score.scorer import ScoreStats
+from podsrl.types import Completion
+
+OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"], 1, 6)
+"""What another process counted, in the order in which a process sends it."""
+
+
+def unfinished(length: int) -> Completion:
+    return Completion(
+        request_id="q",
+        index=0,
+        token_ids=(7,) * length,
+        logprobs=(-1.0,) * length,
+        finish_reason="postponed",
+        version=0,
+    )
+
+
+def counted(*others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Any:
+    """The parts of a trainer that count, after a step; `others` are the counts of further processes."""
+    return SimpleNamespace(
+        engine=SimpleNamespace(
+            peak_kv_bytes=400, stats=EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
+        ),
+        scorer=SimpleNamespace(stats=ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))),
+        collector=SimpleNamespace(postponed=[unfinished(2), unfinished(3)]),
+        learner=SimpleNamespace(updater=SimpleNamespace(peak_bytes=lambda: peak_bytes)),
+        processes=SimpleNamespace(gather=lambda own: [own, *others]),
+    )
+
+
+ALONE = Load(
+    num_decode_steps=7,
+    num_forwarded=41,
+    num_reread=5,
+    peak_generate_bytes=400,
+    peak_update_bytes=5000,
+    num_stopped=3,
+    num_hurried=4,
+    stopped_reasons=("time", "late"),
+    num_postponed=2,
+    num_postponed_tokens=5,
+)
+
+
+def test_a_process_alone_has_its_own_counts() -> None:
+    assert gather_load(counted()) == ALONE
+
+
+def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_largest() -> None:
+    assert gather_load(counted(OTHER)) == Load(
+        num_decode_steps=9,
+        num_forwarded=141,
+        num_reread=25,
+        peak_generate_bytes=400,
+        peak_update_bytes=8000,
+        num_stopped=4,
+        num_hurried=6,
+        stopped_reasons=("time", "late", "memory"),
+        num_postponed=3,
+        num_postponed_tokens=11,
+    )
+
+
+def test_a_cpu_counts_no_memory_of_the_update() -> None:
+    other = (*OTHER[:4], None, *OTHER[5:])
+    assert gather_load(counted(other, peak_bytes=None)).peak_update_bytes is None
+
+
+def test_counts_begin_at_zero() -> None:
+    trainer = counted()
+    start_load(trainer)
+    zero = replace(
+        ALONE,
+        num_decode_steps=0,
+        num_forwarded=0,
+        num_reread=0,
+        peak_generate_bytes=0,
+        num_stopped=0,
+        num_hurried=0,
+        stopped_reasons=(),
+        num_postponed=0,
+        num_postponed_tokens=0,
+    )
+    assert gather_load(trainer) == zero
