@@ -54,7 +54,7 @@ def timed(stage: str) -> Callable[[_Verb[_Self, _Arguments, _Answer]], _Verb[_Se
 
     def timing(verb: _Verb[_Self, _Arguments, _Answer]) -> _Verb[_Self, _Arguments, _Answer]:
         @wraps(verb)
-        def timed_verb(self: _Self, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
+        def timed_verb(self: _Self, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
             with self.clock.stage(stage):
                 return verb(self, *arguments, **options)
 
