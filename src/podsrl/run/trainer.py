@@ -112,7 +112,7 @@ class Trainer:
         self.collector = self._new_collector(engine)
         self.learner = self._new_learner()
         self.keeper: Keeper = KeepNothing()
-        """Keeps groups for later steps."""
+        """Keeps groups for later steps. To be set before the first step, or before `load`."""
         self.weights_digest = ""
         """Of the weights that the engine samples from, since the last `sync`."""
         self.clock = StageClock(self.model.device)
