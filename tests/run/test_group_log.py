@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,21 @@ def test_an_advantage_per_token_loses_its_padding() -> None:
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_a_line_says_which_weights_made_each_token() -> None:
+    group = group_of([0.0, 1.0])
+    mixed = replace(group.rollouts[1].completion, version=4, versions=(4, 5))
+    group = replace(group, rollouts=(group.rollouts[0], replace(group.rollouts[1], completion=mixed)))
+    selection = Selection(group_id=group.id, kept=(), dropped={0: "not_selected", 1: "not_selected"})
+    line = json.loads(json.dumps(record_group(1, group, selection, []).to_json()))
+    assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
+    for rollout in line["rollouts"]:
+        del rollout["version"]  # an older log
+    assert [rollout.version for rollout in parse_group(line).rollouts] == [None, None]
+    line["rollouts"][0]["version"] = ["4"]
+    with pytest.raises(ValueError, match="version"):
+        parse_group(line)
 
 
 def test_rollouts_are_ordered_by_reward_and_those_without_come_last() -> None:

@@ -37,6 +37,9 @@ class RecordedRollout:
     drop_reason: str | None
     advantage: float | tuple[float, ...] | None
     """One value for the rollout, or one per token; None where dropped."""
+    version: int | tuple[int, ...] | None = None
+    """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
+    log that does not say."""
 
     @property
     def is_pruned(self) -> bool:
@@ -122,6 +125,7 @@ def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: 
         is_kept=sample is not None,
         drop_reason=selection.dropped.get(index),
         advantage=None if sample is None else sample.advantage,
+        version=rollout.completion.versions or rollout.completion.version,
     )
 
 
@@ -138,6 +142,7 @@ def _rollout_json(rollout: RecordedRollout) -> Json:
         "kept": rollout.is_kept,
         "drop_reason": rollout.drop_reason,
         "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
+        "version": list(rollout.version) if isinstance(rollout.version, tuple) else rollout.version,
     }
 
 
@@ -160,6 +165,7 @@ def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
 
 def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
     advantage = entry["advantage"]
+    version = _read({"version": None} | dict(entry), "version", int, list, type(None))
     return RecordedRollout(
         index=_read(entry, "index", int),
         text=_read(entry, "text", str),
@@ -175,6 +181,9 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
             tuple(_number("advantage", value) or 0.0 for value in advantage)
             if isinstance(advantage, list)
             else _number("advantage", advantage)
+        ),
+        version=(
+            tuple(_read({"version": one}, "version", int) for one in version) if isinstance(version, list) else version
         ),
     )
 
