@@ -122,7 +122,6 @@ def test_groups_written_by_hand_come_back_with_every_field() -> None:
     assert decode(encode([]), task_of) == []
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(group_lists())
 def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> None:

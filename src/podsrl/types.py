@@ -89,9 +89,10 @@ class Completion:
     """The generated tokens of one answer."""
 
     request_id: str
-    """Of the request that asked for it."""
+    """Of the request that asked for it; in a `Group` it is the group's id, whichever round asked."""
     index: int
-    """Which of the request's rollouts, 0 .. n-1."""
+    """Which rollout of the group, counted from 0 over all requests that added to it. With the request's random stream
+    it decides every random number of the completion."""
     token_ids: tuple[int, ...]
     """T tokens; a sampled stop token, or the token that completes a stop string, is included."""
     logprobs: tuple[float, ...]
@@ -137,14 +138,18 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """All rollouts of one task in one step, whatever the number of rounds that asked for them."""
+    """All rollouts of one task in one step, whatever the number of rounds that asked for them.
+
+    Example: an ask for 8 rollouts of question 3, and in the next round one for 24 that join, give one group of 32
+    whose completions have the indices 0 .. 31. A question that is asked twice without joining has two groups.
+    """
 
     id: str
     """Unique over the run, e.g. "s12/0/7+5": the id of its first request, which names the random numbers of all."""
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
-    """n rollouts, in the order of their index."""
+    """n rollouts in the order of `Completion.index`, which is their place here unless one was postponed."""
     index: int | None = None
     """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
     step: int = 0
@@ -172,7 +177,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One kept rollout with its advantage: what a batch is made of and what a replay buffer keeps.
+    """One kept rollout with its advantage: what a batch is made of.
 
     Example: a completion of three tokens has the advantage 0.5, or (0.5, 0.5, 0.0) for one value per token.
     """
@@ -182,3 +187,10 @@ class Sample:
     completion: Completion
     advantage: float | tuple[float, ...]
     """One value for the whole completion, or T values, one per token."""
+    chunk: int = 0
+    """Which of the selection's chunks it was chosen in; 0 where the whole group is the one chunk."""
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether the advantage of some token is not 0; a sample without one has no gradient but a KL penalty's."""
+        return any(self.advantage) if isinstance(self.advantage, tuple) else self.advantage != 0

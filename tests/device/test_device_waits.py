@@ -41,9 +41,9 @@ def test_an_update_waits_seldom(case: str) -> None:
     run = trainer("optim.micro_batch_tokens=60", *options, device="cuda", is_double=False)
     groups = run.sample().groups
     selections = run.choose(groups)
-    advantages = run.advantages(groups, selections)
+    samples = run.credit(groups, selections)
     with Watch() as watch:
-        batch = run.make_batch(groups, selections, advantages)
+        batch = run.make_batch(samples)
         assert batch is not None
         stats = run.forward_backward(batch)
     assert stats.num_micro_batches >= 4

@@ -17,7 +17,7 @@ from podsrl.policy import Policy, load_policy
 from podsrl.policy.dropout import configured_dropout, is_alike_in_training, turn_off_dropout
 from podsrl.run.session import start
 from podsrl.run.trainer import Trainer
-from podsrl.update import UpdateStats
+from podsrl.update import UpdateStats, to_samples
 
 PolicyOf = Callable[..., Policy]
 OPTIONS = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "select.num_kept=4", "rollouts.max_new_tokens=16")
@@ -38,7 +38,8 @@ def first_update(model: Any, tokenizer: Any, *options: str) -> UpdateStats:
     trainer = Trainer(config, model=model, tokenizer=tokenizer)
     groups = trainer.sample().groups
     selections = trainer.choose(groups)
-    batch = trainer.make_batch(groups, selections, [torch.ones(len(each.kept)) for each in selections])
+    advantages = [torch.ones(len(each.kept)) for each in selections]
+    batch = trainer.make_batch(to_samples(groups, selections, advantages))
     assert batch is not None
     stats = trainer.forward_backward(batch)
     trainer.close()

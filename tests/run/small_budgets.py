@@ -16,17 +16,6 @@ def always(*, count: int) -> Callable[[View], int]:
     return lambda view: count if view.round == 0 else 0
 
 
-def twice_if_hard(*, below: float = 0.25) -> Callable[[View, Sequence[Ask]], list[Ask]]:
-    """As many rollouts again of a group with few right answers."""
-
-    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        hard = [g for g in view.groups if sum(r.is_correct for r in g.rollouts) < below * len(g.rollouts)]
-        again = [Ask(index=g.index, num_rollouts=len(g.rollouts), joins=g.id) for g in hard if g.index is not None]
-        return [*asks, *(again if view.round == 1 else [])]
-
-    return rollouts
-
-
 def after_a_probe(*, size: int = 2) -> Callable[[View, Sequence[Ask]], list[Ask]]:
     """A probe of every question, then a group of those whose probe had two different rewards."""
 

@@ -37,24 +37,6 @@ def config_of(rollouts: str, *overrides: str) -> RunConfig:
     return load_config("pods", [*SIZES, f"budget.rollouts=small_budgets:{rollouts}", *overrides])
 
 
-@pytest.mark.slow
-def test_a_second_round_grows_hard_groups_and_all_of_them_train() -> None:
-    trainer = Trainer(config_of("twice_if_hard", 'options={"small_budgets:twice_if_hard" = {below = 0.1}}'))
-    plain = Trainer(load_config("pods", list(SIZES)))
-    result, one_round = training_step(trainer), training_step(plain)
-    hard = [not any(r.is_correct for r in group.rollouts[:8]) for group in result.groups]
-    assert any(hard)
-    assert [len(group.rollouts) for group in result.groups] == [16 if is_hard else 8 for is_hard in hard]
-    for group, first in zip(result.groups, one_round.groups, strict=True):
-        assert group.id == first.id
-        assert [r.completion.token_ids for r in group.rollouts[:8]] == [r.completion.token_ids for r in first.rollouts]
-        assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
-    assert [len(selection.kept) for selection in result.selections] == [4, 4, 4]
-    line = step_metrics(result)
-    assert line["tokens/generated"] == sum(len(r.completion.token_ids) for g in result.groups for r in g.rollouts)
-    assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
-
-
 def test_probes_are_generated_and_scored_and_never_trained_on() -> None:
     trainer = Trainer(config_of("after_a_probe", 'options={"small_budgets:after_a_probe" = {size = 6}}'))
     results = [training_step(trainer) for _ in range(3)]

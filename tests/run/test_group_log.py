@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from podsrl.run.group_log import LARGEST, parse_group, record_group
 from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
+from podsrl.update import to_samples
 
 NAN = float("nan")
 
@@ -45,8 +47,8 @@ def group_of(rewards: list[float], **changes: Any) -> Group:
 def line_of(rewards: list[float], advantages: list[float] | None = None, **changes: Any) -> dict[str, Any]:
     """A line in which all rollouts are kept, by default with their rewards' distance from 0.5 as advantages."""
     selection = Selection(group_id="s1/0/7+5", kept=tuple(range(len(rewards))), dropped={})
-    own = advantages or [reward - 0.5 for reward in rewards]
-    return record_group(1, group_of(rewards, **changes), selection, own).to_json()
+    own, group = advantages or [reward - 0.5 for reward in rewards], group_of(rewards, **changes)
+    return record_group(1, group, selection, to_samples([group], [selection], [torch.tensor(own)])).to_json()
 
 
 def rollout(index: int, length: int, finish: FinishReason, **changes: Any) -> Rollout:
@@ -164,7 +166,7 @@ def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
 def test_a_record_survives_its_line() -> None:
     group = group_of([0.0, 1.0, 1.0, NAN])
     selection = Selection(group_id="s1/0/7+5", kept=(0, 2), dropped={1: "not_selected", 3: "pruned"})
-    record = record_group(1, group, selection, [-1.0, 1.0])
+    record = record_group(1, group, selection, to_samples([group], [selection], [torch.tensor([-1.0, 1.0])]))
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
     assert [rollout.advantage for rollout in record.rollouts] == [-1.0, None, 1.0, None]
     assert [rollout.is_kept for rollout in record.rollouts] == [True, False, True, False]
@@ -174,11 +176,27 @@ def test_a_record_survives_its_line() -> None:
 
 def test_an_advantage_per_token_loses_its_padding() -> None:
     selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={})
-    record = record_group(1, group_of([0.0, 1.0]), selection, [[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
+    group, padded = group_of([0.0, 1.0]), torch.tensor([[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
+    record = record_group(1, group, selection, to_samples([group], [selection], [padded]))
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
     assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0, 0.0]]
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_a_line_says_which_weights_made_each_token() -> None:
+    group = group_of([0.0, 1.0])
+    mixed = replace(group.rollouts[1].completion, version=4, versions=(4, 5))
+    group = replace(group, rollouts=(group.rollouts[0], replace(group.rollouts[1], completion=mixed)))
+    selection = Selection(group_id=group.id, kept=(), dropped={0: "not_selected", 1: "not_selected"})
+    line = json.loads(json.dumps(record_group(1, group, selection, []).to_json()))
+    assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
+    for rollout in line["rollouts"]:
+        del rollout["version"]  # an older log
+    assert [rollout.version for rollout in parse_group(line).rollouts] == [None, None]
+    line["rollouts"][0]["version"] = ["4"]
+    with pytest.raises(ValueError, match="version"):
+        parse_group(line)
 
 
 def test_rollouts_are_ordered_by_reward_and_those_without_come_last() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -52,11 +54,11 @@ SAMPLES = [
 ]
 
 
-def shares(trainer: Trainer, *, sizes: list[int] | None = None, has_penalty: bool = False) -> list[list[int]]:
+def shares(trainer: Trainer, samples: list[Sample] = SAMPLES, *, has_penalty: bool = False) -> list[list[int]]:
     """The first completion token of each row that process 0 and process 1 train."""
     found = []
     for rank in range(2):
-        batch = learner_of(trainer, rank, 2, has_penalty=has_penalty).make_batch(SAMPLES, sizes)
+        batch = learner_of(trainer, rank, 2, has_penalty=has_penalty).make_batch(samples)
         assert batch is not None
         found.append(batch.input_ids[:, 1].tolist())
     return found
@@ -70,9 +72,10 @@ def test_a_penalty_gives_every_row_a_gradient_and_so_a_cost(trainer: Trainer) ->
     assert shares(trainer, has_penalty=True) == [[12, 13], [10, 11, 14, 15]]
 
 
-def test_pieces_of_a_group_may_go_to_several_processes(trainer: Trainer) -> None:
+def test_chunks_of_a_group_may_go_to_several_processes(trainer: Trainer) -> None:
     """Tokens to train on: 31, 31, 0, 6 and 5."""
-    assert shares(trainer, sizes=[1, 1, 2, 1, 1]) == [[10, 14], [11, 12, 13, 15]]
+    chunked = [SAMPLES[0], replace(SAMPLES[1], chunk=1), *SAMPLES[2:]]
+    assert shares(trainer, chunked) == [[10, 14], [11, 12, 13, 15]]
 
 
 def test_one_process_trains_all_in_their_order(trainer: Trainer) -> None:

@@ -22,6 +22,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.update import to_samples
 
 SMALL = (
     "rollouts.num_prompts=2",
@@ -81,7 +82,7 @@ def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
         advantages[rewards.max(-1).values == rewards.min(-1).values] = 0.0
         selections = reference.choose(groups)
         assert all(selection.kept == tuple(range(8)) for selection in selections)
-        batch = reference.make_batch(groups, selections, list(advantages.float()))
+        batch = reference.make_batch(to_samples(groups, selections, list(advantages.float())))
         assert batch is not None
         losses.append(reference.forward_backward(batch).loss)
         reference.optim_step()

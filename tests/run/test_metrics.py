@@ -26,6 +26,7 @@ from podsrl.run.trainer import Trainer
 from podsrl.select import max_variance
 from podsrl.select.groups import select_groups
 from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.update import to_samples
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OF_SEVERAL_PROCESSES = {"seconds/exchange"}
@@ -88,7 +89,7 @@ def line_of(
         groups=groups,
         probes=probes,
         selections=tuple(selections),
-        advantages=tuple(torch.zeros(len(selection.kept)) for selection in selections),
+        samples=tuple(to_samples(groups, selections, [torch.zeros(len(selection.kept)) for selection in selections])),
         update=UpdateResult(stats=replace(NO_UPDATE.stats, num_trained_tokens=num_trained), grad_norm=1.5),
         num_skipped_updates=1,
         weights_digest="0123",
@@ -184,15 +185,17 @@ def test_a_real_step_with_chunks_counts_each_prompt_once() -> None:
 
 
 def test_the_seconds_of_a_step_are_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that is 1 second later at every reading: two readings for each time a stage is entered."""
+    """A clock that is 1 second later at every reading: two readings for each time a stage is entered, and 1 second of
+    the stage itself. A round enters "generate" twice, an end of the rounds once; four verbs count as "select"."""
     trainer = small_trainer("rollouts.max_new_tokens=4")
     readings = count()
     monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
     line = step_metrics(training_step(trainer))
-    once = {f"seconds/{stage}": 1.0 for stage in ("score", "select", "update", "sync", "record")}
-    expected = {**once, "seconds/generate": 3.0, "seconds/total": 17.0, "seconds/train_elapsed": 17.0}
+    once = {f"seconds/{stage}": 1.0 for stage in ("score", "update", "sync", "record")}
+    expected = {**once, "seconds/generate": 3.0, "seconds/select": 4.0}
+    expected |= {"seconds/total": 23.0, "seconds/train_elapsed": 23.0}
     assert {name: line[name] for name in line if name.startswith("seconds/")} == expected
-    assert training_step(trainer).progress.train_seconds == 34.0
+    assert training_step(trainer).progress.train_seconds == 46.0
 
 
 def test_a_gradient_that_is_not_finite_skips_the_update_and_is_written_as_null(monkeypatch: pytest.MonkeyPatch) -> None:

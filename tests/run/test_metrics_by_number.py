@@ -20,6 +20,7 @@ from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult
 from podsrl.score.accuracy import accuracy_of
 from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
+from podsrl.update import to_samples
 
 
 def rollout(
@@ -71,11 +72,13 @@ CUT = group_of(  # in two chunks, of which the second has one valid rollout; 21 
 )
 CHUNKS = ((0, 1, 2), (3, 4, 5))
 
+GROUPS = (MIXED, EQUAL, CUT)
+SELECTIONS = (selection(MIXED, (0, 1)), selection(EQUAL, (0, 2)), selection(CUT, (0, 1), CHUNKS))
 STEP = StepResult(
     progress=Progress(step=3, version=2, data_position=24, train_seconds=40.5),
-    groups=(MIXED, EQUAL, CUT),
-    selections=(selection(MIXED, (0, 1)), selection(EQUAL, (0, 2)), selection(CUT, (0, 1), CHUNKS)),
-    advantages=(torch.zeros(2), torch.zeros(2), torch.zeros(2)),
+    groups=GROUPS,
+    selections=SELECTIONS,
+    samples=tuple(to_samples(GROUPS, SELECTIONS, [torch.zeros(2)] * 3)),
     update=UpdateResult(
         stats=replace(
             NO_STATS,
@@ -296,7 +299,7 @@ def test_what_is_not_there_or_not_finite_is_null() -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
     line = step_metrics(
-        replace(STEP, groups=(), selections=(), advantages=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
+        replace(STEP, groups=(), selections=(), samples=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
     )
     means = {
         "reward/all",
@@ -314,7 +317,5 @@ def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
 
 def test_a_fourth_reason_is_left_out() -> None:
     group = group_of("bad", 1, *(rollout(None, 1, reason=reason) for reason in ("d", "c", "d", "b", "a")))
-    line = step_metrics(
-        replace(STEP, groups=(group,), selections=(selection(group, ()),), advantages=(torch.zeros(0),))
-    )
+    line = step_metrics(replace(STEP, groups=(group,), selections=(selection(group, ()),), samples=()))
     assert line["invalid_reasons"] == ["d", "c", "b"] and line["rollouts/invalid"] == 5

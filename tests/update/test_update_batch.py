@@ -139,15 +139,17 @@ def test_an_advantage_per_token_lies_on_the_completion_and_one_number_fills_it()
     assert batch_from([(5,), (8, 9)], rows, [0.0, -1.0]).has_advantage().tolist() == [False, True]
 
 
-def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None:
-    def group(name: str, *lengths: int) -> Group:
-        rollouts = tuple(
-            Rollout(completion=completion((i,) * length), text="", reward=0.0, parts={}, is_correct=False)
-            for i, length in enumerate(lengths)
-        )
-        return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5, 6), rollouts=rollouts)
+def group_of(name: str, *lengths: int) -> Group:
+    """Rollout i is `lengths[i]` times the token i."""
+    rollouts = tuple(
+        Rollout(completion=completion((i,) * length), text="", reward=0.0, parts={}, is_correct=False)
+        for i, length in enumerate(lengths)
+    )
+    return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5, 6), rollouts=rollouts)
 
-    groups = [group("a", 1, 2, 3), group("b", 1, 1), group("c", 2, 1)]
+
+def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None:
+    groups = [group_of("a", 1, 2, 3), group_of("b", 1, 1), group_of("c", 2, 1)]
     selections = [
         Selection(group_id="a", kept=(1, 2), dropped={0: "not_selected"}),
         Selection(group_id="b", kept=(), dropped={0: "group_too_small", 1: "invalid"}),
@@ -160,9 +162,18 @@ def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None
     assert [sample.advantage for sample in samples[:2]] == [(0.5, 1.0), (0.25, 0.25, 0.25)]
     assert torch.tensor([sample.advantage for sample in samples[2:]]).tolist() == torch.tensor([0.1, -0.1]).tolist()
     assert samples[0].prompt_ids == (5, 6)
+    assert [sample.has_advantage for sample in samples] == [True] * 4
 
 
 def test_rows_of_equal_prompts_are_one_group_whether_or_not_they_are_one_object() -> None:
     prompts = [tuple(ids) for ids in ([5, 6], [5, 6], [5], [5, 6])]
     assert prompts[0] is not prompts[1]
     assert batch_from(prompts, [completion((7,))] * 4, [1.0] * 4).group.tolist() == [0, 0, 1, 2]
+
+
+def test_a_sample_names_the_chunk_that_it_was_chosen_in() -> None:
+    group = group_of("a", 1, 1, 1, 1)
+    chosen = Selection(group_id="a", kept=(0, 2, 3), dropped={1: "not_selected"}, chunks=((0, 1), (2, 3)))
+    samples = to_samples([group], [chosen], [torch.tensor([0.0, 1.0, -1.0])])
+    assert [(sample.completion.token_ids, sample.chunk) for sample in samples] == [((0,), 0), ((2,), 1), ((3,), 1)]
+    assert [sample.has_advantage for sample in samples] == [False, True, True]

@@ -103,7 +103,10 @@ class Budget:
         """
         for name, part in self._stateful.items():
             if name not in states:
-                raise UsageError(f"the checkpoint holds no state of the part {name!r}, which has one")
+                raise UsageError(
+                    f"the checkpoint holds no state of the part {name!r}, which has state(): resume with the part as "
+                    "it was, or start a new run"
+                )
             _guarded(f"restore of {name!r}", part.restore, states[name])
 
     def _number_of_groups(self, view: View) -> int:

@@ -24,10 +24,10 @@ from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, che
 from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step
-from podsrl.run.step_result import StepResult
+from podsrl.run.step_result import StepResult, samples_by_group
 from podsrl.run.trainer import Trainer
 from podsrl.run.wiring import new_updater
-from podsrl.types import Group, Selection
+from podsrl.types import Group, Sample, Selection
 
 STILL = 1e-30
 """Learning rate of a probe: float32 weights do not change by it."""
@@ -211,8 +211,8 @@ class _Prober:
         trainer, device = self._trainer, self._trainer.policy.device
         start = time.perf_counter()
         selections = trainer.choose(groups)
-        advantages = trainer.advantages(groups, selections)
-        batch = trainer.make_batch(groups, selections, advantages)
+        samples = trainer.credit(groups, selections)
+        batch = trainer.make_batch(samples)
         selected = time.perf_counter()
         start_peak(device)
         update = trainer.update(batch)
@@ -228,7 +228,7 @@ class _Prober:
             select_seconds=selected - start,
             peak_bytes=peak_bytes(device),
         )
-        return probe, _gradient(groups, selections, advantages, update.grad_norm, trainer.config.select.num_chunks)
+        return probe, _gradient(groups, selections, samples, update.grad_norm, trainer.config.select.num_chunks)
 
     def _take_step(self, step: StepResult, size: int) -> None:
         stages = {stage: step.seconds[stage] for stage in PREDICTED_STAGES}
@@ -249,7 +249,7 @@ class _Prober:
                 num_rollouts=size,
                 num_kept=self._trainer.config.select.num_kept,
                 micro_batch_tokens=self._trainer.config.optim.micro_batch_tokens,
-                trained_rows=sum(int((a != 0).sum()) for a in step.advantages),
+                trained_rows=sum(sample.has_advantage for sample in step.samples),
                 trained_tokens=step.update.stats.num_trained_tokens,
                 update_seconds=stages["update"],
                 select_seconds=stages["select"],
@@ -269,15 +269,15 @@ class _Prober:
 
 
 def _gradient(
-    groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], norm: float, chunks: int
+    groups: Sequence[Group], selections: Sequence[Selection], samples: Sequence[Sample], norm: float, chunks: int
 ) -> GradientProbe:
     """Make the probe from the chunks of all groups, one after the other."""
     rewards, kept, weights = list[list[float]](), list[list[float]](), list[Tensor]()
-    for group, selection, advantage in zip(groups, selections, advantages, strict=True):
-        place = {i: k for k, i in enumerate(selection.kept)}
+    for group, selection, own in zip(groups, selections, samples_by_group(selections, samples), strict=True):
+        advantage_of = {i: sample.advantage for i, sample in zip(selection.kept, own, strict=True)}
         for chunk in selection.chunks or (range(len(group.rollouts)),):
-            chosen = [i for i in chunk if i in place]
+            chosen = [i for i in chunk if i in advantage_of]
             rewards.append([group.rollouts[i].reward for i in chunk if group.rollouts[i].is_valid])
             kept.append([group.rollouts[i].reward for i in chosen])
-            weights.append(advantage[[place[i] for i in chosen]])
+            weights.append(torch.tensor([advantage_of[i] for i in chosen]))
     return gradient_probe(rewards, kept, weights, norm, num_chunks=chunks)

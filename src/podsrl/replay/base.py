@@ -22,3 +22,11 @@ class Keeper(Protocol):
     def put(self, step: int, fresh: Sequence[Group]) -> None:
         """After the update: the groups that this step generated."""
         ...
+
+    def state(self) -> Sequence[Group]:
+        """All that it keeps; a checkpoint holds it."""
+        ...
+
+    def restore(self, groups: Sequence[Group]) -> None:
+        """Go on from `state`."""
+        ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from podsrl.errors import UsageError
 from podsrl.types import Group
 
 
@@ -15,3 +16,13 @@ class KeepNothing:
 
     def put(self, step: int, fresh: Sequence[Group]) -> None:
         pass
+
+    def state(self) -> Sequence[Group]:
+        return ()
+
+    def restore(self, groups: Sequence[Group]) -> None:
+        if groups:
+            raise UsageError(
+                f"the checkpoint holds {len(groups)} groups that a keeper kept, and this run has none: set "
+                "trainer.keeper to the keeper that the run had before it loads"
+            )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -36,3 +37,27 @@ class StageClock:
     def total(self) -> float:
         """Seconds since the clock was made, stages and all between them."""
         return time.perf_counter() - self._start
+
+
+class _Clocked(Protocol):
+    clock: StageClock
+
+
+_Self = TypeVar("_Self", bound=_Clocked)
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+_Verb = Callable[Concatenate[_Self, _Arguments], _Answer]
+
+
+def timed(stage: str) -> Callable[[_Verb[_Self, _Arguments, _Answer]], _Verb[_Self, _Arguments, _Answer]]:
+    """Count a method's seconds as a stage's, on its object's `clock`."""
+
+    def timing(verb: _Verb[_Self, _Arguments, _Answer]) -> _Verb[_Self, _Arguments, _Answer]:
+        @wraps(verb)
+        def timed_verb(self: _Self, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
+            with self.clock.stage(stage):
+                return verb(self, *arguments, **options)
+
+        return timed_verb
+
+    return timing

@@ -37,6 +37,8 @@ class Collected:
     """To train on, in the order in which they were first asked."""
     probes: tuple[Group, ...]
     """Only for the budget to look at."""
+    postponed: tuple[Completion, ...]
+    """What came back unfinished, of this process alone; it is in no group."""
     data_position: int
     """Where the data stream stands after them."""
 
@@ -70,8 +72,7 @@ class Collector:
     ) -> None:
         self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
         self.budget, self.sampling = budget, sampling
-        self.postponed: list[Completion] = []
-        """Completions of this process that came back unfinished; they are in no group."""
+        self._postponed: list[Completion] = []  # since the last `collect`
         self._train, self._max_prompt_tokens = train, max_prompt_tokens
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
@@ -87,6 +88,7 @@ class Collector:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
         asked = Counter[str]()
+        self._postponed = []
         while asks := self._ask(view, stage):
             wanted = self._opened(view, asks)
             asked.update({group.id: count for group, count in wanted})
@@ -95,6 +97,7 @@ class Collector:
         return Collected(
             groups=tuple(group for group in view.groups if group.is_trained),
             probes=tuple(group for group in view.groups if not group.is_trained),
+            postponed=tuple(self._postponed),
             data_position=view.stream.position,
         )
 
@@ -177,7 +180,7 @@ class Collector:
         total = sum(count for _, count in wanted)
         for done, completion in enumerate(self.engine.generate(requests), start=1):
             if completion.finish_reason == "postponed":
-                self.postponed.append(completion)
+                self._postponed.append(completion)
             else:
                 found[completion.request_id].append(completion)
                 if self.scorer.has_workers and completion.finish_reason != "pruned":

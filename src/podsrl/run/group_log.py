@@ -12,7 +12,7 @@ from typing import Any
 
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
-from podsrl.types import Group, Rollout, Selection
+from podsrl.types import Group, Rollout, Sample, Selection
 
 Json = dict[str, Any]
 LARGEST = 1e100
@@ -37,6 +37,9 @@ class RecordedRollout:
     drop_reason: str | None
     advantage: float | tuple[float, ...] | None
     """One value for the rollout, or one per token; None where dropped."""
+    version: int | tuple[int, ...] | None = None
+    """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
+    log that does not say."""
 
     @property
     def is_pruned(self) -> bool:
@@ -87,17 +90,16 @@ class RecordedGroup:
         }
 
 
-def record_group(step: int, group: Group, selection: Selection, advantages: Sequence[Any]) -> RecordedGroup:
+def record_group(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> RecordedGroup:
     """Make the record of a group.
 
     Args:
         step: that trained on it.
         group: n rollouts.
         selection: of that group.
-        advantages: m numbers in the order of `selection.kept`, or m lists with at least a number per token (a tensor's
-            `tolist()`); what is longer than the completion is padding.
+        samples: m, in the order of `selection.kept`.
     """
-    advantage_of = dict(zip(selection.kept, advantages, strict=True))
+    sample_of = dict(zip(selection.kept, samples, strict=True))
     return RecordedGroup(
         step=step,
         group=group.id,
@@ -105,13 +107,12 @@ def record_group(step: int, group: Group, selection: Selection, advantages: Sequ
         prompt=prompt_text(group.task.prompt),
         answer=group.task.answer,
         rollouts=tuple(
-            _record_rollout(i, rollout, selection, advantage_of.get(i)) for i, rollout in enumerate(group.rollouts)
+            _record_rollout(i, rollout, selection, sample_of.get(i)) for i, rollout in enumerate(group.rollouts)
         ),
     )
 
 
-def _record_rollout(index: int, rollout: Rollout, selection: Selection, advantage: Any) -> RecordedRollout:
-    num_tokens = len(rollout.completion.token_ids)
+def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: Sample | None) -> RecordedRollout:
     return RecordedRollout(
         index=index,
         text=rollout.text,
@@ -119,11 +120,12 @@ def _record_rollout(index: int, rollout: Rollout, selection: Selection, advantag
         parts={name: _finite(value) for name, value in rollout.parts.items()},
         is_correct=rollout.is_correct,
         invalid_reason=rollout.invalid_reason,
-        num_tokens=num_tokens,
+        num_tokens=len(rollout.completion.token_ids),
         finish_reason=rollout.completion.finish_reason,
-        is_kept=advantage is not None,
+        is_kept=sample is not None,
         drop_reason=selection.dropped.get(index),
-        advantage=tuple(advantage[:num_tokens]) if isinstance(advantage, list) else advantage,
+        advantage=None if sample is None else sample.advantage,
+        version=rollout.completion.versions or rollout.completion.version,
     )
 
 
@@ -140,6 +142,7 @@ def _rollout_json(rollout: RecordedRollout) -> Json:
         "kept": rollout.is_kept,
         "drop_reason": rollout.drop_reason,
         "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
+        "version": list(rollout.version) if isinstance(rollout.version, tuple) else rollout.version,
     }
 
 
@@ -162,6 +165,7 @@ def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
 
 def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
     advantage = entry["advantage"]
+    version = _read({"version": None} | dict(entry), "version", int, list, type(None))
     return RecordedRollout(
         index=_read(entry, "index", int),
         text=_read(entry, "text", str),
@@ -177,6 +181,9 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
             tuple(_number("advantage", value) or 0.0 for value in advantage)
             if isinstance(advantage, list)
             else _number("advantage", advantage)
+        ),
+        version=(
+            tuple(_read({"version": one}, "version", int) for one in version) if isinstance(version, list) else version
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby
 
 from torch import Tensor
 
@@ -85,19 +85,18 @@ class Learner:
         """Optimizer steps given up because the gradient was not finite."""
         return self.updater.optimizer.num_skipped_steps
 
-    def make_batch(self, samples: Sequence[Sample], sizes: Sequence[int] | None = None) -> Batch | None:
+    def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
         """This process's share of the samples as tensors on the CPU, where they stay until their micro-batch's turn.
 
         Args:
-            samples: the same on every process.
-            sizes: numbers of consecutive samples that stay on one process together; by default those of each group.
+            samples: the same on every process; those of a chunk stay on one process together.
 
         Returns:
             Rows in the order of the samples, none where the other processes have them all; None without any sample.
         """
         if not samples:
             return None
-        return make_batch(self._own(samples, sizes), pad_token_id=self._pad_token_id)
+        return make_batch(self._own(samples), pad_token_id=self._pad_token_id)
 
     def update(self, batch: Batch | None) -> UpdateResult:
         """`num_epochs` optimizer steps on one batch of all processes; without a batch nothing happens."""
@@ -131,22 +130,16 @@ class Learner:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)
         return weights, tensors, numbers
 
-    def _own(self, samples: Sequence[Sample], sizes: Sequence[int] | None) -> list[Sample]:
-        """Whole pieces, so that every process has about as many tokens that go through the model."""
+    def _own(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Whole chunks, so that every process has about as many tokens that go through the model."""
         if self._processes.is_alone:
             return list(samples)
-        if sizes is None:
-            sizes = [len(list(of_group)) for _, of_group in groupby(samples, key=lambda sample: sample.group_id)]
-        pieces = [samples[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+        pieces = [list(piece) for _, piece in groupby(samples, key=lambda sample: (sample.group_id, sample.chunk))]
         shares = share_groups([self._cost(piece) for piece in pieces], self._processes.num_processes)
         return [sample for i in shares[self._processes.rank] for sample in pieces[i]]
 
     def _cost(self, samples: Sequence[Sample]) -> int:
         """Tokens to train on: none where no row has a gradient."""
-        if not self._has_penalty and not any(_is_nonzero(sample.advantage) for sample in samples):
+        if not self._has_penalty and not any(sample.has_advantage for sample in samples):
             return 0
         return sum(len(sample.prompt_ids) + len(sample.completion.token_ids) for sample in samples)
-
-
-def _is_nonzero(advantage: float | tuple[float, ...]) -> bool:
-    return any(advantage) if isinstance(advantage, tuple) else advantage != 0

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from podsrl.generate import EngineStats
-from podsrl.run.trainer import Trainer
+from podsrl.run.collect import Collected
 from podsrl.score import ScoreStats
+
+if TYPE_CHECKING:
+    from podsrl.run.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +41,11 @@ def start_load(trainer: Trainer) -> None:
     """Count from 0: what an evaluation needed is not the next step's."""
     trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()
     trainer.scorer.stats = ScoreStats()
-    trainer.collector.postponed = []
 
 
-def gather_load(trainer: Trainer) -> Load:
-    """The counts since `start_load`. Every process calls it."""
-    stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, trainer.collector.postponed
+def gather_load(trainer: Trainer, collected: Collected) -> Load:
+    """The counts since `start_load`, and those of what was collected. Every process calls it."""
+    stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, collected.postponed
     own = (
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(trainer.engine.peak_kv_bytes, trainer.learner.updater.peak_bytes()),

@@ -1,4 +1,4 @@
-"""The loop: sample, recall, choose, weigh, update, sync; record; evaluate and save where that is due."""
+"""The loop: sample, recall, choose, credit, update, sync; record; evaluate and save where that is due."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podsrl.errors import PodsError
-from podsrl.lib.seeds import seed_globals
-from podsrl.run.clock import StageClock
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.load import gather_load, start_load
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer
@@ -32,37 +29,26 @@ Outcome = Literal["finished", "interrupted"]
 
 
 def training_step(trainer: Trainer) -> StepResult:
-    """One step. With several processes all call it."""
-    clock = StageClock(trainer.model.device)
-    seed_globals(trainer.config.seed, trainer.progress.step, rank=trainer.processes.rank)
-    start_load(trainer)
-    collected = trainer.sample(stage=clock.stage)
-    with clock.stage("select"):
-        groups = trainer.recall(collected.groups)
-        selections = trainer.choose(groups)
-        advantages = trainer.advantages(groups, selections)
-        batch = trainer.make_batch(groups, selections, advantages)
-    with clock.stage("update"):
-        update = trainer.update(batch)
-    with clock.stage("sync"):
-        trainer.sync()
-    with clock.stage("record"):
-        trainer.finish_step(collected)
-        load = gather_load(trainer)
-    total = trainer.processes.broadcast(clock.total())  # process 0's clock decides when a run evaluates and ends
-    trainer.add_seconds(total)
+    """One step: sample, recall, choose, credit, update, sync. With several processes all call it."""
+    collected = trainer.sample()
+    groups = trainer.recall(collected.groups)
+    selections = trainer.choose(groups)
+    samples = trainer.credit(groups, selections)
+    update = trainer.update(trainer.make_batch(samples))
+    trainer.sync()
+    load = trainer.finish_step(collected)
     return StepResult(
         progress=trainer.progress,
         groups=tuple(groups),
         probes=collected.probes,
         selections=tuple(selections),
-        advantages=tuple(advantages),
+        samples=tuple(samples),
         update=update,
         num_skipped_updates=trainer.learner.num_skipped_updates,
         weights_digest=trainer.weights_digest,
         load=load,
-        seconds=clock.seconds,
-        total_seconds=total,
+        seconds=trainer.clock.seconds,
+        total_seconds=trainer.step_seconds,
     )
 
 

@@ -94,8 +94,8 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 
 def group_records(result: StepResult) -> Iterator[Json]:
     """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
-    for group, selection, advantages in zip(result.groups, result.selections, result.advantages, strict=True):
-        yield record_group(result.progress.step, group, selection, advantages.tolist()).to_json()
+    for group, selection, samples in zip(result.groups, result.selections, result.samples_by_group(), strict=True):
+        yield record_group(result.progress.step, group, selection, samples).to_json()
 
 
 def _as_json(value: Any) -> Any:

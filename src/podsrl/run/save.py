@@ -6,15 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from safetensors import SafetensorError
+
+from podsrl.errors import CheckpointError, short
+from podsrl.records import decode, encode
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_config, check_data, check_device
 from podsrl.run.matmul import restore_matmul
-from podsrl.run.part_states import split_states, whole_states
+from podsrl.run.part_states import Arrays, split_states, whole_states
 from podsrl.run.progress import Progress
 from podsrl.scale.shard import shard_moment, write_shard
+from podsrl.types import Group, Task
 
 if TYPE_CHECKING:
     from podsrl.run.trainer import Trainer
+
+KEPT = "replay/groups"
+"""Where parts.safetensors holds what the keeper keeps, as bytes (`records.encode`)."""
 
 
 def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Path:
@@ -23,6 +32,8 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
     values, arrays = split_states(trainer.parts.budget.state())
+    if kept := trainer.keeper.state():
+        arrays[KEPT] = np.frombuffer(encode(kept), dtype=np.uint8)
     return save_checkpoint(
         folder,
         save_model=lambda path: trainer.policy.save(path, weights),
@@ -50,8 +61,31 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.load_state_dict(moments, state["optimizer"])
-    trainer.parts.budget.restore(whole_states(state.get("parts", {}), checkpoint.parts()))
+    arrays = checkpoint.parts()
+    trainer.keeper.restore(_take_kept(trainer, checkpoint, arrays))
+    trainer.parts.budget.restore(whole_states(state.get("parts", {}), arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state.get("matmul"))
     trainer.warnings = warnings + new_options + check_device(checkpoint, trainer.policy.device.type)
     trainer.sync()
+
+
+def _take_kept(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> list[Group]:
+    """The kept groups, taken out of `arrays`; their tasks are those of the training set.
+
+    Raises:
+        CheckpointError: they cannot be read, or name no question of the set.
+    """
+    if KEPT not in arrays:
+        return []
+    train = trainer.tasks.train
+
+    def task_of(name: str, index: int | None) -> Task:
+        if index is None or not 0 <= index < len(train):
+            raise ValueError(f"group {name!r} has the index {index}, wanted 0 .. {len(train) - 1}")
+        return train[index]
+
+    try:
+        return decode(arrays.pop(KEPT).tobytes(), task_of)
+    except (SafetensorError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint.path} is damaged: {KEPT}: {short(str(error))}") from None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from itertools import islice
 
 from podsrl.run.learn import UpdateResult
 from podsrl.run.load import Load
 from podsrl.run.progress import Progress
-from podsrl.types import Group, Rollout, Selection
+from podsrl.types import Group, Rollout, Sample, Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +24,8 @@ class StepResult:
     """Groups that only the budget looked at."""
     selections: tuple[Selection, ...]
     """One per group of `groups`, in the same order."""
-    advantages: tuple[Tensor, ...]
-    """One tensor [m] or [m, T] per group, in the order of `Selection.kept`."""
+    samples: tuple[Sample, ...]
+    """What was kept, with its advantage: in the order of the groups and of `Selection.kept`."""
     update: UpdateResult
     """Of the last epoch."""
     num_skipped_updates: int
@@ -44,6 +43,10 @@ class StepResult:
         """Whether nothing was kept, so nothing was trained on."""
         return not any(selection.kept for selection in self.selections)
 
+    def samples_by_group(self) -> Iterator[list[Sample]]:
+        """The samples of each group."""
+        return samples_by_group(self.selections, self.samples)
+
     def pools(self) -> Iterator[tuple[list[Rollout], list[Rollout]]]:
         """All rollouts, and the kept ones, of each pool among which rollouts were chosen and compared.
 
@@ -53,3 +56,9 @@ class StepResult:
             kept = set(selection.kept)
             for pool in selection.chunks or (range(len(group.rollouts)),):
                 yield [group.rollouts[i] for i in pool], [group.rollouts[i] for i in pool if i in kept]
+
+
+def samples_by_group(selections: Sequence[Selection], samples: Sequence[Sample]) -> Iterator[list[Sample]]:
+    """The samples that belong to each selection, in the order of `kept`."""
+    rest = iter(samples)
+    return (list(islice(rest, len(selection.kept))) for selection in selections)

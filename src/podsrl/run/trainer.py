@@ -3,39 +3,41 @@
     sample            the budget's questions -> groups of scored rollouts
     recall            and groups of earlier steps
     choose            groups -> selections
-    advantages        selections -> one number per kept rollout, or per token
-    update            samples -> new weights: make_batch, then forward_backward and optim_step in every epoch
+    credit            selections -> samples: kept rollouts, each with its advantage
+    make_batch        samples -> tensors
+    update            tensors -> new weights: forward_backward and optim_step in every epoch
     sync              new weights -> generator
+    finish_step       parts learn, the keeper keeps, the counters move on
     save / load       checkpoints (run/save.py)
 
-`run/loop.py` says in which order. Nothing here prints or writes logs. With several processes all of them call the same
-verbs: each generates and trains its own share, and all see the same groups, selections and numbers.
+`run/loop.py` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
+processes all of them call the same verbs: each generates and trains its own share, and all see the same groups,
+selections and numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
 from podsrl.generate import Engine, Generator, Sampling
 from podsrl.lib.machine import configure_threads
-from podsrl.lib.seeds import derive, selection_generator
+from podsrl.lib.seeds import derive, seed_globals, selection_generator
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.checks import check_processes, check_same_choice, check_window
-from podsrl.run.collect import Collected, Collector, Stage
+from podsrl.run.clock import StageClock, timed
+from podsrl.run.collect import Collected, Collector
 from podsrl.run.data_digest import Side, describe_data
 from podsrl.run.kv_bound import update_bytes
 from podsrl.run.learn import Learner, UpdateResult
+from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
@@ -52,7 +54,7 @@ from podsrl.scale.processes import Processes, join_processes
 from podsrl.scale.shard import is_sharded
 from podsrl.select.groups import select_groups
 from podsrl.tasks.stream import Stream
-from podsrl.types import Group, Selection
+from podsrl.types import Group, Sample, Selection
 from podsrl.update import Batch, UpdateStats, step_advantages, to_samples
 
 
@@ -72,11 +74,10 @@ class Trainer:
         >>> trainer = Trainer(load_config("pods"))                                      # doctest: +SKIP
         >>> collected = trainer.sample()                                                # doctest: +SKIP
         >>> selections = trainer.choose(collected.groups)                               # doctest: +SKIP
-        >>> advantages = trainer.advantages(collected.groups, selections)               # doctest: +SKIP
-        >>> batch = trainer.make_batch(collected.groups, selections, advantages)        # doctest: +SKIP
+        >>> batch = trainer.make_batch(trainer.credit(collected.groups, selections))    # doctest: +SKIP
         >>> stats, grad_norm = trainer.forward_backward(batch), trainer.optim_step()    # doctest: +SKIP
         >>> trainer.sync()                                                              # doctest: +SKIP
-        >>> trainer.finish_step(collected)                                              # doctest: +SKIP
+        >>> load = trainer.finish_step(collected)                                       # doctest: +SKIP
     """
 
     def __init__(
@@ -111,16 +112,25 @@ class Trainer:
         self.collector = self._new_collector(engine)
         self.learner = self._new_learner()
         self.keeper: Keeper = KeepNothing()
-        """Keeps groups for later steps."""
+        """Keeps groups for later steps. To be set before the first step, or before `load`."""
         self.weights_digest = ""
         """Of the weights that the engine samples from, since the last `sync`."""
+        self.clock = StageClock(self.model.device)
+        """Of the present step, or of the last one until `sample` begins another."""
+        self.step_seconds = 0.0
+        """Of the last step, on the clock of process 0, which decides when a run evaluates and ends."""
 
     # --- the verbs, in the order of a step ---
 
-    def sample(self, *, stage: Stage = nullcontext) -> Collected:
-        """Generate and score what the budget asks for; asked again before `finish_step`, the same questions."""
-        rollouts, progress = self.config.rollouts, self.progress
-        train = self.tasks.train
+    def sample(self) -> Collected:
+        """Begin a step: generate and score what the budget asks for; again before `finish_step`, the same questions.
+
+        The clock and the counts start at 0, and the global generators at the step's seed.
+        """
+        rollouts, progress, train = self.config.rollouts, self.progress, self.tasks.train
+        self.clock = StageClock(self.model.device)
+        seed_globals(self.config.seed, progress.step, rank=self.processes.rank)
+        start_load(self)
         view = View(
             step=progress.step,
             num_prompts=rollouts.num_prompts,
@@ -129,12 +139,14 @@ class Trainer:
             seed=self.config.seed,
             stream=Stream(len(train), derive(self.config.seed, "data"), progress.data_position),
         )
-        return self.collector.collect(view, stage=stage)
+        return self.collector.collect(view, stage=self.clock.stage)
 
+    @timed("select")
     def recall(self, groups: Sequence[Group]) -> list[Group]:
         """These groups, and those of earlier steps that the keeper gives."""
         return [*groups, *self.keeper.take(self.progress.step, groups)]
 
+    @timed("select")
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
         options = self.config.select
@@ -148,46 +160,58 @@ class Trainer:
         check_same_choice(selections, options.rule, self.processes)
         return selections
 
-    def advantages(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
-        """One tensor [m] or [m, T] per group, from what was kept; empty for a group of which nothing was."""
-        return step_advantages(groups, selections, self.parts.advantage)
+    @timed("select")
+    def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
+        """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
+        return to_samples(groups, selections, step_advantages(groups, selections, self.parts.advantage))
 
-    def make_batch(
-        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
-    ) -> Batch | None:
-        """This process's share of the kept rollouts, as tensors on the CPU; None where nothing was kept."""
-        sizes = [num_kept for selection in selections for num_kept in _kept_by_pool(selection)]
-        return self.learner.make_batch(to_samples(groups, selections, advantages), sizes)
+    @timed("select")
+    def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
+        """This process's share of the samples, as tensors on the CPU; None where there are none."""
+        return self.learner.make_batch(samples)
 
+    @timed("update")
     def update(self, batch: Batch | None) -> UpdateResult:
         """`optim.num_epochs` times `forward_backward` and `optim_step`; what the last one did."""
         result = self.learner.update(batch)
         self._count_version()
         return result
 
+    @timed("update")
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""
         return self.learner.forward_backward(batch)
 
+    @timed("update")
     def optim_step(self) -> float:
         """One optimizer step; returns the gradient norm before clipping."""
         grad_norm = self.learner.optim_step()
         self._count_version()
         return grad_norm
 
+    @timed("sync")
     def sync(self) -> None:
         """Let the engine sample from the new weights."""
         self.weights_digest = self.learner.publish(self.engine)
 
-    def finish_step(self, collected: Collected) -> None:
-        """Count a step as done: the budget learns, the keeper keeps, and the data stream moves on."""
-        self.parts.budget.learn((*collected.groups, *collected.probes))
-        self.keeper.put(self.progress.step, collected.groups)
-        self.progress = replace(self.progress, step=self.progress.step + 1, data_position=collected.data_position)
+    def finish_step(self, collected: Collected) -> Load:
+        """Count a step as done: the budget learns, the keeper keeps, and the data stream moves on.
 
-    def add_seconds(self, seconds: float) -> None:
-        """Count training time."""
-        self.progress = replace(self.progress, train_seconds=self.progress.train_seconds + seconds)
+        Returns:
+            What the step needed of the machine.
+        """
+        with self.clock.stage("record"):
+            self.parts.budget.learn((*collected.groups, *collected.probes))
+            self.keeper.put(self.progress.step, collected.groups)
+            load = gather_load(self, collected)
+        self.step_seconds = self.processes.broadcast(self.clock.total())
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            data_position=collected.data_position,
+            train_seconds=self.progress.train_seconds + self.step_seconds,
+        )
+        return load
 
     # --- checkpoints ---
 
@@ -272,9 +296,3 @@ class Trainer:
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)
-
-
-def _kept_by_pool(selection: Selection) -> list[int]:
-    """How many were kept of each chunk, or of the whole group."""
-    kept = set(selection.kept)
-    return [len(kept.intersection(chunk)) for chunk in selection.chunks or (kept,)]

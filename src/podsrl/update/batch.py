@@ -127,16 +127,20 @@ def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advanta
         selections: what was kept of each.
         advantages: [m] or [m, T] per group, as from `step_advantages`.
     """
-    return [
-        Sample(
-            group_id=group.id,
-            prompt_ids=group.prompt_ids,
-            completion=(completion := group.rollouts[i].completion),
-            advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
-        )
-        for group, selection, of_group in zip(groups, selections, advantages, strict=True)
-        for i, value in zip(selection.kept, of_group.tolist(), strict=True)
-    ]
+    samples = []
+    for group, selection, of_group in zip(groups, selections, advantages, strict=True):
+        chunk_of = {i: number for number, chunk in enumerate(selection.chunks) for i in chunk}
+        for i, value in zip(selection.kept, of_group.tolist(), strict=True):
+            completion = group.rollouts[i].completion
+            sample = Sample(
+                group_id=group.id,
+                prompt_ids=group.prompt_ids,
+                completion=completion,
+                advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
+                chunk=chunk_of.get(i, 0),
+            )
+            samples.append(sample)
+    return samples
 
 
 def _advantages(samples: Sequence[Sample], target_mask: Tensor) -> Tensor:

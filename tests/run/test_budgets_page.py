@@ -1,0 +1,110 @@
+"""docs/budgets.md: its examples run, and do what the page says."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.control import Ask, View, make_budget
+from podsrl.run.loop import training_step
+from podsrl.run.metrics import step_metrics
+from podsrl.run.trainer import Trainer
+from podsrl.tasks.stream import Stream
+from podsrl.types import Completion, Group, Rollout, Task
+
+PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
+BLOCKS = {
+    block.split(".py")[0].removeprefix("# "): block
+    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+}
+[TOML] = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+SMALL = (
+    "rollouts.num_prompts=3",
+    "rollouts.num_rollouts=8",
+    "select.num_kept=4",
+    "rollouts.max_new_tokens=16",
+    "task.num_eval=4",
+)
+NAMES = {"enough": "one_round", "questions": "stream", "rollouts": "equal"}
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples as files, as a user has them."""
+    for name, block in BLOCKS.items():
+        (tmp_path / f"{name}.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def view(position: int = 0, groups: tuple[Group, ...] = (), place: int = 0) -> View:
+    stream = Stream(100, seed=0, position=position)
+    return View(step=6, round=place, num_prompts=3, num_rollouts=8, num_train=100, seed=0, stream=stream, groups=groups)
+
+
+def group(index: int, *rewards: float, is_trained: bool = True) -> Group:
+    rollouts = tuple(
+        Rollout(
+            completion=Completion(
+                request_id="q", index=i, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
+            ),
+            text="",
+            reward=reward,
+            parts={},
+            is_correct=reward == 1,
+        )
+        for i, reward in enumerate(rewards)
+    )
+    task = Task(id=str(index), prompt="?", answer="!")
+    name = f"s6/0/{index}"
+    return Group(id=name, task=task, prompt_ids=(1,), rollouts=rollouts, index=index, step=6, is_trained=is_trained)
+
+
+def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path: Path) -> None:
+    recipe = resources.files("podsrl.config").joinpath("recipes", "pods.toml").read_text()
+    (tmp_path / "hard.toml").write_text(recipe + TOML)
+    trainer = Trainer(load_config(tmp_path / "hard.toml", SMALL))
+    plain = Trainer(load_config("pods", SMALL))
+    result, one_round = training_step(trainer), training_step(plain)
+    hard = [not any(r.is_correct for r in group.rollouts[:8]) for group in result.groups]
+    assert any(hard)
+    assert [len(group.rollouts) for group in result.groups] == [16 if is_hard else 8 for is_hard in hard]
+    for group, first in zip(result.groups, one_round.groups, strict=True):
+        assert group.id == first.id
+        assert [r.completion.token_ids for r in group.rollouts[:8]] == [r.completion.token_ids for r in first.rollouts]
+        assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
+        assert {r.completion.request_id for r in group.rollouts} == {group.id}
+    assert [len(selection.kept) for selection in result.selections] == [4, 4, 4]
+    line = step_metrics(result)
+    assert line["tokens/generated"] == sum(len(r.completion.token_ids) for g in result.groups for r in g.rollouts)
+    assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
+
+
+def test_the_probe_of_the_page_trains_on_mixed_questions_alone() -> None:
+    budget = make_budget({**NAMES, "rollouts": "my_probe:mixed_alone"}, {"my_probe:mixed_alone": {"size": 2}})
+    first = view()
+    asks = budget.ask(first)
+    assert [(ask.num_rollouts, ask.is_trained) for ask in asks] == [(2, False)] * 3
+    rewards = ((0.0, 1.0), (1.0, 1.0), (0.0, 0.0))
+    probes = tuple(group(ask.index, *of_group, is_trained=False) for ask, of_group in zip(asks, rewards, strict=True))
+    assert budget.ask(view(3, probes, place=1)) == [Ask(index=asks[0].index, num_rollouts=8)]
+    assert budget.ask(view(3, probes, place=2)) == []
+
+
+def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_after_a_resume() -> None:
+    def budget_of(**state: Any) -> Any:
+        budget = make_budget({**NAMES, "questions": "my_questions:Unsolved"}, {})
+        if state:
+            budget.restore(state["restored"])
+        return budget
+
+    drawn = Stream(100, seed=0).draw(6)
+    budget = budget_of()
+    assert [ask.index for ask in budget.ask(view())] == drawn[:3]
+    budget.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
+    later = budget_of(restored=budget.state())
+    assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]

@@ -1,0 +1,86 @@
+"""Groups of earlier steps are trained on again, and a resumed run has them too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from podsrl.config.load import load_config
+from podsrl.errors import CheckpointError, UsageError
+from podsrl.run.checkpoint import Checkpoint, load_newest
+from podsrl.run.loop import training_step
+from podsrl.run.metrics import step_metrics
+from podsrl.run.save import KEPT
+from podsrl.run.trainer import Trainer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+SMALL = (
+    "rollouts.num_prompts=2",
+    "rollouts.num_rollouts=8",
+    "select.num_kept=4",
+    "rollouts.max_new_tokens=16",
+    "task.num_eval=4",
+    "model.matmul=mkl",
+)
+EXTRA = {
+    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
+    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
+}
+
+
+def keeper() -> Any:
+    """The one of the page."""
+    module: dict[str, Any] = {}
+    [block] = re.findall(r"```python\n(# my_replay.py.*?)```", PAGE, flags=re.DOTALL)
+    exec(block, module)
+    return module["LastStep"]()
+
+
+def trainer_of(own_keeper: Any) -> Trainer:
+    trainer = Trainer(load_config("pods", SMALL))
+    if own_keeper is not None:
+        trainer.keeper = own_keeper
+    return trainer
+
+
+def line_of(trainer: Trainer) -> dict[str, Any]:
+    line = step_metrics(training_step(trainer))
+    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
+
+
+def newest(folder: Path) -> Checkpoint:
+    found = load_newest(folder)
+    assert found is not None
+    return found
+
+
+def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: Path) -> None:
+    whole = trainer_of(keeper())
+    first, second = training_step(whole), training_step(whole)
+    assert second.groups[2:] == first.groups and len(second.samples) == sum(len(s.kept) for s in second.selections)
+    assert {group.step for group in second.groups} == {0, 1}
+    whole.save(tmp_path, EXTRA)
+
+    resumed = trainer_of(keeper())
+    resumed.load(newest(tmp_path))
+    assert list(resumed.keeper.state()) == list(whole.keeper.state()) == list(second.groups[:2])
+    assert line_of(resumed) == line_of(whole)
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, resumed.model.state_dict()[name]), name
+
+    with pytest.raises(UsageError, match=r"2 groups that a keeper kept.*trainer\.keeper"):
+        trainer_of(None).load(newest(tmp_path))
+
+
+def test_kept_groups_of_no_question_are_a_damaged_checkpoint(tmp_path: Path) -> None:
+    trainer = trainer_of(keeper())
+    training_step(trainer)
+    trainer.keeper.restore([replace(group, index=10**9) for group in trainer.keeper.state()])
+    trainer.save(tmp_path, EXTRA)
+    with pytest.raises(CheckpointError, match=f"is damaged: {KEPT}.* index 1000000000"):
+        trainer.load(newest(tmp_path))
