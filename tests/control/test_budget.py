@@ -88,7 +88,7 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
     [
         (7, "wanted an Ask"),
         (Ask(index=10, num_rollouts=2), r"index 10; wanted 0 .. 9"),
-        (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted at least 1"),
+        (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted 1, 2"),
         (Ask(index=4, num_rollouts=2, joins="s5/0/a"), r"join 's5/0/a'; wanted the id of a group of this step"),
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
@@ -209,9 +209,7 @@ def test_a_function_of_the_slot_in_place_of_what_makes_it_fails_when_it_is_made(
     module = ModuleType("own_slot")
     module.rollouts = lambda view, asks: asks  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_slot", module)
-    with pytest.raises(
-        UsageError, match=r"wanted a function of keyword-only options that makes rollouts\("
-    ):
+    with pytest.raises(UsageError, match=r"wanted a function of keyword-only options that makes rollouts\("):
         make_budget({**NAMES, "rollouts": "own_slot:rollouts"}, {})
 
 

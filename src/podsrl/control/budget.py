@@ -151,7 +151,7 @@ class Budget:
         if not _is_whole(ask.index) or not 0 <= ask.index < view.num_train:
             raise UsageError(f"{option} asked for the index {short(ask.index)}; wanted 0 .. {view.num_train - 1}")
         if not _is_whole(ask.num_rollouts) or ask.num_rollouts < 1:
-            raise UsageError(f"{option} asked for num_rollouts = {short(ask.num_rollouts)}; wanted at least 1")
+            raise UsageError(f"{option} asked for num_rollouts = {short(ask.num_rollouts)}; wanted 1, 2, …")
         if not isinstance(ask.is_trained, bool):
             raise UsageError(f"{option} asked with is_trained = {short(ask.is_trained)}; wanted True or False")
         if ask.joins is None:
