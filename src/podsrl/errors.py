@@ -58,7 +58,7 @@ def short(value: object, length: int = 120) -> str:
     """
     try:
         return _cut(repr(value), length)
-    except (ValueError, RecursionError):  # a number of thousands of digits; a list in a list in a list …
+    except Exception:  # a number of thousands of digits; a list in a list …; an object of a user's own
         return f"<{type(value).__name__}>"
 
 

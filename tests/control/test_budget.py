@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 from types import ModuleType
 from typing import Any
 
@@ -89,9 +90,9 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
         (Ask(index=10, num_rollouts=2), r"index 10; wanted 0 .. 9"),
         (Ask(index=-1, num_rollouts=2), r"index -1; wanted 0 .. 9"),
         (Ask(index=True, num_rollouts=2), r"index True; wanted 0 .. 9"),
-        (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted at least 1"),
-        (Ask(index=1, num_rollouts=1.5), r"num_rollouts = 1.5; wanted at least 1"),  # type: ignore[arg-type]
-        (Ask(index=1, num_rollouts=True), "num_rollouts = True; wanted at least 1"),
+        (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted 1"),
+        (Ask(index=1, num_rollouts=1.5), r"num_rollouts = 1.5; wanted 1"),  # type: ignore[arg-type]
+        (Ask(index=1, num_rollouts=True), "num_rollouts = True; wanted 1"),
         (Ask(index=4, num_rollouts=2, joins="s5/0/a"), r"join 's5/0/a'; wanted the id of a group of this step"),
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
@@ -187,3 +188,67 @@ def test_a_state_that_is_missing_in_a_checkpoint_is_an_error(part: Any) -> None:
     assert budget.state() == {"own_parts:made": {"count": 3}}
     with pytest.raises(UsageError, match="no state of the part 'own_parts:made'"):
         budget.restore({})
+
+
+def one_argument(view: View) -> list[Ask]:
+    return []
+
+
+async def later(view: View, asks: Sequence[Ask]) -> list[Ask]:
+    return []
+
+
+@pytest.mark.parametrize(("function", "message"), [(one_argument, "takes .*view"), (later, "is asynchronous")])
+def test_a_part_that_cannot_be_called_as_its_slot_is_fails_when_it_is_made(
+    part: Any, function: Any, message: str
+) -> None:
+    wanted = rf"^budget.rollouts = 'own_parts:made' makes a part that {message}.*; wanted rollouts\(view, asks\)"
+    with pytest.raises(UsageError, match=wanted):
+        part("rollouts", function)
+
+
+def test_a_function_of_the_slot_in_place_of_what_makes_it_fails_when_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = ModuleType("own_slot")
+    module.rollouts = lambda view, asks: asks  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_slot", module)
+    with pytest.raises(UsageError, match=r"wanted a function of keyword-only options that makes rollouts\("):
+        make_budget({**NAMES, "rollouts": "own_slot:rollouts"}, {})
+
+
+def test_a_name_of_another_slots_table_fills_no_slot() -> None:
+    with pytest.raises(UsageError, match=r"budget.rollouts = 'stream' is no part. Known: equal"):
+        make_budget({**NAMES, "rollouts": "stream"}, {})
+
+
+class Unsaid(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+def fails_late(view: View, asks: Sequence[Ask]) -> Any:
+    yield from asks
+    raise Unsaid
+
+
+def test_a_part_may_fail_while_its_answer_is_read(part: Any) -> None:
+    expected = r"^budget.rollouts = 'own_parts:made' raised Unsaid \(test_budget.py, line \d+\)$"
+    with pytest.raises(UsageError, match=expected):
+        part("rollouts", fails_late).ask(view())
+
+
+@pytest.mark.parametrize(
+    ("slot", "answer", "message"),
+    [
+        ("enough", 10**30, "wanted at most"),
+        ("questions", count(), "more than 3 indices"),
+        ("rollouts", repeat(Ask(index=1, num_rollouts=2)), "more than .* asks"),
+        ("rollouts", [Ask(index=1, num_rollouts=10**12)], "asked for 1000000000000 rollouts .*; wanted at most"),
+        ("rollouts", [Ask(index=1, num_rollouts=2, is_trained="no")], "is_trained = 'no'; wanted True or False"),  # type: ignore[arg-type]
+        ("rollouts", "abc", "returned 'abc'; wanted a sequence of Ask"),
+    ],
+)
+def test_what_is_endless_or_too_much_is_an_error(part: Any, slot: str, answer: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^budget.{slot} = 'own_parts:made' .*{message}"):
+        part(slot, lambda *arguments: answer).ask(view())

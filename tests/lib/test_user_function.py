@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,10 @@ from podsrl.errors import UsageError
 from podsrl.lib.user_function import import_function
 from podsrl.run.prepare import prepare
 from podsrl.score.rewards import find_reward
-from podsrl.select import resolve_rule
+from podsrl.select import resolve_rule, try_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import load_tasks
-from podsrl.update import resolve_advantage
+from podsrl.update import resolve_advantage, try_advantage
 
 FIND: dict[str, Callable[[str], object]] = {
     "select.rule = ": resolve_rule,
@@ -101,7 +101,7 @@ def test_an_advantage_is_tried_before_the_tokenizer_loads() -> None:
 
 def test_a_rules_options_are_checked_before_the_tokenizer_loads() -> None:
     config = load_config("pods", ("select.options.share=0.5", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match=r"select.options.share: the rule 'max_variance' has no such option"):
+    with pytest.raises(UsageError, match=r"select.options.share = 0.5: there is no such option"):
         prepare(config)
 
 
@@ -139,3 +139,78 @@ assert import_function("own_q:f", where="an option")() == 7
 def test_a_files_name_in_place_of_a_modules_is_explained(name: str) -> None:
     with pytest.raises(UsageError, match=r"cannot be imported.*a module's name has no '\.py' and no '/'"):
         import_function(name, where=f"--reward: {name!r}")
+
+
+class Unsaid(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+def through_a_library(rewards: torch.Tensor, num_kept: int, *, generator: object = None) -> torch.Tensor:
+    return torch.nn.functional.softmax(rewards, dim=7)
+
+
+def without_a_text(rewards: torch.Tensor, num_kept: int, *, generator: object = None) -> torch.Tensor:
+    raise Unsaid
+
+
+def on_no_device(rewards: torch.Tensor, num_kept: int, *, generator: object = None) -> torch.Tensor:
+    return torch.zeros(len(rewards), num_kept, dtype=torch.int64, device="meta")
+
+
+def of_broken_groups(groups: object, num_kept: int, *, generator: object = None) -> object:
+    return [(1 // 0 for _ in range(3))]
+
+
+def a_mask(groups: object, num_kept: int, *, generator: object = None) -> object:
+    return [[True, False]]
+
+
+HERE = r"\(test_user_function.py, line \d+\)"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("through_a_library", f"raised IndexError: .* {HERE}$"),
+        ("without_a_text", f"raised Unsaid {HERE}$"),
+        ("on_no_device", r"returned a Tensor; wanted \[1, 2\] int64"),
+        ("of_broken_groups", f"raised ZeroDivisionError: .* {HERE}$"),
+        ("a_mask", r"returned \[True, False\] for group 'made-up'; wanted at least 2 distinct indices"),
+        ("takes_too_little", r"raised TypeError: [^(]*\(\) got an .*'generator'; wanted f\(rewards, num_kept, "),
+    ],
+)
+def test_a_rule_that_fails_in_an_odd_way_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"the selection rule '{name}' {message}") as caught:
+        try_rule(globals()[name], 4, 2)
+    assert "\n" not in str(caught.value)
+
+
+async def later(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards
+
+
+@pytest.mark.parametrize("option", FIND)
+def test_an_asynchronous_function_fits_no_option(option: str) -> None:
+    with pytest.raises(UsageError, match=f"^{option}'{__name__}:later' is asynchronous"):
+        FIND[option](f"{__name__}:later")
+
+
+def on_the_meta_device(groups: Sequence[object], selections: Sequence[object]) -> list[torch.Tensor]:
+    return [torch.zeros(2, device="meta") for _ in groups]
+
+
+def sparse(rewards: torch.Tensor) -> torch.Tensor:
+    return (rewards - rewards.mean()).to_sparse()
+
+
+def by_keyword_only(*, rewards: torch.Tensor) -> torch.Tensor:
+    return rewards
+
+
+def test_an_advantage_may_have_any_layout_that_holds_numbers() -> None:
+    try_advantage(sparse, 4)
+    with pytest.raises(UsageError, match="the advantage 'on_the_meta_device' returned a Tensor; wanted"):
+        try_advantage(on_the_meta_device, 2)
+    with pytest.raises(UsageError, match=r"loss.advantage = .*by_keyword_only' takes .*; wanted a function f\(rewards"):
+        resolve_advantage(f"{__name__}:by_keyword_only")

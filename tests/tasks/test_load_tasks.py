@@ -1,5 +1,7 @@
 import inspect
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -175,3 +177,38 @@ def test_an_import_that_fails_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=rf"task.name = '{name}' cannot be imported: {reason}"):
         load_tasks(name)
+
+
+class Unsaid(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+class Broken(list[Task]):
+    def __getitem__(self, index: Any) -> Any:
+        raise Unsaid
+
+
+SEVEN = Task(id="a", prompt="3+4=", answer="7")
+BROKEN_LOADERS: dict[str, tuple[Callable[[], Any], str]] = {
+    "raises": (lambda: 1 // 0, r"task.name = 'own_loader:raises' raised ZeroDivisionError: .*test_load_tasks.py"),
+    "exits": (lambda: sys.exit(), r"task.name = 'own_loader:exits' raised SystemExit"),
+    "no_list": (lambda: TaskSet(name="own", train={"a": SEVEN}, eval=(SEVEN,)), "train of .* is a dict; wanted"),  # type: ignore[arg-type]
+    "texts": (lambda: TaskSet(name="own", train=["a"], eval=(SEVEN,)), "holds 'a'; wanted a Task"),  # type: ignore[list-item]
+    "number": (lambda: TaskSet(name="own", train=[replace(SEVEN, answer=7)], eval=(SEVEN,)), "answer of task 'a' is 7"),  # type: ignore[arg-type]
+    "messages": (
+        lambda: TaskSet(name="own", train=[replace(SEVEN, prompt=({"rol": "user"},))], eval=(SEVEN,)),
+        "prompt of task 'a' is .*; wanted a text, or messages",
+    ),
+    "lazy": (lambda: TaskSet(name="own", train=Broken([SEVEN]), eval=(SEVEN,)), r"task set 'own' raised Unsaid \("),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_LOADERS)
+def test_a_loader_of_ones_own_that_breaks_is_one_line(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    module, (loader, message) = ModuleType("own_loader"), BROKEN_LOADERS[name]
+    setattr(module, name, loader)
+    monkeypatch.setitem(sys.modules, "own_loader", module)
+    with pytest.raises(UsageError, match=message) as caught:
+        load_tasks(f"own_loader:{name}").train[0]
+    assert "\n" not in str(caught.value)

@@ -191,5 +191,5 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {part:g}" for key, part in value.items())
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

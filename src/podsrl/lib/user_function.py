@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from podsrl.errors import UsageError, nearest
 
 FAILURES = (Exception, SystemExit)
 """What a user's code may raise; a call of sys.exit must not end the run as if it had succeeded."""
+
+_OURS = Path(__file__).parents[1]
+_PYTHONS = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
@@ -26,7 +34,7 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         wanted: what the function should be, for messages.
 
     Raises:
-        UsageError: the module cannot be imported, whatever it raises, or it has no such function.
+        UsageError: the module cannot be imported, whatever it raises; it has no such function, or one that is `async`.
 
     Example:
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
@@ -52,6 +60,8 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         raise UsageError(f"{where} cannot be imported: {reason_of(error)}") from error
     if not callable(function):
         raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
+    if is_asynchronous(function):
+        raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
     return function  # type: ignore[no-any-return]  # `callable` says that it is one
 
 
@@ -66,15 +76,74 @@ def _look_beside_the_user() -> None:
         sys.path.append(here)
 
 
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine, which nobody awaits."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def check_arguments(function: Callable[..., Any], num_arguments: int, *, where: str, wanted: str) -> None:
+    """Check that a function can be called with so many arguments by position.
+
+    Raises:
+        UsageError: it cannot, or it is `async`. A function whose parameters Python does not know passes.
+    """
+    if is_asynchronous(function):
+        raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
+    try:
+        signature = inspect.signature(function)
+    except Exception:  # some functions written in C; an object may raise anything
+        return
+    try:
+        signature.bind(*[None] * num_arguments)
+    except TypeError as error:
+        raise UsageError(f"{where} takes {signature} ({error}); wanted {wanted}") from error
+
+
+@contextmanager
+def calling(what: str, wanted: str = "") -> Iterator[None]:
+    """Surround a call of a user's function, and the reading of what it gives: a failure becomes one line.
+
+    Args:
+        what: the beginning of the message: whose call it is.
+        wanted: how it is called, for a function that cannot be called so.
+
+    Raises:
+        UsageError: the code raised; its own `UsageError` stays as it is.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except FAILURES as error:
+        cure = f"; wanted {wanted}" if wanted and _place_of(error.__traceback__) is None else ""
+        raise UsageError(f"{what} raised {reason_of(error)}{cure}") from error
+
+
 def reason_of(error: BaseException) -> str:
-    """An exception in one line: its type, its text, and the line of the file that raised it.
+    """An exception in one line: its type, its text, and the place in the user's file, where there is one.
 
     Example:
         >>> reason_of(ValueError("too\\nlarge"))
         'ValueError: too large'
     """
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames or frames[-1].filename.startswith("<frozen") or isinstance(error, SyntaxError):
-        return text  # Python itself raised it, or the text says where
-    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    try:
+        said = f": {error}"
+    except Exception:  # an exception of the user's own may have no text
+        said = ""
+    text = " ".join(f"{type(error).__name__}{said}".split())
+    place = None if isinstance(error, SyntaxError) else _place_of(error.__traceback__)  # its text says where
+    return text if place is None else f"{text} ({place})"
+
+
+def _place_of(trace: TracebackType | None) -> str | None:
+    """The innermost line of the user's own files, else of an installed package; neither Python's nor this package's."""
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(trace)]
+    packages = [place for place in places if _INSTALLED & set(place[0].parts) and _OURS not in place[0].parents]
+    own = [place for place in places if place not in packages and not _is_ours_or_pythons(place[0])]
+    for file, line in (own or packages)[-1:]:
+        return f"{file.name}, line {line}"
+    return None
+
+
+def _is_ours_or_pythons(file: Path) -> bool:
+    return file.name.startswith("<frozen") or _OURS in file.parents or _PYTHONS in file.parents

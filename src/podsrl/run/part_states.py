@@ -10,6 +10,9 @@ import numpy as np
 
 from podsrl.errors import UsageError, short
 
+MAX_BYTES = 4 << 20
+"""Most JSON of one part: a larger state.json would not be read again."""
+
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -39,7 +42,9 @@ def split_states(states: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dic
             raise UsageError(f"state() of {part!r} returned {short(state)}; wanted a dict with text keys")
         values[part] = {}
         for key, value in state.items():
-            if isinstance(value, np.ndarray):
+            if not _is_text(key):
+                raise UsageError(f"state() of {part!r}: the key {short(key)} is not UTF-8; choose another")
+            if type(value) is np.ndarray:  # a subclass may hold more than its numbers, such as a mask
                 arrays[f"{part}/{key}"] = _plain(value, part, key)
             elif _is_json(value):
                 values[part][key] = value
@@ -48,6 +53,10 @@ def split_states(states: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dic
                     f"state() of {part!r}: {key!r} is a {type(value).__name__} that JSON cannot give back unchanged; "
                     "wanted numbers, texts, lists and dicts with text keys, or a numpy array"
                 )
+        if (size := len(json.dumps(values[part], indent=1))) > MAX_BYTES:
+            raise UsageError(
+                f"state() of {part!r} has {size:,} bytes of JSON; wanted at most {MAX_BYTES:,}: hold numbers in arrays"
+            )
     return values, arrays
 
 
@@ -61,9 +70,17 @@ def whole_states(values: Mapping[str, Mapping[str, Any]], arrays: Arrays) -> dic
 
 
 def _plain(array: np.ndarray[Any, Any], part: str, key: str) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"state() of {part!r}: {key!r} is an array of {array.dtype}; wanted one of numbers")
-    return np.ascontiguousarray(array)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        wanted = "wanted one of numbers of at most 8 bytes"
+        raise UsageError(f"state() of {part!r}: {key!r} is an array of {array.dtype}; {wanted}")
+    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")  # a copy: the part goes on changing its own
+
+
+def _is_text(key: str) -> bool:
+    try:
+        return bool(key.encode()) or not key
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_json(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import cast
@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.lib.user_function import FAILURES, reason_of
+from podsrl.lib.user_function import calling
 from podsrl.select.base import GroupRule, Rule, SelectionRule, name_of, reads_groups
 from podsrl.select.baselines import keep_all
 from podsrl.types import Completion, DropReason, Group, Rollout, Selection, Task
@@ -172,20 +172,21 @@ def _by_rewards(
 def _by_groups(pools: Sequence[_Pool], rule: GroupRule, num_kept: int, generator: Generator | None) -> list[list[int]]:
     """What a group rule keeps of each pool; it is called once, with all pools of two valid rollouts or more."""
     members = [p for p, pool in enumerate(pools) if len(pool.valid) >= 2]
-    groups = [
+    groups = tuple(
         replace(pool.group, rollouts=tuple(pool.group.rollouts[i] for i in pool.valid))
         for pool in (pools[p] for p in members)
-    ]
+    )
     answer = _call(rule, groups, num_kept, generator)
-    if not isinstance(answer, Sequence) or len(answer) != len(groups):
-        got = f"{len(answer)} answers" if isinstance(answer, Sequence) else f"a {type(answer).__name__}"
-        raise UsageError(
-            f"the selection rule {name_of(rule)!r} returned {got}; wanted a list of {len(groups)}: "
-            "the kept indices of each group"
-        )
     kept: list[list[int]] = [[] for _ in pools]
-    for p, group, of_group in zip(members, groups, answer, strict=True):
-        kept[p] = [pools[p].valid[i] for i in _checked_indices(of_group, name_of(rule), group)]
+    with calling(f"the answer of the selection rule {name_of(rule)!r}"):
+        if not isinstance(answer, Sequence) or len(answer) != len(groups):
+            got = f"{len(answer)} answers" if isinstance(answer, Sequence) else f"a {type(answer).__name__}"
+            raise UsageError(
+                f"the selection rule {name_of(rule)!r} returned {got}; wanted a list of {len(groups)}: "
+                "the kept indices of each group"
+            )
+        for p, group, of_group in zip(members, groups, answer, strict=True):
+            kept[p] = [pools[p].valid[i] for i in _checked_indices(of_group, name_of(rule), group)]
     return kept
 
 
@@ -193,14 +194,19 @@ def _checked_indices(answer: object, name: str, group: Group) -> list[int]:
     """The kept indices of one group, ascending."""
     wanted = f"wanted at least 2 distinct indices 0 .. {len(group.rollouts) - 1}"
     given = answer.kept if isinstance(answer, Selection) else answer
+    what = f"the selection rule {name!r} returned {short(given)} for group {group.id!r}"
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{what}; {wanted}")
+    found = list(given)
     try:
-        indices = sorted(operator.index(i) for i in given)  # type: ignore[attr-defined]  # any iterable will do
+        if any(isinstance(i, bool) for i in found):
+            raise TypeError("a mask, where indices are wanted")
+        indices = sorted(operator.index(i) for i in found)
     except TypeError as error:
-        what = f"the selection rule {name!r} returned {short(given)} for group {group.id!r}"
         raise UsageError(f"{what}; {wanted}") from error
     is_good = len(indices) >= 2 and len(set(indices)) == len(indices)
     if not is_good or indices[0] < 0 or indices[-1] >= len(group.rollouts):
-        raise UsageError(f"the selection rule {name!r} returned {indices} for group {group.id!r}; {wanted}")
+        raise UsageError(f"{what}; {wanted}")
     return indices
 
 
@@ -217,24 +223,22 @@ def call_rule(rule: SelectionRule, rewards: Tensor, num_kept: int, *, generator:
         UsageError: the rule raised, or its answer is not `num_kept` distinct indices of each group.
     """
     answer = _call(rule, rewards, num_kept, generator)
-    return _checked_answer(answer, name_of(rule), len(rewards), rewards.shape[1], num_kept)
+    with calling(f"the answer of the selection rule {name_of(rule)!r}"):
+        return _checked_answer(answer, name_of(rule), len(rewards), rewards.shape[1], num_kept)
 
 
 def _call(rule: Rule, what: Tensor | Sequence[Group], num_kept: int, generator: Generator | None) -> object:
-    try:
+    form = "groups" if reads_groups(rule) else "rewards"
+    with calling(f"the selection rule {name_of(rule)!r}", f"f({form}, num_kept, *, generator)"):
         return cast(Callable[..., object], rule)(what, num_kept, generator=generator)
-    except UsageError:
-        raise
-    except FAILURES as error:
-        raise UsageError(f"the selection rule {name_of(rule)!r} raised {reason_of(error)}") from error
 
 
 def _checked_answer(answer: object, name: str, num_groups: int, size: int, num_kept: int) -> Tensor:
     """A repeated or wild index would train on the wrong rollouts without a message."""
     wanted = f"wanted [{num_groups}, {num_kept}] int64, distinct indices 0 .. {size - 1} in each row"
     try:
-        indices = torch.as_tensor(answer)
-    except (TypeError, ValueError, RuntimeError) as error:
+        indices = torch.as_tensor(answer).to("cpu").to_dense()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"the selection rule {name!r} returned a {type(answer).__name__}; {wanted}") from error
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise UsageError(f"the selection rule {name!r} returned {indices.dtype}; {wanted}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from inspect import Parameter, signature
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
 from podsrl.lib.options import parameters_of
 from podsrl.lib.resolve import resolve
+from podsrl.lib.user_function import calling
 from podsrl.tasks.arithmetic import load_arithmetic
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
@@ -95,7 +97,9 @@ def load_tasks(
         "seed": seed,
     }
     loader = resolve(name, TASKS, option="task.name", kind="task set", wanted="a function that returns a TaskSet")
-    tasks = loader(**_options_read(name, loader, options))
+    read = _options_read(name, loader, options)
+    with calling(f"task.name = '{name}'") if name not in TASKS else nullcontext():
+        tasks = loader(**read)
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
     return ask(tasks, chat=chat, system_prompt=system_prompt, special_tokens=special_tokens)

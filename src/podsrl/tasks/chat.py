@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, overload
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
+from podsrl.lib.user_function import calling
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.rows import Prompt, check_characters
 from podsrl.types import Task, TokenMarkup
@@ -63,15 +64,21 @@ def ask(
         system=system,
         is_markup=special_tokens == "tokens",
     )
-    held_out = tuple(map(form, tasks.eval))
-    train: Sequence[Task] = _AskedTasks(tasks.train, form)  # tasks made on demand stay so
+    set_name = f"task set {tasks.name!r}"
+    for side, questions in (("train", tasks.train), ("eval", tasks.eval)):
+        if isinstance(questions, Mapping) or not (hasattr(questions, "__len__") and hasattr(questions, "__getitem__")):
+            raise UsageError(f"{side} of {set_name} is a {type(questions).__name__}; wanted a list or tuple of Task")
+    with calling(set_name):
+        len(tasks.train)
+    held_out = tuple(_AskedTasks(tasks.eval, form, set_name))
+    train: Sequence[Task] = _AskedTasks(tasks.train, form, set_name)  # tasks made on demand stay so
     return replace(tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=held_out)
 
 
 def _asked(
     task: Task, *, is_chat: bool, is_text_wanted: bool, system: Mapping[str, str] | None, is_markup: bool
 ) -> Task:
-    _check_characters(task)
+    _check_task(task)
     if is_markup:
         task = replace(task, prompt=_as_markup(task.prompt))
     messages = task.prompt
@@ -101,6 +108,24 @@ def _as_markup(prompt: Prompt) -> Prompt:
     return tuple({**message, "content": TokenMarkup(message["content"])} for message in prompt)
 
 
+def _check_task(task: object) -> None:
+    """A task from a loader of the user's own may hold anything."""
+    if not isinstance(task, Task):
+        raise UsageError(f"a task set holds {short(task)}; wanted a Task")
+    for field, value in (("id", task.id), ("answer", task.answer)):
+        if not isinstance(value, str):
+            raise UsageError(f"the {field} of task {short(task.id)} is {short(value)}; wanted a text")
+    prompt = task.prompt
+    if not isinstance(prompt, str) and not (isinstance(prompt, (tuple, list)) and all(map(_is_message, prompt))):
+        wanted = "wanted a text, or messages with the texts 'role' and 'content'"
+        raise UsageError(f"the prompt of task {task.id!r} is {short(prompt)}; {wanted}")
+    _check_characters(task)
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+
+
 def _check_characters(task: Task) -> None:
     texts = (task.prompt,) if isinstance(task.prompt, str) else (message["content"] for message in task.prompt)
     for text in texts:
@@ -121,8 +146,8 @@ def _system_message(text: str) -> Mapping[str, str]:
 class _AskedTasks(Sequence[Task]):
     """The tasks of another sequence, each put into its final form when it is read."""
 
-    def __init__(self, tasks: Sequence[Task], form: Callable[[Task], Task]) -> None:
-        self._tasks, self._form = tasks, form
+    def __init__(self, tasks: Sequence[Task], form: Callable[[Task], Task], name: str) -> None:
+        self._tasks, self._form, self._name = tasks, form, name
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -134,4 +159,8 @@ class _AskedTasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         if isinstance(index, slice):
             return tuple(self[place] for place in range(*index.indices(len(self))))  # a loader's own may not slice
-        return self._form(self._tasks[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        with calling(self._name):
+            task = self._tasks[index]
+        return self._form(task)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.resolve import resolve
-from podsrl.lib.user_function import FAILURES, reason_of
+from podsrl.lib.user_function import calling, check_arguments
 from podsrl.types import Completion, Group, Rollout, Selection, Task
 
 RewardAdvantage: TypeAlias = Callable[[Tensor], Tensor]
@@ -87,7 +87,9 @@ def step_advantages(groups: Sequence[Group], selections: Sequence[Selection], ad
     `ADVANTAGES["none"]`.
     """
     if reads_groups(advantage):
-        return _checked(advantage, _call(advantage, groups, selections), groups, selections)
+        answer = _call(advantage, tuple(groups), tuple(selections))
+        with calling(f"the answer of the advantage {_name(advantage)!r}"):
+            return _checked(advantage, answer, groups, selections)
     function = cast(RewardAdvantage, advantage)
     return [found.to(torch.float32) for found in _by_chunk(groups, selections, function)]
 
@@ -213,6 +215,7 @@ def resolve_advantage(name: str) -> Advantage:
         form = ["groups", "selections"] if arguments[:1] == ["groups"] else ["rewards"]
         if arguments != form:
             raise UsageError(f"{where} takes ({', '.join(arguments)}); wanted {wanted}, with these names")
+        check_arguments(cast(Callable[..., object], advantage), len(form), where=where, wanted=wanted)
     return advantage
 
 
@@ -268,12 +271,8 @@ def _name(advantage: Advantage) -> str:
 
 
 def _call(advantage: Advantage, *arguments: object) -> object:
-    try:
+    with calling(f"the advantage {_name(advantage)!r}", "f(rewards) or f(groups, selections)"):
         return cast(Callable[..., object], advantage)(*arguments)
-    except UsageError:
-        raise
-    except FAILURES as error:
-        raise UsageError(f"the advantage {_name(advantage)!r} raised {reason_of(error)}") from error
 
 
 def _of_rewards(advantage: RewardAdvantage, rewards: Tensor) -> Tensor:
@@ -316,12 +315,12 @@ def _of_group(advantage: Advantage, answer: object, group: Group, selection: Sel
 def _as_tensor(advantage: Advantage, answer: object, wanted: str) -> Tensor:
     """float64 on the CPU, without gradient."""
     try:
-        values = torch.as_tensor(answer).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
+        values = torch.as_tensor(answer).detach().to("cpu").to_dense()
+        if not values.is_complex():
+            return values.to(torch.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"the advantage {_name(advantage)!r} returned a {type(answer).__name__}; {wanted}") from error
-    if values.is_complex():
-        raise UsageError(f"the advantage {_name(advantage)!r} returned {values.dtype}; {wanted}")
-    return values.to("cpu", torch.float64)
+    raise UsageError(f"the advantage {_name(advantage)!r} returned {values.dtype}; {wanted}")
 
 
 def _check_finite(advantage: Advantage, values: Tensor, wanted: str) -> None:
