@@ -101,7 +101,7 @@ def test_an_advantage_is_tried_before_the_tokenizer_loads() -> None:
 
 def test_a_rules_options_are_checked_before_the_tokenizer_loads() -> None:
     config = load_config("pods", ("select.options.share=0.5", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match=r"select.options.share: the rule 'max_variance' has no such option"):
+    with pytest.raises(UsageError, match=r"select.options.share = 0.5: there is no such option"):
         prepare(config)
 
 

@@ -18,15 +18,10 @@ FAILURES = (Exception, SystemExit)
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
-    """Import a function.
+    """Import "module:function", or "module:object.function"; Python must find the module.
 
-    Args:
-        name: "module:function", or "module:object.function"; Python must find the module.
-        where: the beginning of a message: the option and its value.
-        wanted: what the function should be, for messages.
-
-    Raises:
-        UsageError: the module cannot be imported, whatever it raises, or it has no such function.
+    UsageError, which begins with `where`: the module cannot be imported, whatever it raises, or has no such function;
+    `wanted` says what the function should be.
 
     Example:
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
@@ -78,3 +73,18 @@ def reason_of(error: BaseException) -> str:
     if not frames or frames[-1].filename.startswith("<frozen") or isinstance(error, SyntaxError):
         return text  # Python itself raised it, or the text says where
     return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+
+
+def name_of(function: object) -> str:
+    """What messages call a function."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def call_by_name(function: Callable[..., object], kind: str, *arguments: object, **options: object) -> object:
+    """Call a user's function. UsageError: it raised; one line names it, its `kind` and the reason."""
+    try:
+        return function(*arguments, **options)
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise UsageError(f"the {kind} {name_of(function)!r} raised {reason_of(error)}") from error

@@ -84,12 +84,8 @@ class SavedRow:
 class KVPool:
     """Keys and values of all rows. `keys[l]` and `values[l]` are [rows, kv_heads, capacity, head_dim].
 
-    Args:
-        layout: of the model (`Forward.layout`).
-        max_rows: rows that will ever be needed; None: not known.
-        max_capacity: tokens per row that will ever be needed; None: not known.
-        max_tokens: rows times capacity never exceed it; None: no bound.
-        account: of the memory; None: one of its own, without a bound.
+    `max_rows` and `max_capacity` (tokens per row) will never be exceeded, as far as they are known. Rows times capacity
+    never exceed `max_tokens`; None: no bound. The account is by default one of its own, without a bound.
 
     Example:
         >>> layout = Layout(keys=((2, 8),), values=((2, 8),), dtype=torch.float32, device=torch.device("cpu"))
@@ -169,13 +165,7 @@ class KVPool:
         self._divide(0, 0)
 
     def copy_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of rows over other rows.
-
-        Args:
-            sources: [K] int64 in host memory; may repeat.
-            targets: [K] int64 in host memory, none of them a source.
-            length: tokens.
-        """
+        """Copy the first `length` tokens of rows over other rows, [K] int64 in host memory; a source may repeat."""
         copy_rows(self.blocks, self.blocks, sources, targets, length, self.account)
 
     def restore_row(self, saved: SavedRow, row: int) -> None:
@@ -202,11 +192,7 @@ class KVPool:
             block.index_fill_(1, rows, 0)
 
     def line_index(self, positions: Tensor) -> Tensor:
-        """Where each row's token goes in `lines[l]`: its keys' heads, then its values', [R * 2 * kv_heads] int64.
-
-        Args:
-            positions: [R] int64, of rows 0 .. R - 1.
-        """
+        """Where each row's token at `positions` [R] goes in `lines[l]`: keys' heads, values', [R * 2 * kv_heads]."""
         return (self._starts[: len(positions)] + positions[:, None]).view(-1)
 
     def _shape(self, rows: int, capacity: int) -> tuple[int, int]:

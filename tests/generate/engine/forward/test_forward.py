@@ -19,7 +19,7 @@ from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import read_layout, read_prompts
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib.matmul import FIXED, Rule, is_available, linear, use
-from podsrl.lib.matmul.linear import Linear
+from podsrl.lib.matmul.linears import Linear
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
 """Rows of different lengths; the third is the longest."""

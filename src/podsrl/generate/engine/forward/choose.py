@@ -40,18 +40,9 @@ _REASONS: WeakKeyDictionary[nn.Module, dict[str, str | None]] = WeakKeyDictionar
 
 
 def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> Forward:
-    """The hand-written step where it computes exactly what the model does, else the model's own.
+    """The hand-written step where it computes exactly what the model does, else the model's own; or `name`.
 
-    Args:
-        model: a Hugging Face causal language model.
-        name: insist on one of the two; None: choose.
-
-    Raises:
-        UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
-
-    Example:
-        >>> choose_forward(model).name  # doctest: +SKIP
-        'fast'
+    UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
     """
     if name not in (None, "fast", "model"):
         raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
@@ -64,13 +55,7 @@ def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> 
 def checked(model: Any, name: str, make: Callable[[], Forward]) -> Forward:
     """Make a decode step, and compare it with the model's plain forward if this has not been done before.
 
-    Args:
-        model: in any mode; each of its modules is in its own mode again afterwards.
-        name: of the decode step.
-        make: makes it.
-
-    Raises:
-        UsageError: it computes something else, or the model fails in it.
+    UsageError: it computes something else, or the model fails in it. Each module keeps its own mode.
     """
     reasons = _REASONS.setdefault(model, {})
     with evaluating(model):
