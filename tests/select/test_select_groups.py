@@ -248,7 +248,7 @@ def test_a_rule_of_groups_goes_by_anything_and_keeps_as_many_as_it_likes() -> No
     assert third.kept == (0, 1, 2)
     wide = resolve_rule(f"{__name__}:shortest_and_longest", {"margin": 2})
     assert select_groups(groups[:1], wide, 2)[0].kept == (2, 3, 4)
-    with pytest.raises(UsageError, match=r"select.options.margin = 0.5 for the rule 'shortest_and_longest'"):
+    with pytest.raises(UsageError, match=r"select.options.margin = 0.5: "):
         resolve_rule(f"{__name__}:shortest_and_longest", {"margin": 0.5})
 
 
