@@ -120,13 +120,7 @@ def make_batch(samples: Sequence[Sample], *, pad_token_id: int) -> Batch:
 
 
 def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Sample]:
-    """The kept rollouts of a step, in the order of the groups and of `kept`.
-
-    Args:
-        groups: P groups.
-        selections: what was kept of each.
-        advantages: [m] or [m, T] per group, as from `step_advantages`.
-    """
+    """The kept rollouts of a step, in the order of the groups and of `kept`; advantages [m] or [m, T] per group."""
     return [
         Sample(
             group_id=group.id,
