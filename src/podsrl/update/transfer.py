@@ -72,8 +72,7 @@ def _together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         return []
     packed, lengths = _packed(tensors)
     arrived = packed.pin_memory().to(device, non_blocking=True)
-    pieces = zip(torch.split(arrived, lengths), tensors, strict=True)
-    return [piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape) for piece, tensor in pieces]
+    return _unpacked(torch.split(arrived, lengths), tensors)
 
 
 def _packed(tensors: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
@@ -81,3 +80,9 @@ def _packed(tensors: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
     flat = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in tensors]
     filled = [torch.nn.functional.pad(each, (0, -len(each) % _ALIGNMENT)) for each in flat]
     return torch.cat(filled), [len(each) for each in filled]
+
+
+def _unpacked(pieces: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Views of the pieces in the types and shapes of the tensors they were made of."""
+    pairs = zip(pieces, tensors, strict=True)
+    return [piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape) for piece, tensor in pairs]
