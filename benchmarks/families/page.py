@@ -99,11 +99,9 @@ def _limit(verdict: Verdict) -> str:
         return "the model's window"
     if "SlidingWindow" in verdict.limit:
         return "its sliding window"
-    return "keep_window_size" if "keep_window" in verdict.limit else _named(verdict.limit)
-
-
-def _named(limit: str) -> str:
-    return "its original window (longrope)" if "longrope" in limit else "its local window"
+    if "keep_window" in verdict.limit:
+        return "keep_window_size"
+    return "its original window (longrope)" if "longrope" in verdict.limit else "its local window"
 
 
 def _reason(message: str) -> str:

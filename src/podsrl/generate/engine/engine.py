@@ -279,10 +279,8 @@ class Engine:
         """Take over new weights; those that already share memory with the engine's model are not copied.
 
         Unfinished rollouts go on with the new weights: the keys and values of their tokens so far are recomputed, and
-        their completions name the version of each token.
-
-        Raises:
-            UsageError: a name that the model does not have, or another shape.
+        their completions name the version of each token. UsageError: a name that the model does not have, or another
+        shape.
         """
         take_weights(self.model, named_tensors)
         self.version = version

@@ -126,15 +126,12 @@ class KVPool:
         return length * self.layout.token_bytes
 
     def reserve(self, rows: int, capacity: int) -> None:
-        """Make room for `rows` rows of `capacity` tokens, keeping what lies there.
+        """Make room for `rows` rows of `capacity` tokens, keeping what lies there; new places hold numbers of any kind.
 
         What must grow grows by half where the bounds allow it, so that growing one by one costs little. Without
         `max_tokens` old and new memory, held at once, are at most half more than what will ever be needed. Under it
-        longer rows may have to be fewer: those behind the first `rows` are given up. What lies where
-        nothing was kept are numbers of any kind.
-
-        Raises:
-            UsageError: `rows` times `capacity` exceeds `max_tokens`.
+        longer rows may have to be fewer: those behind the first `rows` are given up. UsageError: `rows` times
+        `capacity` exceeds `max_tokens`.
         """
         if rows <= self.rows and capacity <= self.capacity:
             return
