@@ -33,7 +33,6 @@ WEIGHT_BYTES = {"bfloat16": 14, "float32": 12}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser = command.new_parser("figure1", __doc__)
     parser.add_argument("--shape", choices=SHAPES, default="3b")

@@ -11,11 +11,7 @@ from podsrl.types import Completion
 
 
 class WatchedGenerator:
-    """A generator that keeps its last requests and counts its seconds; all else is the generator within.
-
-    Args:
-        generator: makes the completions.
-    """
+    """A generator that keeps its last requests and counts its seconds; all else is the generator within."""
 
     def __init__(self, generator: Any) -> None:
         vars(self).update(_generator=generator, requests=[], seconds=0.0)

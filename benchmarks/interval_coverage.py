@@ -246,7 +246,6 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("interval-coverage", __doc__)
     parser.add_argument("--comparisons", type=int, default=300, help="for each kind of curves and number of seeds")
     parser.add_argument("--resamples", type=int, default=300, help="draws of seeds for each interval")

@@ -25,7 +25,6 @@ WARM_UP = 2
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("loop", __doc__)
     parser.add_argument("--quick", action="store_true", help="5 steps")
     command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 30, say), table)

@@ -74,21 +74,7 @@ class Workload:
 
 
 def shaped_model(name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
-    """A random Qwen2 model of a named shape, ready to generate.
-
-    Args:
-        name: one of `SHAPES`.
-        seed: of the weights.
-        dtype: of the weights.
-        device: where they are made.
-
-    Raises:
-        UsageError: no such shape.
-
-    Example:
-        >>> shaped_model("s128").config.hidden_size
-        128
-    """
+    """A random Qwen2 model of a shape of `SHAPES`, ready to generate; `seed` is of the weights."""
     if name not in SHAPES:
         raise UsageError(f"model shape {name!r}: no such shape.{nearest(name, SHAPES)}")
     shape = SHAPES[name]
@@ -135,14 +121,7 @@ def batch_of(
     advantages: Sequence[float],
     pad_token_id: int = 0,
 ) -> Batch:
-    """The batch of an update on these rows.
-
-    Args:
-        prompts: B token sequences.
-        completions: B.
-        advantages: B.
-        pad_token_id: fills short rows.
-    """
+    """The batch of an update on B rows."""
     group_ids = {tuple(prompt): str(i) for i, prompt in enumerate(prompts)}
     samples = [
         Sample(group_id=group_ids[tuple(prompt)], prompt_ids=tuple(prompt), completion=completion, advantage=advantage)

@@ -28,7 +28,6 @@ SIZES = (8, 32, 256)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("planner", __doc__)
     parser.add_argument("--cpu-time", action="store_true", help="processor seconds of this process, not wall-clock")
     parser.add_argument("--probe-seconds", type=float, default=40.0, help="budget of the planner's own measurement")

@@ -31,7 +31,6 @@ REWARDS = ("math_correct", "boxed_correct")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("reference-solutions", __doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to measure with")
     command.measure(parser, arguments, run)

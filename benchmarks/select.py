@@ -37,22 +37,13 @@ QUICK_SHAPES = ((256, 256, 64),)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("select", __doc__)
     parser.add_argument("--quick", action="store_true", help="one small size")
     command.measure(parser, arguments, lambda options, say: run(options.quick), table)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Measure every size with continuous, shaped and binary rewards.
-
-    Args:
-        quick: one small size, about a second.
-
-    Returns:
-        JSON-able: rounds, and a list of cases: medians in milliseconds, ratios with their spread, and whether the
-        scan's subsets have the same variance.
-    """
+    """Measure every size with continuous, shaped and binary rewards: medians in milliseconds, ratios with spreads."""
     cases = [
         {"rewards": kind, "num_groups": p, "num_rollouts": n, "num_kept": m} | _measure(make(p, n), m)
         for p, n, m in (QUICK_SHAPES if quick else SHAPES)
@@ -79,14 +70,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def scan(rewards: NDArray[Any], num_kept: int) -> NDArray[np.int64]:
-    """Find the best subset of one group the slow way: the variance of every candidate, each from its m rewards.
-
-    Args:
-        rewards: `[n]` float.
-        num_kept: m.
-
-    Returns:
-        `[m]` int64 indices, in no order.
+    """Find m of one group's rewards [n] the slow way: the variance of every candidate, each from its m rewards.
 
     Example:
         >>> sorted(scan(np.array([0.5, 0.0, 1.0, 0.4]), 2).tolist())

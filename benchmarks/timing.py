@@ -41,15 +41,7 @@ class Clock:
 
 
 def take_turns(arms: Mapping[str, Callable[[int], T]], rounds: int, say: Say = lambda text: None) -> dict[str, list[T]]:
-    """Run every arm once per round; the order rotates, so that no arm always follows the same one.
-
-    Args:
-        arms: name -> function of the round's number.
-        rounds: how many.
-        say: shows the round and the arm.
-
-    Returns:
-        Name -> what the arm returned in each round.
+    """Run every arm, a function of the round's number, once per round; no arm always follows the same one.
 
     Example:
         >>> order = []

@@ -48,18 +48,13 @@ SHARED = "shared prompts"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("update", __doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny model and short rows")
     command.measure(parser, arguments, run, table)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """Measure the ratios, then peak memory in processes of their own.
-
-    Returns:
-        JSON-able: model, one entry per pair of lengths (`measure`), one per number of rollouts (`peak`).
-    """
+    """Measure the ratios, then peak memory in processes of their own."""
     shape, rounds = ("s128", 2) if options.quick else ("s384", 5)
     model = shaped_model(shape)
     return {

@@ -80,8 +80,7 @@ def compare(
     file.write_text(tomli_w.dumps(config))
     words = [sys.executable, "-m", "podsrl.cli", "compare", str(file), "--out", str(WORK / name)]
     subprocess.run(words, check=True)
-    result: dict[str, Any] = json.loads((WORK / name / "compare.json").read_text())
-    return result
+    return load(name)
 
 
 def bases() -> None:
@@ -142,12 +141,13 @@ def speedup_map() -> None:
 
 def versus() -> None:
     """The paper's comparison at equal seconds: all 64 trained, or the 16 that vary most."""
-    arms = {
-        "grpo_ga": arm(64, 64, rate("grpo_ga")),
-        "grpo": arm(16, 16, rate("grpo")),
-        "pods": arm(64, 16, rate("pods")),
-    }
-    compare("versus", arms, "grpo_ga", seconds=VERSUS_SECONDS)
+    compare("versus", paper_arms(), "grpo_ga", seconds=VERSUS_SECONDS)
+
+
+def paper_arms() -> dict[str, Any]:
+    """The arms of the paper's comparison, each with its best rate."""
+    sizes = {"grpo_ga": (64, 64), "grpo": (16, 16), "pods": (64, 16)}
+    return {name: arm(n, m, rate(name)) for name, (n, m) in sizes.items()}
 
 
 def kept() -> None:
@@ -159,24 +159,13 @@ def kept() -> None:
 def rules() -> None:
     """All at 64 -> 16 with the rate that was best for max_variance; the built-in model."""
     names = ("max_variance", "random", "percentile", "max_reward")
-    compare(
-        "rules",
-        {name: arm(64, 16, rate("pods"), name) for name in names},
-        "random",
-        seconds=RULES_SECONDS,
-        first_seed=0,
-        num_seeds=3,
-    )
+    arms = {name: arm(64, 16, rate("pods"), name) for name in names}
+    compare("rules", arms, "random", seconds=RULES_SECONDS, first_seed=0, num_seeds=3)
 
 
 def harder() -> None:
     """Three-digit sums with the rates of the two-digit task."""
-    arms = {
-        "grpo_ga": arm(64, 64, rate("grpo_ga")),
-        "grpo": arm(16, 16, rate("grpo")),
-        "pods": arm(64, 16, rate("pods")),
-    }
-    compare("harder", arms, "grpo_ga", seconds=HARDER_SECONDS, digits=3, first_seed=0, num_seeds=3)
+    compare("harder", paper_arms(), "grpo_ga", seconds=HARDER_SECONDS, digits=3, first_seed=0, num_seeds=3)
 
 
 def publish() -> None:
@@ -224,8 +213,7 @@ def publish() -> None:
         title="Speed-up of PODS (n → 16) over GRPO (16 → 16)",
     )
     save_png(figure, images / "when-pods-helps.png")
-    for name in ("versus",):
-        save_png(comparison_figure(read_comparison(WORK / name)), images / f"{name}.png")
+    save_png(comparison_figure(read_comparison(WORK / "versus")), images / "versus.png")
     for name, part in parts.items():
         print(f"\n{name}: {part['seconds']:g} s, start {part['start_accuracy'][part['baseline']]:.1%}")
         print("\n".join(table(part)))
@@ -288,7 +276,6 @@ PARTS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("when-pods-helps", __doc__)
     parser.add_argument("parts", nargs="+", choices=PARTS)
     for part in parser.parse_args(arguments).parts:

@@ -71,10 +71,7 @@ def continuous_batching(model: Any, work: Workload, max_batch_tokens: int | None
 
     Opening and closing its manager takes half a second and is not timed, since a long run would do it once.
 
-    Args:
-        model: as in every arm.
-        work: as in every arm.
-        max_batch_tokens: tokens per step, the setting that matters most on a CPU; None lets transformers choose.
+    `max_batch_tokens`, the tokens per step, matters most on a CPU; None lets transformers choose.
     """
     config = _generation_config(work, num_return_sequences=work.num_rollouts)
     pages: dict[str, Any] = _CPU_PAGES if model.device.type == "cpu" else {}
@@ -108,14 +105,7 @@ def _drain(manager: Any, work: Workload) -> list[list[int]]:
 
 
 def podsrl_engine(model: Any, work: Workload, num_slots: int | None, forward: ForwardName | None = None) -> Arm:
-    """Our engine, built once and used in every round.
-
-    Args:
-        model: as in every arm.
-        work: as in every arm.
-        num_slots: rows at the same time; None: all.
-        forward: "fast" or "model" (the model's own); None: the engine chooses.
-    """
+    """Our engine, built once and used in every round; None: all rows at once, and the forward that it chooses."""
     engine = Engine(model, num_slots=num_slots, forward=forward)
 
     def lengths(seed: int) -> list[int]:

@@ -16,17 +16,11 @@ NUM_ROLLOUTS = (64, 16)
 
 
 def measure_demo(stages: Sequence[int], repeats: int, say: Say) -> list[dict[str, Any]]:
-    """Train the PODS arm of the demo and measure at each stage.
+    """Train the PODS arm of the demo and measure after each of `stages` training steps, ascending.
 
-    Args:
-        stages: training steps done, ascending, at which to measure.
-        repeats: timings of each n; each has its own questions, the same for every n.
-        say: shows what is being done.
-
-    Returns:
-        One dict per stage: step, ratio of the seconds (64 over 16, same questions, with spread), and for each n the
-        median seconds and tokens, and the tokens that decode steps forward per token made: under 1 where rollouts with
-        the same tokens so far share a row.
+    Each of the `repeats` timings has its own questions, the same for every n. One dict per stage: step, ratio of the
+    seconds (64 over 16), and for each n the median seconds and tokens, and the tokens that decode steps forward per
+    token made: under 1 where rollouts with the same tokens so far share a row.
     """
     trainer = Trainer(load_config("pods", ["threads=1"]))
     found = []

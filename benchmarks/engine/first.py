@@ -34,7 +34,6 @@ Job = dict[str, Any]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("first-engine", __doc__)
     parser.add_argument("--stages", nargs="+", type=int, default=[0, 20, 40], help="training steps done before")
     parser.add_argument("--rounds", type=int, default=9)

@@ -30,7 +30,6 @@ COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser = command.new_parser("engine-gpu", __doc__)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["0.5b", "3b"])

@@ -31,13 +31,9 @@ NUM_OTHERS = 6
 
 
 def op_shares(function: Callable[[], object]) -> dict[str, Any]:
-    """Run a function under torch's profiler: the share of each kind of torch operation in its time.
+    """Run a function under torch's profiler, which slows small operations more than large ones.
 
-    Args:
-        function: without arguments; the profiler slows small operations more than large ones.
-
-    Returns:
-        "matmul", "attention" and "other" in [0, 1] of all operations' own CPU time, and the largest of the others.
+    The result has "matmul", "attention" and "other" in [0, 1] of all operations' own CPU time, and the largest others.
 
     Example:
         >>> a = torch.rand(512, 512)

@@ -26,15 +26,7 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks import command
-from benchmarks.engine.arms import (
-    Arm,
-    Made,
-    continuous_batching,
-    has_vllm,
-    hf_generate,
-    podsrl_engine,
-    vllm_engine,
-)
+from benchmarks.engine.arms import Arm, Made, continuous_batching, has_vllm, hf_generate, podsrl_engine, vllm_engine
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
@@ -81,7 +73,6 @@ QUICK = Sizes(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("engine", __doc__)
     parser.add_argument("--quick", action="store_true", help="one small model and few prompts")
     parser.add_argument("--models", nargs="+", choices=SHAPES, help="shapes of random models")
@@ -89,11 +80,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """Measure every model, then the demo.
-
-    Returns:
-        JSON-able: one entry per model (`measure_model`), and the demo's stages (`measure_demo`).
-    """
+    """Measure every model (`measure_model`), then the demo's stages (`measure_demo`)."""
     sizes = QUICK if options.quick else Sizes()
     if options.models:
         sizes = replace(sizes, models=tuple(options.models))
@@ -104,17 +91,7 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def measure_model(name: str, sizes: Sizes, say: Say) -> dict[str, Any]:
-    """Tune every engine on one model, then let them take turns.
-
-    Args:
-        name: of a shape.
-        sizes: how much is measured, and the settings to choose from.
-        say: shows what is being done.
-
-    Returns:
-        model, parameters, rollouts, the rates found by tuning, one entry per arm, whether the lengths agree, and the
-        shares of our engine's time by kind of operation.
-    """
+    """Tune every engine on one model, then let them take turns."""
     model = shaped_model(name)
     work = skewed_workload(sizes.num_prompts, sizes.num_rollouts)
     tuned, arms = _tuned_arms(model, work, sizes, titled(say, name))

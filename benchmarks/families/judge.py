@@ -115,15 +115,7 @@ def family_names() -> list[str]:
 
 
 def judge(name: str) -> Verdict:
-    """Try one family.
-
-    Args:
-        name: one of `family_names()`.
-
-    Example:
-        >>> judge("qwen2").forward
-        'fast'
-    """
+    """Try one of `family_names()`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -136,9 +128,7 @@ def judge(name: str) -> Verdict:
 def small_model(name: str) -> Any:
     """The family with two layers of width 32, in float32 and evaluation mode, with the same weights at every call.
 
-    Raises:
-        UsageError: more than `MAX_WEIGHTS` weights at the smallest sizes.
-        Exception: of any type, from the family's own code.
+    UsageError: more than `MAX_WEIGHTS` weights. The family's own code may raise any other exception.
     """
     from transformers import AutoModelForCausalLM
 
@@ -170,9 +160,7 @@ def small_config(name: str) -> Any:
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
     if _is_set(default, "layer_types") and (layer_types := _first_of_each_kind(default.layer_types or ())):
         sizes |= {"layer_types": layer_types, "num_hidden_layers": len(layer_types)}
-    options = copy.deepcopy(
-        {**sizes, **_OWN.get(family, {}), **changes}
-    )  # a configuration writes into what it is given
+    options = copy.deepcopy({**sizes, **_OWN.get(family, {}), **changes})  # a configuration writes into what it gets
     return kind(**options, pad_token_id=0, eos_token_id=1, bos_token_id=2)
 
 

@@ -23,7 +23,6 @@ BEGIN, END = "<!-- tables: python -m benchmarks families --save -->\n", "<!-- en
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("families", __doc__)
     parser.add_argument("families", nargs="*", help="names; default: all")
     command.measure(parser, arguments, run, lambda result: page(_verdicts(result), result), publish=publish)
@@ -48,11 +47,7 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def publish(result: dict[str, Any]) -> None:
-    """Write the tables into docs/families.md.
-
-    Raises:
-        UsageError: only some families were tried.
-    """
+    """Write the tables into docs/families.md. UsageError: only some families were tried."""
     if not result["are_all"]:
         raise UsageError("--save: wanted all families, got some of them; docs/families.md is left as it is")
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
@@ -104,11 +99,9 @@ def _limit(verdict: Verdict) -> str:
         return "the model's window"
     if "SlidingWindow" in verdict.limit:
         return "its sliding window"
-    return "keep_window_size" if "keep_window" in verdict.limit else _named(verdict.limit)
-
-
-def _named(limit: str) -> str:
-    return "its original window (longrope)" if "longrope" in limit else "its local window"
+    if "keep_window" in verdict.limit:
+        return "keep_window_size"
+    return "its original window (longrope)" if "longrope" in verdict.limit else "its local window"
 
 
 def _reason(message: str) -> str:

@@ -16,15 +16,7 @@ PROBE_AT = 2
 
 
 def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
-    """Sample the demo's base model on held-out questions.
-
-    Args:
-        questions: which of the demo's held-out questions.
-        num_rollouts: per question.
-
-    Returns:
-        Rollouts, question by question, in the order of their index.
-    """
+    """Sample the demo's base model on some of its held-out questions: rollouts, question by question."""
     from podsrl.config.schema import ModelConfig
     from podsrl.policy import load_model, load_tokenizer, prompt_ids
     from podsrl.tasks.arithmetic import load_arithmetic

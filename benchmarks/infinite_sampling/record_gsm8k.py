@@ -30,7 +30,6 @@ HINTS = ("%", "each", "every", "twice", "times", "half", "total", "more", "less"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("record-gsm8k-lengths", __doc__)
     parser.add_argument("--out", type=Path, default=OUT, help="another file")
     out = parser.parse_args(arguments).out

@@ -83,18 +83,13 @@ SCHEDULES = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("infinite-sampling", __doc__)
     parser.add_argument("--quick", action="store_true", help="groups of 32, and a small model")
     command.measure(parser, arguments, run, table)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """Simulate every schedule on every set, and time some of them in the engine.
-
-    Returns:
-        JSON-able: `simulated` (one row per set, group size and schedule) and `engine`.
-    """
+    """Simulate every schedule on every set, and time some of them in the engine."""
     from benchmarks.infinite_sampling.seconds import measure_engine
 
     simulated = []

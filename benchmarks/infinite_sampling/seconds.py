@@ -32,13 +32,7 @@ class Timed:
 
 
 def measure_engine(quick: bool = False, say: Say = lambda text: None) -> dict[str, Any]:
-    """Time each scheduler in turn on `ROUNDS` groups after one unmeasured group.
-
-    Returns:
-        JSON-able: model, num_rollouts, num_slots, rounds, and `arms`: tokens per second (median) and its ratio to micro
-        groups on the same group, mean steps, peak KV bytes divided by full-group decoding's (mean), whether all
-        completions are the same.
-    """
+    """Time each scheduler in turn on `ROUNDS` groups after one unmeasured group; ratios are to micro and to full."""
     model_name, num_rollouts, rounds = ("s128", 32, 1) if quick else ("s256", 128, ROUNDS)
     timed = _measure(shaped_model(model_name), num_rollouts, rounds, say)
     return {

@@ -35,15 +35,9 @@ TRL_LOSSES: dict[str, dict[str, Any]] = {
 
 
 def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> dict[str, dict[str, float]]:
-    """Loss and gradient of both sides, for every loss of `TRL_LOSSES`.
+    """Loss and gradient of both sides, for every loss of `TRL_LOSSES`; without a scene on a tiny model.
 
-    Args:
-        scene: a model and prompts; None: a tiny one.
-        temperature: of both.
-
-    Returns:
-        Loss -> "ours", "trl", "difference" (absolute), "gradient_difference" (largest element's, relative to the
-        largest gradient), "clip_fraction" (share of clipped tokens).
+    The gradient's difference is the largest element's, relative to the largest gradient.
     """
     scene = scene or make_scene(
         "s128", num_prompts=4, num_rollouts=8, prompt_tokens=(5, 12), mean_tokens=20, max_new_tokens=40
@@ -56,9 +50,7 @@ def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> d
 def generate(scene: Scene, *, temperature: float = 1.0, seed: int = 0) -> list[Completion]:
     """P · n completions of the scene's prompts, group after group."""
     sampling = Sampling(
-        temperature=temperature,
-        max_new_tokens=scene.max_new_tokens,
-        stop_token_ids=(scene.tokenizer.eos_token_id,),
+        temperature=temperature, max_new_tokens=scene.max_new_tokens, stop_token_ids=(scene.tokenizer.eos_token_id,)
     )
     requests = [
         Request(f"{i:04d}", tuple(scene.tokenizer.encode(prompt)), scene.num_rollouts, sampling)

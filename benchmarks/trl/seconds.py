@@ -175,7 +175,8 @@ def _our_step(scene: Scene, micro_batch_tokens: int, folder: Path) -> Arm:
         training_step(trainer)
         return clock.read()
 
-    return _warm(arm)
+    arm()  # warm
+    return arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +206,6 @@ def _by_round(arms: Mapping[str, Arm]) -> dict[str, Callable[[int], Taken]]:
 
 def _run(arm: Arm, number: int) -> Taken:
     return arm()
-
-
-def _warm(arm: Arm) -> Arm:
-    arm()
-    return arm
 
 
 def compared(taken: Mapping[str, Sequence[Taken]]) -> Json:

@@ -42,11 +42,7 @@ class Scene:
 
 
 def check_trl() -> str:
-    """TRL's version.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """TRL's version. UsageError: it is not installed."""
     if importlib.util.find_spec("trl") is None:
         raise UsageError("benchmark trl: wanted TRL, which is not installed: pip install -e '.[bench]'")
     from importlib.metadata import version
@@ -66,13 +62,7 @@ def make_scene(
 ) -> Scene:
     """A random model of a named shape (but with one token per character), and random prompts.
 
-    Args:
-        shape: of `engine_models.SHAPES`.
-        num_prompts, num_rollouts: P and n.
-        prompt_tokens: shortest and longest prompt.
-        mean_tokens: mean of a completion's geometric length before the limit; None: all run to the limit.
-        max_new_tokens: the limit.
-        seed: of weights and prompts.
+    A completion's length before the limit is geometric with the mean `mean_tokens`; None: all run to the limit.
     """
     draw = random.Random(seed)
     tokenizer = character_tokenizer()
@@ -103,14 +93,8 @@ def grpo_trainer(
 ) -> Any:
     """TRL's trainer for the scene, without logging, saving, checkpointing of activations or a reference model.
 
-    Args:
-        scene: its model is trained in place.
-        rows_at_once: rows of a forward and backward; divides P · n.
-        generation: which of TRL's own ways.
-        batch_tokens: tokens per step of continuous batching; None: transformers chooses.
-        completions: P · n lists of token ids to use instead of generating.
-        reward: in TRL's form.
-        options: further ones of `GRPOConfig`, such as `loss_type`.
+    `rows_at_once` divides P · n. `completions` are P · n lists of token ids to use instead of generating; `options` are
+    further ones of `GRPOConfig`, such as `loss_type`.
     """
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer

@@ -55,18 +55,13 @@ QUICK = StepSizes(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
     parser = command.new_parser("trl", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller step")
     command.measure(parser, arguments, run, table)
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, Any]:
-    """Compare losses, then measure.
-
-    Raises:
-        UsageError: TRL is not installed.
-    """
+    """Compare losses, then measure. UsageError: TRL is not installed."""
     from benchmarks.trl.setup import check_trl
 
     version = check_trl()

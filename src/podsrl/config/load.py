@@ -90,11 +90,7 @@ def _what_is_missing(path: Path) -> str:
 
 
 def _read_file(path: Path) -> bytes | None:
-    """The content of a file; None if there is no file.
-
-    Raises:
-        UsageError: the file cannot be read, or is too large for a config.
-    """
+    """The content of a file; None if there is no file. UsageError: it cannot be read, or is too large for a config."""
     try:
         if path.is_dir() or not path.exists():
             return None
@@ -108,11 +104,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
-    """A copy of the tree with each "a.b=value" set.
-
-    Raises:
-        UsageError: a key is given twice, or both a section and a key in it.
-    """
+    """A copy of the tree with each "a.b=value" set. UsageError: a key is given twice, or a section and a key in it."""
     result, seen = _copy(tree), set[str]()
     for text in overrides:
         key, sign, value = text.removeprefix("--").partition("=")
@@ -138,11 +130,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
 
 
 def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT:
-    """Check a tree against its model.
-
-    Raises:
-        UsageError: one line that names all problems (at most `MAX_PROBLEMS`).
-    """
+    """Check a tree against its model. UsageError: one line that names all problems (at most `MAX_PROBLEMS`)."""
     _check_texts(tree, source)
     if other := _other_kind(model, tree):
         raise UsageError(f"config {source}: {other}")
@@ -222,10 +210,6 @@ def unknown_key(model: type[BaseModel], key: str) -> str:
 
     That is a key of the same name in another section, one that another library or the paper calls so, or the nearest
     key of its section.
-
-    Args:
-        model: the known keys.
-        key: the dotted key as it was given.
 
     Example:
         >>> unknown_key(RunConfig, "select.m")

@@ -132,11 +132,8 @@ def takes_of(schema: Mapping[str, Any]) -> str:
         return _list_of(schema)
     if kind == "object":
         values = schema.get("additionalProperties")
-        return (
-            f"a table of names and {_PLURALS.get(str(values.get('type')), 'tables')}"
-            if isinstance(values, dict)
-            else "a table"
-        )
+        kinds = _PLURALS.get(str(values.get("type")), "tables") if isinstance(values, dict) else ""
+        return f"a table of names and {kinds}" if kinds else "a table"
     bounds = [f"{words} {_number(schema[name])}" for name, words in _BOUNDS.items() if name in schema]
     return ", ".join([_KINDS.get(kind, "a value"), *bounds])
 
@@ -170,9 +167,6 @@ def toml_value(value: Any) -> str:
         pairs = (f"{name} = {toml_value(part)}" for name, part in zip(names, value.values(), strict=True))
         return f"{{ {', '.join(pairs)} }}" if value else "{}"
     return tomli_w.dumps({"value": value}).partition(" = ")[2].strip()
-
-
-# --- looking up ---
 
 
 def find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
@@ -215,9 +209,6 @@ def search(model: type[BaseModel], text: str) -> list[OptionEntry]:
         if all(word in everything for word in words):
             found.append((not all(word in name for word in words), option))
     return [option for _, option in sorted(found, key=lambda pair: pair[0])]
-
-
-# --- a whole config, with comments ---
 
 
 def commented_toml(config: BaseModel) -> str:

@@ -115,10 +115,7 @@ OTHER_NAMES = (
 
 
 def find_other_name(key: str) -> OtherName | None:
-    """Find the entry of a key that is a name of the paper, TRL or verl.
-
-    Args:
-        key: as a user wrote it. A known name may follow other parts, and the last part of a dotted name is enough.
+    """Find the entry of a key that is a name of the paper, TRL or verl; its last parts are enough.
 
     Example:
         >>> find_other_name("actor_rollout_ref.rollout.n").ours, find_other_name("learning-rate").ours

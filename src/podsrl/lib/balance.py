@@ -12,14 +12,8 @@ def longest_first(costs: Sequence[float], num_shares: int, *, spread_ties: bool)
     The largest share is at most 4/3 - 1/(3K) times the smallest possible one (Graham, "Bounds on Multiprocessing Timing
     Anomalies", 1969, theorem 2).
 
-    Args:
-        costs: of each item, at least 0.
-        num_shares: K, at least 1.
-        spread_ties: among equally loaded shares take one with the fewest items, so that items without cost are spread
-            too; else the first.
-
-    Returns:
-        For each share its items' places, costliest first; equal costs in their order. A partition.
+    Of equally loaded shares the first takes the item; with `spread_ties` one with the fewest items, so that items
+    without cost are spread too. Each share lists its items' places, costliest first, equal costs in their order.
 
     Example:
         >>> longest_first([5, 3, 3, 1], 2, spread_ties=True)

@@ -78,11 +78,10 @@ def last_box(text: str) -> str | None:
 
 
 def boxed_answer(solution: str) -> str | None:
-    r"""Give what the last box of a published solution holds, braces inside it included.
+    r"""Give what the last box of a published solution in LaTeX holds, braces inside it included.
 
-    Args:
-        solution: in LaTeX. `\boxed 5` without braces counts as well. A box that is never closed or that is empty does
-            not, and the one before it is taken.
+    `\boxed 5` without braces counts as well. Of a box that is never closed or that is empty, the one before it is
+    taken.
 
     Example:
         >>> boxed_answer(r"so $x = \boxed{3}$ or $\boxed{\frac{1}{2}}$."), boxed_answer("no box")

@@ -48,11 +48,7 @@ def broken_line(log: Path, number: int, line: bytes) -> UsageError:
 
 
 def read_log(log: Path) -> tuple[list[Json], int]:
-    """All objects of a log, without blank lines, and how many lines a kill has torn: the last one or none.
-
-    Raises:
-        UsageError: a whole line is no JSON object; the message names file and line.
-    """
+    """All objects of a log, and how many lines a kill has torn: 0 or 1. UsageError: another line is no JSON object."""
     *whole, last = log.read_bytes().split(b"\n")  # bytes: text files also break lines at characters inside strings
     lines: list[Json] = []
     for number, text in enumerate(whole, start=1):
@@ -76,11 +72,7 @@ class LogTail:
         self._path, self._offset = path, 0
 
     def new_lines(self) -> list[Json]:
-        """Lines written since the last call; where the log was cut back (by a resume), it is read again from there.
-
-        Raises:
-            UsageError: a line is no JSON object; the message names file and line.
-        """
+        """Lines written since the last call; a log that was cut back by a resume is read again from there."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

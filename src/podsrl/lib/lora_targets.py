@@ -12,22 +12,11 @@ ALL_LINEAR = "all-linear"
 def choose_targets(
     targets: Sequence[str], linears: Collection[str], modules: Mapping[str, str], *, head: str, is_tied: bool
 ) -> list[str]:
-    """Names of the modules that get an adapter.
+    """Full names of the modules that get an adapter, in the model's order.
 
-    Args:
-        targets: as in `lora.targets`: ends of names, at a dot; or "all-linear" alone, for all linear layers but the
-            output head.
-        linears: full names of the linear layers, the head included, in the model's order.
-        modules: full name -> type, of any modules; those that are not linear are errors.
-        head: full name of the output head; "": there is none.
-        is_tied: the head shares its weight with the embedding.
-
-    Returns:
-        Full names, in the model's order.
-
-    Raises:
-        UsageError: a target that ends no module's name (the message says the nearest), or names a module that is not
-            linear or a tied head.
+    `targets` are ends of names, at a dot, or "all-linear" alone: all `linears` but the output `head` ("": there is
+    none). `modules` are full names of any modules with their types. UsageError: a target that ends no module's name
+    (the message says the nearest), or names a module that is not linear, or a head whose weight is the embedding's.
 
     Example:
         >>> linears = ["layers.0.q_proj", "layers.0.mlp.up_proj", "lm_head"]

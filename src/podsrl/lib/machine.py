@@ -32,16 +32,9 @@ def set_waiting_policy() -> None:
 
 
 def configure_threads(threads: int, num_parameters: int, num_processes: int = 1) -> str:
-    """Set torch's threads.
+    """Set torch's threads, and say in words what was set.
 
-    Args:
-        threads: wanted number per process; 0 chooses one for a small model, and for a large one its share of the usable
-            cores.
-        num_parameters: of the model.
-        num_processes: of the run on this machine, which share its cores.
-
-    Returns:
-        What was set, in words.
+    0 threads chooses one for a small model, and for a large one the process's share of the usable cores.
     """
     import torch
 
@@ -89,11 +82,7 @@ def peak_bytes(device: torch.device) -> int | None:
 
 
 def cgroup_limits(root: Path) -> list[int]:
-    """The memory limits of this process's Linux control groups (version 1 or 2), from the innermost outwards, in bytes.
-
-    Args:
-        root: of the file system.
-    """
+    """The memory limits of this process's Linux control groups (version 1 or 2), innermost first, in bytes."""
     texts = [_text(file / name) for file, name in _cgroups(root)]
     return [int(text) for text in texts if text.isdigit()]  # "max" where there is none
 
@@ -118,9 +107,10 @@ def hardware_line() -> str:
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    processor = processor_facts().get("model name") or platform.processor() or platform.machine()
     cores, threads = num_cores(), torch.get_num_threads()
     return (
-        f"{_processor_name()}, {cores} core{'' if cores == 1 else 's'}, {host_bytes() / 2**30:.0f} GiB, {gpu}, "
+        f"{processor}, {cores} core{'' if cores == 1 else 's'}, {host_bytes() / 2**30:.0f} GiB, {gpu}, "
         f"Python {platform.python_version()}, "
         f"torch {torch.__version__.split('+')[0]} ({threads} thread{'s' if threads > 1 else ''})"
     )
@@ -130,10 +120,6 @@ def processor_facts() -> dict[str, str]:
     """What Linux says about the first processor ("model name", "cpu family" …); empty elsewhere."""
     lines = _text(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _processor_name() -> str:
-    return processor_facts().get("model name") or platform.processor() or platform.machine()
 
 
 def _text(path: Path) -> str:

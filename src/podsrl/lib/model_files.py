@@ -39,10 +39,6 @@ _WIDEST_WEIGHTS = 64
 def check_files(folder: Path, given: str) -> None:
     """Check that a model's files lie in its folder, can be read, and describe a model of possible size.
 
-    Args:
-        folder: an existing folder.
-        given: what the user wrote in `model.path`.
-
     Raises:
         UsageError: a file is a link out of the folder (except in the hub's cache, whose files are links to the blobs
             beside them); an index names a file outside; a file is no regular file; a description is no JSON object,

@@ -24,11 +24,11 @@ def check_options(
     given: Collection[str] = (),
     keyword_only: bool = True,
 ) -> dict[str, Any]:
-    """Check options by name and type against the parameters that a function declares.
+    """Check options by name and type against the parameters that a function declares, and convert them.
 
     A parameter's annotation says its type: a whole number may stand for a float, a list for a tuple, and nothing else
     is converted. Without an annotation the type of the default counts. A function that takes `**options` of any name
-    gets what it is given.
+    gets what it is given. What is left out is not in the result: the function's default holds.
 
     Args:
         function: a known one, or one of the user's own. Its keyword-only parameters are its options.
@@ -36,9 +36,6 @@ def check_options(
         where: the table's full name, for messages, for example "select.options".
         given: parameters that the caller itself passes, such as "generator": they are no options.
         keyword_only: False: positional parameters are options too.
-
-    Returns:
-        The options, converted as above. What is left out is not in it: the function's default holds.
 
     Raises:
         UsageError: an option that the function does not take (the message says the nearest), a value of another type, a
@@ -72,12 +69,7 @@ def check_options(
 def parameters_of(function: Callable[..., Any], *, where: str) -> Mapping[str, Parameter]:
     """A function's parameters, with annotations that are no texts where Python can read them.
 
-    Args:
-        function: anything callable.
-        where: how a message begins.
-
-    Raises:
-        UsageError: Python does not know them, as of some functions that are written in C.
+    UsageError, which begins with `where`: Python does not know them, as of some functions that are written in C.
     """
     try:
         try:
@@ -100,7 +92,7 @@ def _checked(parameter: Parameter, value: Any, where: str) -> Any:
         raise UsageError(f"{where}: wanted a number, a text, true or false, or a list or table of them") from None
     except ValidationError as error:
         problem = error.errors()[0]
-        place = "".join(f"[{part!r}]" for part in problem["loc"])
+        place = "".join(f"[{part!r}]" for part in problem["loc"] if part not in ("int", "float"))  # members of a union
         raise UsageError(f"{where}: {f'at {place}: ' if place else ''}{problem['msg']}") from None
 
 
@@ -108,7 +100,9 @@ def _adapter(parameter: Parameter) -> TypeAdapter[Any] | None:
     """What checks a parameter's value; None: it says nothing that can be checked."""
     kind = parameter.annotation
     if kind is parameter.empty:
-        kind = {bool: bool, int: float | int, float: float, str: str}.get(type(parameter.default))
+        default = parameter.default
+        kind = None if default is parameter.empty or default is None else type(default)
+        kind = float | int if kind is int else kind
     if kind is None or isinstance(kind, str):
         return None
     try:

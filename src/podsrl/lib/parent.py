@@ -35,10 +35,7 @@ def end_with(parent: int) -> None:
     """End this process when its parent is gone.
 
     Linux kills it even if it hangs in native code. Elsewhere a thread checks twice per second, and also ends the
-    process group that this process leads.
-
-    Args:
-        parent: the process id that the parent reported; if the parent has another id now, it is gone already.
+    process group that this process leads. If the parent has another process id now, it is gone already.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -15,12 +15,7 @@ def no_progress(done: float, total: float | None, text: str) -> None:
 
 
 def part_of(progress: Progress, start: float, share: float) -> Progress:
-    """The progress of one part of some work.
-
-    Args:
-        progress: of the whole.
-        start: share of the whole that is done before the part, 0 .. 1.
-        share: of the whole that the part makes up, 0 .. 1.
+    """The progress of a part that begins at `start` and makes up `share` of the whole, both 0 .. 1.
 
     Example:
         >>> half = part_of(lambda done, total, text: print(done, total, text), 0.5, 0.5)

@@ -14,15 +14,8 @@ T = TypeVar("T")
 def resolve(name: str, table: Mapping[str, T], *, option: str, kind: str, wanted: str) -> T:
     """The entry of `table` under `name`, or the function that "module:function" names.
 
-    Args:
-        name: what the option holds.
-        table: the known names.
-        option: the option's full name, for example "select.rule".
-        kind: what an entry is, for example "rule".
-        wanted: what a function of the user's own has to be, for example "a function f(rewards, num_kept)".
-
-    Raises:
-        UsageError: no such name, module or function; the module fails on import; what it names cannot be called.
+    Messages name the `option`, what an entry is (`kind`), and what a user's function has to be (`wanted`). UsageError:
+    no such name, module or function; the module fails on import; what it names cannot be called.
 
     Example:
         >>> resolve("sum", {"sum": sum}, option="my.option", kind="function", wanted="a function f(numbers)") is sum

@@ -43,11 +43,7 @@ def derive(seed: int, stream: str, place: int | str = 0) -> int:
 
 
 def set_global_seed(value: int) -> None:
-    """Seed the global generators of Python, numpy and, where it is loaded, torch.
-
-    Args:
-        value: at least 0 and below 2^63; numpy gets its lowest 32 bits.
-    """
+    """Seed the generators of Python, numpy (its lowest 32 bits) and, where it is loaded, torch; below 2^63."""
     random.seed(value)
     np.random.seed(value % 2**32)
     if (torch := sys.modules.get("torch")) is not None:

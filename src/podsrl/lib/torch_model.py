@@ -42,9 +42,6 @@ def batch_limit(config: Any) -> Limit | None:
     Rotary positions of type "dynamic" and "longrope" choose one set of frequencies for a whole batch, from its longest
     row. As long as no row exceeds the window that the model was first trained on, that is always the same set.
 
-    Args:
-        config: the config of the model's text part.
-
     Example:
         >>> from transformers import LlamaConfig
         >>> batch_limit(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0})).tokens

@@ -26,15 +26,10 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
-    """Import a function.
+    """Import "module:function", or "module:object.function"; Python must find the module.
 
-    Args:
-        name: "module:function", or "module:object.function"; Python must find the module.
-        where: the beginning of a message: the option and its value.
-        wanted: what the function should be, for messages.
-
-    Raises:
-        UsageError: the module cannot be imported, whatever it raises; it has no such function, or one that is `async`.
+    UsageError, which begins with `where`: the module cannot be imported, whatever it raises, or has no such function;
+    `wanted` says what the function should be. An `async` function is one too.
 
     Example:
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
@@ -117,6 +112,11 @@ def calling(what: str, wanted: str = "") -> Iterator[None]:
     except FAILURES as error:
         cure = f"; wanted {wanted}" if wanted and _place_of(error.__traceback__) is None else ""
         raise UsageError(f"{what} raised {reason_of(error)}{cure}") from error
+
+
+def name_of(function: object) -> str:
+    """What messages call a function."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def reason_of(error: BaseException) -> str:

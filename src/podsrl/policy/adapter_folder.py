@@ -70,11 +70,9 @@ def naming_base(config: ModelConfig) -> Iterator[None]:
 
 
 def check_is_whole(config: ModelConfig) -> None:
-    """Check that new adapters would go onto a whole model.
+    """UsageError: the path is a folder of adapters, and new adapters on top of them could not be saved.
 
-    Raises:
-        UsageError: the path is a folder of adapters. Adapters on top of them could not be saved: PEFT would read the
-            folder as their base without merging the first adapters, and without an error.
+    PEFT would read the folder as their base without merging the first adapters, and without an error.
     """
     if base_of(config) is not None:
         raise UsageError(
@@ -100,14 +98,8 @@ def check_patterns(model: Any, config: Any, given: str) -> None:
     The file came with the adapters, and some regular expressions take longer than the age of the universe for a name
     of 40 letters.
 
-    Args:
-        model: the base of the adapters.
-        config: PEFT's config of the adapters.
-        given: what the user wrote in `model.path`.
-
-    Raises:
-        UsageError: the match takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match,
-            so nothing is checked there.
+    UsageError: the match takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match, so
+    nothing is checked there.
     """
     from peft.tuners.tuners_utils import check_target_module_exists
     from peft.utils.other import get_pattern_key

@@ -31,9 +31,6 @@ class ControlTokens:
 
     They are the tokenizer's special tokens, and the other added tokens that its chat template writes (except words and
     white space).
-
-    Args:
-        tokenizer: of a model.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -64,11 +61,7 @@ class ControlTokens:
         return found[0] if found else None
 
     def stand_in(self, messages: Conversation) -> tuple[list[dict[str, str]], dict[str, str]]:
-        """Replace each special token in the data by a private character, before a template is rendered.
-
-        Returns:
-            The messages, and character -> the text that it stands for.
-        """
+        """Replace special tokens in the data by private characters; also give character -> the text it stands for."""
         used = {character for message in messages for text in message.values() for character in text}
         free = (chr(code) for code in range(_FIRST_STAND_IN, _LAST_STAND_IN) if chr(code) not in used)
         stands_for: dict[str, str] = {}
@@ -88,11 +81,7 @@ class ControlTokens:
         return [tuple(encoding.ids) for encoding in self._named_otherwise().encode_batch(list(texts))]
 
     def encode_rendered(self, rendered: Sequence[tuple[str, Mapping[str, str]]]) -> list[tuple[int, ...]]:
-        """Token ids of rendered conversations: special tokens of the template are tokens, those of the data are text.
-
-        Args:
-            rendered: texts, each with the meaning of its private characters (from `stand_in`).
-        """
+        """Token ids of rendered texts, each with its private characters from `stand_in`; the data's tokens are text."""
         if not rendered:
             return []
         twin = self._named_otherwise()

@@ -22,21 +22,13 @@ rows there are. In that time a CPU core at 50 GFLOP/s multiplies 200,000 weights
 
 
 def choose_device(config: ModelConfig) -> torch.device:
-    """The device of a run's model; "auto" keeps a small model on the CPU.
-
-    Raises:
-        UsageError: the device is unknown or not there.
-    """
+    """The device of a run's model; "auto" keeps a small model on the CPU. UsageError: it is unknown, or not there."""
     device = find_device(config.device)
     return torch.device("cpu") if _small_size(config, device) else device
 
 
 def device_notes(config: ModelConfig) -> tuple[str, ...]:
-    """What a person should know about the choice, one line each.
-
-    Raises:
-        UsageError: as `choose_device`.
-    """
+    """What a person should know about the choice, one line each. UsageError: as `choose_device`."""
     device = find_device(config.device)
     if size := _small_size(config, device):
         return (

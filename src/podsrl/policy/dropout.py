@@ -32,14 +32,7 @@ class Setting(NamedTuple):
 
 
 def turn_off_dropout(model: nn.Module) -> list[Setting]:
-    """Set every dropout of a model to 0, in its modules and its config.
-
-    Args:
-        model: of transformers, before adapters are added, which have their own dropout.
-
-    Returns:
-        The options that its config had.
-    """
+    """Set every dropout to 0, in the modules (before adapters, which have their own) and the config: its options."""
     for module in model.modules():
         if isinstance(module, _DropoutNd):
             module.p = 0.0

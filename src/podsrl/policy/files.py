@@ -17,15 +17,9 @@ Write = Callable[[Tensor, Tensor], None]
 
 @torch.no_grad()
 def read_weights(files: Sequence[Path], own: Mapping[str, Tensor], write: Write) -> None:
-    """Copy every tensor of some files into the live tensors of the same names.
+    """`write` every tensor of *.safetensors files, which together hold every name once, into the live one of its name.
 
-    Args:
-        files: *.safetensors that together hold every name once.
-        own: name -> tensor of the live model.
-        write: copies a value into a live tensor.
-
-    Raises:
-        CheckpointError: a name is missing or unknown, or a shape differs. Nothing has changed then.
+    CheckpointError: a name is missing or unknown, or a shape differs. Nothing has changed then.
     """
     check_shapes(files[0].parent if files else Path("the checkpoint"), shapes_in(files), own)
     for file in files:

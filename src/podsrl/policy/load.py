@@ -24,22 +24,11 @@ from podsrl.policy.weights import load_model, outline
 
 
 def load_policy(config: RunConfig, tokenizer: Tokenizer, *, model: Any = None) -> Policy:
-    """Load the policy that a config names, onto its device.
+    """Load the policy that a config's sections `model` and `lora` name, onto its device; the seed decides new adapters.
 
-    Args:
-        config: its sections `model` and `lora`, and its seed, which decides the adapters' first values.
-        tokenizer: of the model.
-        model: a loaded model instead of `config.model`'s. It is changed in place: adapters are added, and its dropout
-            is turned off if `model.dropout` says so.
-
-    Raises:
-        UsageError: see `load_model`; the tokenizer has tokens beyond the model's; `lora.targets` match no module, or
-            `model.path` is a folder of adapters; the model does not support gradient checkpointing.
-
-    Example:
-        >>> policy = load_policy(RunConfig(), load_tokenizer(ModelConfig()))               # doctest: +SKIP
-        >>> policy.description                                                             # doctest: +SKIP
-        'all 136,192 weights are trained'
+    `model` is a loaded model instead of `config.model`'s. It is changed in place: adapters are added, and its dropout
+    is turned off if `model.dropout` says so. UsageError: see `load_model`; the tokenizer has tokens beyond the model's;
+    `lora.targets` match no module, or `model.path` is a folder of adapters; the model cannot checkpoint gradients.
     """
     base, lora = config.model.path, config.lora
     if model is None:
@@ -59,11 +48,7 @@ def load_policy(config: RunConfig, tokenizer: Tokenizer, *, model: Any = None) -
 
 
 def _settle_dropout(model: Any, config: RunConfig) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Turn the model's dropout off unless the config keeps it.
-
-    Returns:
-        The dropout that the model's config had, and what a person should know.
-    """
+    """Turn dropout off unless the config keeps it. The dropout that the config had, and what a person should know."""
     if config.model.dropout == "as_configured":
         found = describe(configured_dropout(model))
         ask = 'model.dropout = "off" trains what is sampled'
@@ -88,9 +73,8 @@ def _adapted(model: Any, tokenizer: Tokenizer, config: RunConfig, lora: LoraConf
     targets = find_targets(model, lora.targets)
     generator = plain_copy(model, targets)
     adapted = add_adapters(model, lora, base=model_folder(base), revision=config.model.revision, seed=config.seed)
-    if strange := set(targets) ^ set(
-        adapter_layers(adapted)
-    ):  # else a matrix of the generator would be shared or stale
+    # a difference would leave a matrix of the generator shared or stale
+    if strange := set(targets) ^ set(adapter_layers(adapted)):
         raise UsageError(
             f"lora.targets = {list(lora.targets)}: PEFT reads it otherwise at {min(strange)}; name modules"
         )
@@ -113,15 +97,7 @@ def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
 
     That is: device, attention kernel, matmul library, 4-bit weights, 8-bit Adam, and modules for `lora.targets`.
 
-    Args:
-        config: of a run.
-        has_model: the run trains an already loaded model and not `model.path`.
-
-    Raises:
-        UsageError: names the option that is not available here, and what it needs.
-
-    Example:
-        >>> check_model_options(RunConfig())
+    UsageError: an option that is not available here, and what it needs. With `has_model` the run trains a loaded model.
     """
     device = find_device(config.model.device) if has_model else choose_device(config.model)
     if config.model.attention == "flash_attention_2":

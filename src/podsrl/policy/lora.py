@@ -32,23 +32,7 @@ ADAPTER = "default"
 
 
 def find_targets(model: Any, targets: Sequence[str]) -> list[str]:
-    """Names of the modules that get an adapter.
-
-    Args:
-        model: a causal language model of transformers; its weights are not read.
-        targets: as in `lora.targets`.
-
-    Returns:
-        Full names, in the model's order.
-
-    Raises:
-        UsageError: a target that ends no module's name (the message says the nearest), or a module that is not linear
-            or shares its weights with the embedding.
-
-    Example:
-        >>> find_targets(model, ["q_proj"])[:2]                                      # doctest: +SKIP
-        ['model.layers.0.self_attn.q_proj', 'model.layers.1.self_attn.q_proj']
-    """
+    """Names of the modules of a transformers model that get an adapter; see `choose_targets`. No weight is read."""
     modules, head = dict(model.named_modules()), model.get_output_embeddings()
     return choose_targets(
         targets,
@@ -66,14 +50,7 @@ def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | Non
     each adapter is drawn as in PEFT (Kaiming uniform), by a generator that depends only on the seed and the module's
     name; the second factor is 0, so that the model's outputs are unchanged at first.
 
-    Args:
-        model: a causal language model of transformers.
-        lora: rank, alpha, dropout and targets.
-        base, revision: of the model, written to adapter_config.json.
-        seed: of the run.
-
-    Returns:
-        The PeftModel around the model.
+    `base` and `revision` of the model are written to adapter_config.json. The result is PEFT's model around it.
     """
     with quiet_import():
         import peft
@@ -102,14 +79,9 @@ def adapter_layers(adapted: Any) -> dict[str, Any]:
 
 
 def merged_weight(layer: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
-    """W + (alpha / r) B A of one layer, summed in the adapter's precision and rounded once.
+    """W + (alpha / r) B A of one layer, summed in the adapter's precision and rounded once to W's type.
 
-    Args:
-        layer: of `adapter_layers`.
-        full: turns a sharded parameter into a whole one.
-
-    Returns:
-        Shape and type of W; for 4 bits the type of W dequantised.
+    `full` turns a sharded parameter into a whole one. For 4 bits the type is that of W dequantised.
     """
     weight = base_weight(layer.get_base_layer(), full)
     first, second = (full(factor[ADAPTER].weight.detach()) for factor in (layer.lora_A, layer.lora_B))
@@ -138,16 +110,10 @@ def save_adapter_config(adapted: Any, folder: Path) -> None:
 
 
 def plain_copy(model: Any, owned: Collection[str]) -> Any:
-    """A second model that shares all tensors with the first, except the weights of some modules.
+    """A second model in evaluation mode that shares all tensors with the first, except the weights of `owned` modules.
 
-    Call it before adapters are added, because they change a model in place.
-
-    Args:
-        model: a causal language model of transformers. Its 4-bit linear layers are dequantised in the copy.
-        owned: names of the modules whose weight is copied.
-
-    Returns:
-        The copy, in evaluation mode. Shared parameters require a gradient as long as the model's do.
+    Call it before adapters are added, because they change a model in place. 4-bit linear layers are dequantised in the
+    copy. Shared parameters require a gradient as long as the model's do.
     """
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     copied = copy.deepcopy(model, shared)

@@ -26,12 +26,7 @@ def as_it_is(tensor: Tensor) -> Tensor:
 
 
 class Policy:
-    """A model with all of its weights trained.
-
-    Args:
-        model: a causal language model of transformers.
-        tokenizer: saved beside it.
-    """
+    """A causal language model of transformers with all of its weights trained, and the tokenizer saved beside it."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
         self.model: Any = model.eval()
@@ -55,14 +50,9 @@ class Policy:
         return f"all {count_weights(self.generator_model):,} weights are trained"
 
     def sampled_weights(self, full: Full = as_it_is) -> Iterator[tuple[str, Tensor]]:
-        """The weights that the generator samples from, one at a time; each is valid only until the next is yielded.
+        """Name in the plain model and weight, as trained or merged; each is valid only until the next is yielded.
 
-        Args:
-            full: turns a sharded parameter into a whole one. Every process calls it for the same parameters in the same
-                order.
-
-        Yields:
-            Name in the plain model and tensor: as trained, or merged with its adapter.
+        `full` turns a sharded parameter into a whole one: every process calls it for the same ones in the same order.
         """
         for name, parameter in self.model.named_parameters():
             yield name, full(parameter.detach())
@@ -72,12 +62,7 @@ class Policy:
         return whole_weights(self.model)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Write the policy so that transformers (or PEFT, under adapters) loads it, and the tokenizer beside it.
-
-        Args:
-            folder: created if missing.
-            weights: whole tensors under the names of `weights()`, where the live ones are sharded.
-        """
+        """Write the policy so that transformers (or PEFT) loads it, with the tokenizer; `weights`: whole ones."""
         with quiet_bars(), as_configured(self.dropout):
             self.model.save_pretrained(folder, state_dict=dict(self.weights() if weights is None else weights))
         self.tokenizer.save_pretrained(folder)
@@ -88,9 +73,7 @@ class Policy:
         In some families (mixtures of experts) the files name weights otherwise than the model: these are read as a
         whole first.
 
-        Args:
-            folder: of `save`.
-            write: how a whole value gets into a live tensor, where those are sharded.
+        `write` gets a whole value into a live tensor, where those are sharded.
 
         Raises:
             CheckpointError: the weights belong to another model. Nothing has changed then.

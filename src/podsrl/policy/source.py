@@ -52,12 +52,7 @@ def model_folder(path: str) -> str:
 def check_folder(path: str, given: str) -> None:
     """Check that a folder has all the files of a model; a hub name passes.
 
-    Args:
-        path: from `model_folder`.
-        given: what the user wrote.
-
-    Raises:
-        UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
+    UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
     """
     folder = Path(path)
     if not _is_there(folder, given):
@@ -161,16 +156,7 @@ def _said(config: ModelConfig) -> str:
 
 
 def unreadable(config: ModelConfig, what: str, error: BaseException) -> UsageError:
-    """Turn an error of transformers or of the hub's client into one line.
-
-    Args:
-        config: names the model.
-        what: what could not be read: "" for config and tokenizer, "weights ", "adapters ".
-        error: the library's.
-
-    Returns:
-        For errors of the hub the reason and the cure; else the library's own first line.
-    """
+    """An error of transformers or of the hub's client in one line; `what` could not be read: "" is the config."""
     reason = _code_reason(error) or _hub_reason(config, error) or f"{what}cannot be read: {first_line(error)}"
     kind = UnavailableError if reason == _NO_HUB else UsageError
     return kind(f"model.path = {config.path!r}: {reason}")

@@ -49,16 +49,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
 
 
 def check_vocabulary(tokenizer: Tokenizer, num_rows: int, path: str) -> None:
-    """Check that every token of the tokenizer exists in the model.
-
-    Args:
-        tokenizer: with an end and a padding token.
-        num_rows: rows of the model's embedding.
-        path: for the message.
-
-    Raises:
-        UsageError: a token, named in the message, whose number is `num_rows` or more.
-    """
+    """UsageError: a token of the tokenizer has no row among the `num_rows` of the model's embedding."""
     token, number = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     for kind in ("pad_token", "eos_token"):
         if getattr(tokenizer, f"{kind}_id") >= num_rows:
@@ -79,18 +70,11 @@ def prompt_ids(tokenizer: Tokenizer, task: Task) -> Ids:
 
 
 def prompts_ids(tokenizer: Tokenizer, tasks: Sequence[Task]) -> list[Ids]:
-    """The prompts of many tasks as tokens, with one call of the tokenizer per kind of prompt.
+    """Token ids of the prompts of many tasks, with one call of the tokenizer per kind of prompt.
 
-    Args:
-        tokenizer: of the model.
-        tasks: prompts are text or chat messages. Special tokens in them are text, except in `TokenMarkup`.
-
-    Returns:
-        Token ids, in the order of the tasks.
-
-    Raises:
-        UsageError: a prompt is empty; the chat template is missing, rejects the messages, or takes more time or memory
-            than allowed; a text holds special tokens that the tokenizer cannot encode as text.
+    Special tokens in the prompts are text, except in `TokenMarkup`. UsageError: a prompt is empty; the chat template is
+    missing, rejects the messages, or takes more time or memory than allowed; a text holds special tokens that the
+    tokenizer cannot encode as text.
     """
     control = control_tokens(tokenizer)
     texts = [i for i, task in enumerate(tasks) if isinstance(task.prompt, str)]
@@ -107,10 +91,6 @@ def special_token_in(tokenizer: Tokenizer, task: Task) -> tuple[str, bool] | Non
     """A special token whose text a question holds, and whether that text is encoded as plain characters.
 
     The system prompt of the config is not searched: its author may write special tokens.
-
-    Args:
-        tokenizer: of the model.
-        task: as `podsrl.tasks.load_tasks` makes it.
     """
     control = control_tokens(tokenizer)
     for text in _texts(task):
@@ -122,11 +102,7 @@ def special_token_in(tokenizer: Tokenizer, task: Task) -> tuple[str, bool] | Non
 def check_chat_template(tokenizer: Tokenizer, task: Task) -> None:
     """Check that a task's system prompt reaches the model.
 
-    Raises:
-        UsageError: the tokenizer has no chat template, or its template drops or rejects the system message.
-
-    Example:
-        >>> check_chat_template(tokenizer, Task(id="a", prompt="plain text passes", answer="1"))  # doctest: +SKIP
+    UsageError: the tokenizer has no chat template, or its template drops or rejects the system message.
     """
     if isinstance(task.prompt, str):
         return
@@ -161,9 +137,8 @@ def _chat_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task
     found = dict(zip(stand_ins, marked, strict=True))
     plain = [i for i in range(len(chats)) if i not in found]
     if plain:
-        encoded = tokenizer([rendered[i] for i in plain], add_special_tokens=False)[
-            "input_ids"
-        ]  # the template's are in
+        # the template has written the special tokens already
+        encoded = tokenizer([rendered[i] for i in plain], add_special_tokens=False)["input_ids"]
         found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
     return [found[i] for i in range(len(chats))]
 

@@ -14,13 +14,4 @@ from podsrl.score.rewards import EXTRACTORS, REWARDS
 from podsrl.score.rewards.answers import is_correct
 from podsrl.score.scorer import Scorer, ScoreStats
 
-__all__ = [
-    "EXTRACTORS",
-    "REWARDS",
-    "BatchReward",
-    "Reward",
-    "RowReward",
-    "ScoreStats",
-    "Scorer",
-    "is_correct",
-]
+__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "ScoreStats", "Scorer", "is_correct"]

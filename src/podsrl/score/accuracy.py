@@ -46,20 +46,7 @@ class Accuracy:
 
 
 def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
-    """Summarise judged groups.
-
-    Args:
-        groups: at least one; each the same number k ≥ 1 of rollouts.
-        num_stopped: of their rollouts, as the scorer counted (`podsrl.score.ScoreStats`).
-
-    Raises:
-        ValueError: no group, or groups of unequal size.
-
-    Example:
-        >>> accuracy_of([])
-        Traceback (most recent call last):
-        ValueError: 0 groups with [] rollouts; wanted at least one, all of the same size
-    """
+    """Summarise judged groups. ValueError: no group, or groups without or of unequal numbers of rollouts."""
     sizes = sorted({len(group.rollouts) for group in groups})
     if len(sizes) != 1 or sizes[0] < 1:
         raise ValueError(f"{len(groups)} groups with {sizes} rollouts; wanted at least one, all of the same size")
@@ -105,12 +92,8 @@ def accuracy_metrics(result: Accuracy) -> dict[str, Any]:
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
     """Chance that at least one of k answers, drawn without replacement from those given, is right.
 
-    The unbiased estimate 1 - C(n - c, k) / C(n, k) of arXiv 2107.03374, eq. 1, in whole numbers until the division.
-
-    Args:
-        num_samples: n ≥ 1.
-        num_right: c, 0 .. n.
-        k: 1 .. n.
+    The unbiased estimate 1 - C(n - c, k) / C(n, k) of arXiv 2107.03374, eq. 1, in whole numbers until the division:
+    n = `num_samples`, c = `num_right`, k = 1 .. n.
 
     Example:
         >>> pass_at_k(4, 1, 2)
@@ -143,12 +126,7 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def powers_of_two(limit: int) -> list[int]:
-    """2, 4, 8 … up to `limit`.
-
-    Example:
-        >>> powers_of_two(5)
-        [2, 4]
-    """
+    """2, 4, 8 … up to `limit`."""
     return [2**i for i in range(1, limit.bit_length()) if 2**i <= limit]
 
 

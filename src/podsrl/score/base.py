@@ -109,14 +109,7 @@ def fault_of(name: str, error: BaseException) -> Fault:
 
 
 def read_value(name: str, value: object) -> float | Fault:
-    """Turn what a reward function returned for one row into a number.
-
-    Args:
-        name: of the function, for the message.
-        value: float, int, bool, or a numpy or torch scalar.
-
-    Returns:
-        The finite number, or the fault: None, not finite, not a number, or an object that raises when it is read.
+    """Turn what `name` returned for one row (a number, or a numpy or torch scalar) into a finite number, or a fault.
 
     Example:
         >>> read_value("mine", True), read_value("mine", None).reason
@@ -134,7 +127,8 @@ def read_value(name: str, value: object) -> float | Fault:
 
 
 def _read_number(name: str, value: object) -> float | Fault:
-    number = _unwrap_scalar(value)
+    item = getattr(value, "item", None)  # of a numpy or torch scalar
+    number = item() if callable(item) and getattr(value, "shape", None) == () else value
     if not isinstance(number, Real):
         reason = f"reward '{name}' returned {_cut(repr(value))} ({_type_name(value)}), not a number"
         return Fault(kind="not_a_number", reason=reason)
@@ -168,12 +162,6 @@ def _is_users_own(file: Path) -> bool:
     """Whether code is neither podsrl's, nor a library's, nor without a file."""
     is_library = file.is_relative_to(_STDLIB) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
     return not is_library and not file.is_relative_to(_PODSRL) and not file.name.startswith("<")
-
-
-def _unwrap_scalar(value: object) -> object:
-    """Give the Python number inside a numpy or torch scalar; anything else as it is."""
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else value
 
 
 def _type_name(value: object) -> str:

@@ -21,18 +21,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from podsrl.errors import RewardError, UsageError, nearest
-from podsrl.score.base import (
-    WANTED,
-    BatchReward,
-    Fault,
-    Reward,
-    RowReward,
-    Rows,
-    Values,
-    collect,
-    fault_of,
-    read_value,
-)
+from podsrl.score.base import WANTED, BatchReward, Fault, Reward, RowReward, Rows, Values, collect, fault_of, read_value
 from podsrl.score.guard import Guard
 from podsrl.types import Task
 
@@ -41,18 +30,9 @@ BATCH_ARGUMENTS = frozenset({"prompts", "completions", "completion_ids"})
 
 
 def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowForm | BatchForm:
-    """Bind a reward function to its form.
+    """Bind a reward function (no class, nothing asynchronous) to its form; see `BATCH_ARGUMENTS`.
 
-    A function with a parameter named `prompts`, `completions` or `completion_ids` has TRL's form, any other the row
-    form.
-
-    Args:
-        name: of the function, for messages.
-        function: a function, lambda, partial, or object with `__call__`; not a class, not asynchronous.
-        guard: what surrounds its calls.
-
-    Raises:
-        UsageError: it is none of these, or its signature fits neither form.
+    UsageError: it is no such function, or its signature fits neither form.
 
     Example:
         >>> task = Task(id="a", prompt="1+2=", answer="3")
@@ -111,8 +91,6 @@ class BatchForm:
         UsageError: at construction, for a parameter that cannot be given by keyword.
         RewardError: when called, if the function wants a column that no task has, or returns anything but a list of the
             batch's length.
-
-    Example: see `judge_of`.
     """
 
     def __init__(
@@ -148,11 +126,7 @@ class BatchForm:
         return _joined([self(rows.row(index)) for index in range(len(rows))])
 
     def check(self, rows: Rows) -> None:
-        """Check that the function can be called with these rows.
-
-        Raises:
-            RewardError: it wants a column that no task has.
-        """
+        """Check that the function can be called with these rows. RewardError: it wants a column that no task has."""
         known = self._known(rows)
         if missing := sorted(self._required - known):
             hint = nearest(missing[0], known)
@@ -193,7 +167,7 @@ def _argument(name: str, rows: Rows) -> list[Any]:
         return [_completion(task, text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
     if name == "completion_ids":
         return [list(token_ids) for token_ids in rows.token_ids]
-    return [_column(name, task) for task in rows.tasks]
+    return [task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name)) for task in rows.tasks]
 
 
 def _prompt(task: Task) -> str | list[dict[str, str]]:
@@ -202,12 +176,6 @@ def _prompt(task: Task) -> str | list[dict[str, str]]:
 
 def _completion(task: Task, text: str) -> str | list[dict[str, str]]:
     return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
-
-
-def _column(name: str, task: Task) -> Any:
-    if name in task.columns:
-        return task.columns[name]
-    return {"id": task.id, "answer": task.answer}.get(name)
 
 
 def _joined(parts: Sequence[Values]) -> Values:

@@ -31,11 +31,8 @@ class Panel:
 
     Args:
         options: name of each function, as `find_reward` knows it -> the option it comes from.
-        num_workers: processes for functions of the row form; 0: one per core.
-        timeout_seconds: limit in a worker for one function on one completion.
+        num_workers, timeout_seconds, is_capped: see `podsrl.score.workers.pool.WorkerPool`.
         batch_timeout_seconds: limit for a function of TRL's form on a whole batch.
-        is_capped: whether time-outs lower the limit of the row form until `new_step`; see
-            `podsrl.score.workers.dispatcher`.
         has_quick_here: whether known functions that take microseconds run in the caller's thread, without a limit.
 
     Raises:
@@ -89,11 +86,9 @@ class Panel:
         ]
 
     def start(self, task: Task) -> None:
-        """Begin to start the worker processes, without waiting for them.
+        """Begin to start the worker processes for tasks like this one, without waiting for them.
 
-        Args:
-            task: any that will be judged. Functions of TRL's form stay in this process if they read a column of it
-                that cannot be sent to a worker.
+        Functions of TRL's form stay in this process if they read a column that cannot be sent to a worker.
         """
         for name, form in list(self._batches.items()):
             try:
@@ -132,19 +127,10 @@ class Panel:
     def judge_in_parts(
         self, name: str, rows: Rows, part_size: int, tell: Callable[[int], None]
     ) -> tuple[Values, list[float]]:
-        """Judge a batch by one of the functions, part by part.
+        """Judge a batch in parts of `part_size` rows, which a function of TRL's form gets in one call.
 
-        Args:
-            name: of the function.
-            rows: the batch.
-            part_size: rows that a function of TRL's form gets in one call.
-            tell: called with the number of rows done so far, after each part.
-
-        Returns:
-            The values, and the seconds of each row: the mean of its part where all were timed together.
-
-        Raises:
-            RewardError: as of `judge`.
+        `tell` gets the number of rows done after each part. Returns the values, and the seconds of each row: the mean
+        of its part where all were timed together. RewardError: as of `judge`.
         """
         if rows.tasks:
             self.start(rows.tasks[0])

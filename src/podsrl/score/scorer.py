@@ -259,12 +259,6 @@ class Scorer:
         number, a column that the task does not have. An exception, None, NaN or infinity may be due to the made-up
         text: a warning.
 
-        Args:
-            task: any task of the run.
-
-        Returns:
-            Warnings, one sentence each; empty where all is well.
-
         Raises:
             RewardError: a function breaks its contract.
 

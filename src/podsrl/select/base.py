@@ -75,11 +75,6 @@ def reads_groups(rule: Rule) -> TypeGuard[GroupRule]:
         return False
 
 
-def name_of(rule: object) -> str:
-    """What messages call a rule."""
-    return getattr(rule, "__name__", type(rule).__name__)
-
-
 class ArrayRule(Protocol):
     """A rule that also takes numpy arrays and nested lists `[..., n]` and answers with the same kind `[..., m]`."""
 
@@ -104,11 +99,7 @@ LIMIT = 1e300
 def any_array(rule: SelectionRule) -> ArrayRule:
     """Let a rule on tensors `[P, n]` take tensors, numpy arrays and nested lists `[..., n]`, checked.
 
-    Args:
-        rule: from float `[P, n]` to int64 `[P, m]`; called with 1 <= m < n and finite rewards only.
-
-    Returns:
-        The rule for all kinds. With m = n it answers 0 .. n-1 for every group, whatever the rule.
+    The rule is called with 1 <= m < n and finite rewards only. With m = n every group keeps 0 .. n-1.
     """
 
     @functools.wraps(rule)
@@ -122,7 +113,10 @@ def any_array(rule: SelectionRule) -> ArrayRule:
             kept = torch.arange(num_kept, device=values.device).repeat(len(groups), 1)
         else:
             kept = rule(groups, num_kept, generator=generator)
-        return _same_kind(kept.reshape(*values.shape[:-1], num_kept), rewards)
+        kept = kept.reshape(*values.shape[:-1], num_kept)
+        if isinstance(rewards, Tensor):
+            return kept
+        return kept.tolist() if isinstance(rewards, Sequence) else kept.numpy()
 
     return cast(ArrayRule, checked_rule)
 
@@ -184,9 +178,3 @@ def _checked_count(num_kept: int, num_rollouts: int) -> int:
             f"lower num_kept (select.num_kept) or generate more (rollouts.num_rollouts)"
         )
     return count
-
-
-def _same_kind(kept: Tensor, rewards: object) -> object:
-    if isinstance(rewards, Tensor):
-        return kept
-    return kept.tolist() if isinstance(rewards, Sequence) else kept.numpy()

@@ -1,4 +1,4 @@
-"""The rules that max-variance is compared with. All share its signature, its kinds of array and its errors.
+"""The rules that max-variance is compared with. Arguments, results and errors are those of `max_variance`.
 
 Where equal rewards must be told apart, a rule goes by the order of a stable ascending sort, as max-variance does.
 """
@@ -17,17 +17,6 @@ from podsrl.select.variance import indices_of, is_among_first, ordered_rewards
 def max_reward(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
     """Keep the `num_kept` highest rewards; of equal ones the latest positions.
 
-    Args:
-        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
-        num_kept: the paper's m, 1 .. n.
-        generator: not used, the rule draws nothing.
-
-    Returns:
-        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group.
-
-    Raises:
-        UsageError: as `max_variance`.
-
     Source: PODS (arXiv 2504.13818), the baseline "max-reward".
 
     Example:
@@ -43,18 +32,11 @@ def max_reward(rewards: Tensor, num_kept: int, *, generator: Generator | None = 
 def random(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
     """Keep a uniformly random subset of `num_kept` rollouts, without replacement.
 
-    Args:
-        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; only their shape matters.
-        num_kept: the paper's m, 1 .. n. With m = n nothing is drawn.
-        generator: source of the draws, n per group in the groups' order, on its own device; None: torch's default
-            generator of the rewards' device.
-
-    Returns:
-        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group.
+    The draws, n per group in the groups' order, are on the generator's device; None: torch's default generator of the
+    rewards' device. With m = n nothing is drawn.
 
     Raises:
-        UsageError: as `max_variance`; or `generator` is no `torch.Generator`.
-
+        UsageError: `generator` is no `torch.Generator`; else as `max_variance`.
     Source: PODS (arXiv 2504.13818), the baseline "random".
 
     Example:
@@ -74,18 +56,7 @@ def random(rewards: Tensor, num_kept: int, *, generator: Generator | None = None
 def percentile(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
     """Keep the rollouts at the (i - ½) / m quantiles of the rewards, i = 1 .. m: an even sample of their distribution.
 
-    Args:
-        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
-        num_kept: the paper's m, 1 .. n.
-        generator: not used, the rule draws nothing.
-
-    Returns:
-        `[..., m]` int64 indices of the same kind as `rewards`, ascending within a group: those of ranks
-        ⌊(i - ½) · n / m⌋, counted from 0, in the stable ascending order; n >= m makes them distinct.
-
-    Raises:
-        UsageError: as `max_variance`.
-
+    These are the ranks ⌊(i - ½) · n / m⌋, counted from 0, in the stable ascending order; n >= m makes them distinct.
     Source: named beside PODS (arXiv 2504.13818) without a published definition; these quantiles are our reading of it.
 
     Example:
@@ -100,18 +71,8 @@ def percentile(rewards: Tensor, num_kept: int, *, generator: Generator | None = 
 def keep_all(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
     """Keep every rollout: plain GRPO. It wants `num_kept` = n, so that a smaller number is never ignored.
 
-    `select_groups` keeps all valid rollouts of every group with it, whatever the groups' sizes.
-
-    Args:
-        rewards: `[..., n]` torch tensor, numpy array or nested list of finite numbers; never written to.
-        num_kept: n.
-        generator: not used, the rule draws nothing.
-
-    Returns:
-        0 .. n-1 for every group, `[..., n]` int64, the same kind as `rewards`.
-
-    Raises:
-        UsageError: `num_kept` is not n; else as `max_variance`.
+    `select_groups` keeps all valid rollouts of every group with it, whatever the groups' sizes. UsageError: `num_kept`
+    is not n.
 
     Example:
         >>> keep_all([0.0, 1.0, 0.2], 3)

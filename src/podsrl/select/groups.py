@@ -14,19 +14,14 @@ import torch
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.lib.user_function import calling
-from podsrl.select.base import GroupRule, Rule, SelectionRule, name_of, reads_groups
+from podsrl.lib.user_function import calling, name_of
+from podsrl.select.base import GroupRule, Rule, SelectionRule, reads_groups
 from podsrl.select.baselines import keep_all
 from podsrl.types import Completion, DropReason, Group, Rollout, Selection, Task
 
 
 def select_groups(
-    groups: Sequence[Group],
-    rule: Rule,
-    num_kept: int,
-    *,
-    num_chunks: int = 1,
-    generator: Generator | None = None,
+    groups: Sequence[Group], rule: Rule, num_kept: int, *, num_chunks: int = 1, generator: Generator | None = None
 ) -> list[Selection]:
     """Choose the rollouts of each group that go to the update.
 
@@ -55,10 +50,6 @@ def select_groups(
         UsageError: `num_kept` < 1; a group that `num_chunks` does not divide; a rollout that counts as valid has no
             finite reward; or the rule raised, or returned anything but the kept indices of each group.
 
-    Example:
-        >>> from podsrl.select import max_variance
-        >>> select_groups([], max_variance, 16)
-        []
     """
     if num_kept < 1:
         raise UsageError(f"num_kept = {num_kept}; wanted at least 1: keep at least one rollout of a group")
@@ -82,13 +73,7 @@ def select_groups(
 def try_rule(rule: Rule, num_rollouts: int, num_kept: int) -> None:
     """Call a rule once on made-up rollouts: one that cannot choose `num_kept` of `num_rollouts` fails now.
 
-    Args:
-        rule: reward rule or group rule.
-        num_rollouts: size of the group, or of the chunk, that the rule will be called with; at least 2.
-        num_kept: what it will be asked for, at most `num_rollouts`.
-
-    Raises:
-        UsageError: as `select_groups`.
+    `num_rollouts` (at least 2) is the size of the group or chunk. UsageError: as `select_groups`.
     """
     generator = torch.Generator().manual_seed(0)
     if reads_groups(rule):
@@ -103,14 +88,17 @@ def _made_up_group(size: int) -> Group:
     rollouts = []
     for i in range(size):
         tokens = tuple(range(1, 2 + i % 3))
-        logprobs = (-0.5,) * len(tokens)
         completion = Completion(
-            request_id="made-up", index=i, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
+            request_id="made-up",
+            index=i,
+            token_ids=tokens,
+            logprobs=(-0.5,) * len(tokens),
+            finish_reason="stop",
+            version=0,
         )
         reward = i / (size - 1)
-        rollouts.append(
-            Rollout(completion=completion, text="7", reward=reward, parts={"correct": reward}, is_correct=reward == 1)
-        )
+        parts, is_correct = {"correct": reward}, reward == 1
+        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
     task = Task(id="made-up", prompt="3 + 4 =", answer="7")
     return Group(id="made-up", task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
 
@@ -211,13 +199,7 @@ def _checked_indices(answer: object, name: str, group: Group) -> list[int]:
 
 
 def call_rule(rule: SelectionRule, rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
-    """Call a rule that may be a user's own, and check its answer.
-
-    Args:
-        rule, rewards, num_kept, generator: as in `SelectionRule`; `rewards` is `[P, n]`.
-
-    Returns:
-        `[P, m]`, ascending within a group.
+    """Call a rule that may be a user's own on `[P, n]` rewards: `[P, m]`, ascending within a group.
 
     Raises:
         UsageError: the rule raised, or its answer is not `num_kept` distinct indices of each group.

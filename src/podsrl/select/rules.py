@@ -24,13 +24,6 @@ RULES: dict[str, SelectionRule] = {
 def resolve_rule(name: str, options: Mapping[str, Any] | None = None) -> Rule:
     """Find a rule by its name in `RULES`, or a function of your own by "module:function", and give it its options.
 
-    Args:
-        name: what `select.rule` holds.
-        options: what `select.options` holds: values for the rule's keyword-only parameters.
-
-    Returns:
-        The rule; where there are options, a function that calls it with them.
-
     Raises:
         UsageError: no such name, module or function; an option that the rule does not have, or lacks, or whose value
             has another type than the parameter's annotation.
@@ -40,11 +33,6 @@ def resolve_rule(name: str, options: Mapping[str, Any] | None = None) -> Rule:
         True
     """
     wanted = "a function f(rewards, num_kept, *, generator) or f(groups, num_kept, *, generator)"
-    return _with_options(resolve(name, RULES, option="select.rule", kind="rule", wanted=wanted), options or {})
-
-
-def _with_options(rule: Rule, options: Mapping[str, Any]) -> Rule:
-    options = check_options(rule, options, where="select.options", given=("generator",))
-    if not options:
-        return rule
-    return cast(Rule, update_wrapper(partial(cast(Callable[..., Any], rule), **options), rule))
+    rule = resolve(name, RULES, option="select.rule", kind="rule", wanted=wanted)
+    checked = check_options(rule, options or {}, where="select.options", given=("generator",))
+    return cast(Rule, update_wrapper(partial(cast(Callable[..., Any], rule), **checked), rule)) if checked else rule

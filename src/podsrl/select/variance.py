@@ -105,16 +105,7 @@ def ordered_rewards(rewards: Tensor) -> Tensor:
 
 
 def is_among_first(rewards: Tensor, ordered: Tensor, count: Tensor) -> Tensor:
-    """Mark the first `count` rollouts of each group's order.
-
-    Args:
-        rewards: `[P, n]`, finite.
-        ordered: `[P, n]`, `ordered_rewards(rewards)`.
-        count: `[P, 1]` int64, 0 .. n.
-
-    Returns:
-        `[P, n]` bool with exactly `count` True in each row.
-    """
+    """Mark the first `count` `[P, 1]` rollouts of each group's order: `[P, n]` bool; `ordered` is sorted already."""
     n = rewards.shape[-1]
     edge = torch.where(count > 0, ordered.gather(-1, (count - 1).clamp(min=0)), -torch.inf)
     beyond = torch.where(count < n, ordered.gather(-1, count.clamp(max=n - 1)), torch.inf)

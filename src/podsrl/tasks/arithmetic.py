@@ -37,18 +37,11 @@ def addition_task(a: int, b: int) -> Task:
 
 
 def load_arithmetic(*, digits: int, num_eval: int | None) -> TaskSet:
-    """Load all sums of two numbers of `digits` digits.
+    """Load all sums of two numbers of `digits` digits, 1 .. 3; one digit means 1 .. 9.
 
-    Args:
-        digits: of each addend, 1 .. 3; one digit means 1 .. 9.
-        num_eval: held-out questions, 1 .. 9, 1,020 or 101,520 for 1, 2 or 3 digits. They do not depend on a run's
-            seed, and a smaller number is a prefix of a larger one. None: `MOST_HELD_OUT`, or all 9.
-
-    Returns:
-        The set. A pair and its mirror image (47+85 and 85+47) are always on the same side.
-
-    Raises:
-        UsageError: `digits` or `num_eval` is out of range.
+    Of 9, 1,020 or 101,520 questions `num_eval` are held out, by default `MOST_HELD_OUT`, or all 9. They do not depend
+    on a run's seed, and a smaller number is a prefix of a larger one. A pair and its mirror image (47+85 and 85+47) are
+    always on the same side. UsageError: `digits` or `num_eval` is out of range.
 
     Example:
         >>> tasks = load_arithmetic(digits=2, num_eval=256)
@@ -75,11 +68,7 @@ def load_arithmetic(*, digits: int, num_eval: int | None) -> TaskSet:
 def split_pairs(digits: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Split all ordered pairs of addends of `digits` digits (1 .. 3) into those for training and those held out.
 
-    Returns:
-        Two read-only arrays [N, 2], int32, ascending: pairs for training, and held out about one pair in eight.
-
-    Raises:
-        UsageError: `digits` is not 1, 2 or 3.
+    Two read-only arrays [N, 2], int32, ascending; about one pair in eight is held out. UsageError: other `digits`.
 
     Example:
         >>> [len(pairs) for pairs in split_pairs(1)]
@@ -130,16 +119,7 @@ class _AdditionTasks(Sequence[Task]):
 
 
 def careful_solution(a: int, b: int) -> str:
-    """Add two numbers in writing: digit by digit from the units, each carry as "+1", then the answer.
-
-    Args:
-        a, b: at least 1, with equally many digits.
-
-    Returns:
-        One step per digit and the answer, separated by spaces. The last carry has no step of its own.
-
-    Raises:
-        UsageError: a number is under 1, or they differ in their number of digits.
+    """Add two numbers with equally many digits in writing: from the units, each carry as "+1", then the answer.
 
     Example:
         >>> careful_solution(47, 85)
@@ -158,17 +138,8 @@ def careless_solution(a: int, b: int, rng: np.random.Generator) -> str:
     """A guess: a wrong answer, uniformly drawn from the plausible ones.
 
     Plausible are the sums that two numbers of as many digits can have, with as many digits as the true sum: for 47 + 85
-    one of 100 .. 198 but not 132. So the guess looks like an answer, but says nothing about the right one.
-
-    Args:
-        a, b: at least 1, with equally many digits.
-        rng: one number is drawn from it.
-
-    Returns:
-        The answer's text; it is never right.
-
-    Raises:
-        UsageError: a number is under 1, or they differ in their number of digits.
+    one of 100 .. 198 but not 132. So the guess looks like an answer, but says nothing about the right one. One number
+    is drawn from `rng`.
 
     Example:
         >>> careless_solution(47, 85, np.random.default_rng(0))

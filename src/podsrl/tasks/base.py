@@ -11,10 +11,7 @@ from podsrl.types import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSet:
-    """Questions to train on and questions held out.
-
-    Raises:
-        UsageError: nothing is held out.
+    """Questions to train on and questions held out. UsageError: nothing is held out.
 
     Example:
         >>> seven, three = Task(id="a", prompt="3+4=", answer="7"), Task(id="b", prompt="1+2=", answer="3")

@@ -36,25 +36,15 @@ def load_hub(
         path: its name on the hub; or a folder with one file SPLIT.jsonl per split, or with other files that `datasets`
             reads; or one .jsonl file (see `load_jsonl`).
         subset: its configuration; None if it has only one.
-        train_split: None: "train".
-        eval_split: None: `num_eval` rows of the training split are held out.
-        prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
-        answer_column: holds text or a number. All other columns go to `Task.columns`.
-        num_eval: of `eval_split`, the first so many of a fixed shuffle, or 0 for all (None: see `take_eval`); without
-            it, rows of the training split (None: see `hold_out`).
-        seed: of the shuffle that chooses what is held out.
+        train_split, eval_split: None: "train", of which `num_eval` rows are held out.
+        prompt_column, answer_column: see `load_jsonl`.
+        num_eval, seed: see `take_eval`; without `eval_split` see `hold_out`.
 
     Returns:
         The set; row 17 of the split "train" of "someone/sums" is the task "sums/train/17".
 
     Raises:
         UsageError: no such data set, subset, split or column, a bad row, no network; `num_eval` does not fit.
-
-    Example:
-        >>> from podsrl.tasks import load_tasks
-        >>> tasks = load_tasks("hub", path="someone/sums", eval_split="test", num_eval=0)      # doctest: +SKIP
-        >>> tasks.train[17].id                                                                # doctest: +SKIP
-        'sums/train/17'
     """
     check_two_columns(prompt_column, answer_column)
     if path.endswith(FILE_ENDING):
@@ -112,15 +102,8 @@ def _rows(path: str, subset: str | None, split: str) -> list[tuple[str, Row]]:
 def hub_rows(name: str, subset: str | None, split: str, *, option: str, cure: str) -> list[Row]:
     """Load one split through `datasets.load_dataset`, which keeps a copy on disk.
 
-    Args:
-        name: of a data set on the hub, or a folder that `datasets` can read.
-        subset: its configuration; None if it has only one.
-        split: e.g. "train", or a slice such as "train[:1000]".
-        option: the data set's name in messages.
-        cure: what the message advises if the hub cannot be reached.
-
-    Raises:
-        UsageError: no network, no such data set, subset or split, or a split without rows.
+    Messages call the data set `option`, and advise `cure` if the hub cannot be reached. UsageError: no network, no such
+    data set, subset or split, or a split without rows.
     """
     from datasets import load_dataset  # a second to import, and only these sets need it
 
@@ -137,14 +120,7 @@ def hub_rows(name: str, subset: str | None, split: str, *, option: str, cure: st
 
 
 def folder_rows(folder: Path, split: str) -> list[tuple[str, Row]]:
-    """Read the file SPLIT.jsonl of a folder.
-
-    Returns:
-        For each row its place ("FOLDER/train.jsonl:17") and its columns.
-
-    Raises:
-        UsageError: there is no such file, or a row is no JSON object.
-    """
+    """For each row of SPLIT.jsonl in a folder its place ("FOLDER/train.jsonl:17") and its columns."""
     path = folder / f"{split}{FILE_ENDING}"
     if not path.is_file():
         there = sorted(entry.stem for entry in folder.glob(f"*{FILE_ENDING}"))

@@ -35,18 +35,12 @@ def load_jsonl(
         path: the file.
         prompt_column: holds text, or a list of chat messages `{"role": text, "content": text}`.
         answer_column: holds text or a number, which is turned into text. The column "id", where there is one, names the
-            task (text or whole number, unique); otherwise line 17 gets the id "line-17". All other columns go to
-            `Task.columns`, and so does the answer under its own name if that is not "answer". A column that only some
-            rows have is None in the others.
-        num_eval: rows to hold out, at least 1 and fewer than there are; None: see `hold_out`. With `eval_path`: the
-            first so many of a fixed shuffle of its rows; 0 or None: all of them.
-        seed: of the shuffle that chooses them, at least 0. A prompt that several rows share is never held out, so
-            that no held-out question is trained on.
-        eval_path: a file like the first, of the questions to hold out. Its rows without an "id" are named
-            "eval-line-17". A question that stands in both files is left out of training, and `TaskSet.notes` says so.
-
-    Returns:
-        The set; training tasks in the order of the file.
+            task (unique); otherwise line 17 gets the id "line-17". All other columns go to `Task.columns`, and so does
+            the answer under its own name if that is not "answer".
+        num_eval, seed: rows to hold out; see `hold_out`. With `eval_path`: the first so many of a fixed shuffle of its
+            rows; 0 or None: all of them.
+        eval_path: a file like the first, of the questions to hold out; ids are "eval-line-17". A question that stands
+            in both files is left out of training, and `TaskSet.notes` says so.
 
     Raises:
         UsageError: a file cannot be read, is empty, or has a bad row; `num_eval` does not fit; both files are one, or
@@ -113,17 +107,9 @@ def _read_tasks(
 
 
 def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Row]]:
-    """Read a file with one JSON object per line.
+    """Line number (from 1) and object of each line that is not blank, of a file with one JSON object per line.
 
-    Args:
-        path: the file.
-        option: what messages call it.
-
-    Returns:
-        Line number (from 1) and object, for each line that is not blank.
-
-    Raises:
-        UsageError: the file cannot be read, has no rows, or a line is no JSON object.
+    UsageError: the file cannot be read, has no rows, or a line is no JSON object; `option` names the file in messages.
 
     Example:
         >>> import tempfile

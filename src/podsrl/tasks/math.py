@@ -29,10 +29,6 @@ def load_math(*, path: str | None = None, num_eval: int | None = 0, seed: int = 
 
     A task's answer is what the solution's last box holds (MATH-500 gives it in a column of its own). Its columns
     "solution", "level" (as text: "Level 3") and "subject" (also as "type") are there on both sides.
-
-    Example:
-        >>> load_math(path="data/math", num_eval=100).eval[0].answer            # doctest: +SKIP
-        '\\frac{1}{2}'
     """
     return load_published(MATH, path=path, num_eval=num_eval, seed=seed)
 

@@ -54,16 +54,9 @@ class Published:
 def load_published(published: Published, *, path: str | None, num_eval: int | None, seed: int) -> TaskSet:
     """Load a known set from `path`, else from the folder in `PODS_DATA`, else from the hub.
 
-    Args:
-        published: which one.
-        path: a folder with train.jsonl and test.jsonl (without train.jsonl it is for evaluation only), or one .jsonl
-            file, of which `num_eval` rows are held out.
-        num_eval: the first so many of a fixed shuffle of the test split; 0: all of it; None: see `take_eval`, and for
-            one file `hold_out`.
-        seed: of that shuffle.
-
-    Raises:
-        UsageError: the rows cannot be found or read, a question or an answer is missing, `num_eval` does not fit.
+    `path` is a folder with train.jsonl and test.jsonl (without train.jsonl it is for evaluation only), or one .jsonl
+    file. Questions are held out by `take_eval`, of one file by `hold_out`. UsageError: the rows cannot be found or
+    read, a question or an answer is missing, `num_eval` does not fit.
     """
     file = Path(path).expanduser() if path is not None else None
     if file is not None and not file.is_dir():
@@ -118,17 +111,15 @@ def _rows(published: Published, folder: Path | None, side: str) -> list[tuple[st
     for name, subset, split in published.train if side == "train" else published.test:
         where = f"{name}/{subset}/{split}" if subset else f"{name}/{split}"
         loaded = hub_rows(
-            name, subset, split, option=f"task.name = '{published.name}' ({where} on the hub)", cure=_cure(published)
+            name,
+            subset,
+            split,
+            option=f"task.name = '{published.name}' ({where} on the hub)",
+            cure="load it once where there is one (it is kept on disk), or set task.path to a folder with train.jsonl "
+            f"and test.jsonl, or {DATA_VARIABLE} to a folder that holds it as {published.folder}/",
         )
         rows += [(f"{where} row {index}", row) for index, row in enumerate(loaded)]
     return rows
-
-
-def _cure(published: Published) -> str:
-    return (
-        "load it once where there is one (it is kept on disk), or set task.path to a folder with train.jsonl and "
-        f"test.jsonl, or {DATA_VARIABLE} to a folder that holds it as {published.folder}/"
-    )
 
 
 def _tasks(published: Published, split: str, rows: Iterable[tuple[str, Row]]) -> list[Task]:

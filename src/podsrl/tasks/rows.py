@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from podsrl.errors import UsageError
@@ -18,19 +18,10 @@ Row = dict[str, Any]
 def row_task(
     where: str, row: Row, *, id: str, names: Mapping[str, None], prompt_column: str, answer_column: str
 ) -> Task:
-    """Turn a row into a task.
+    """Turn a row into a task; its place is `where` in messages, e.g. "rows.jsonl:7".
 
-    Args:
-        where: for messages, e.g. "rows.jsonl:7".
-        row: column name -> value.
-        id: of the task; the column "id" stays among the columns.
-        names: all columns of the data set; one that this row lacks is None.
-        prompt_column: holds text, or a list of messages `{"role": text, "content": text}`.
-        answer_column: holds text or a number, which is turned into text. It stays among the columns under its own name,
-            if that is not "answer".
-
-    Raises:
-        UsageError: a column is missing, or holds something else.
+    Of all columns of the data set, `names`, those that this row lacks are None. The columns "id" and, under a name
+    other than "answer", the answer stay among them. UsageError: a column is missing, or holds something else.
 
     Example:
         >>> row = {"q": "1+2=", "a": 3}
@@ -48,15 +39,7 @@ def row_task(
 
 
 def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
-    """A column's value.
-
-    Raises:
-        UsageError: there is no such column; the message lists the existing ones and the nearest.
-
-    Example:
-        >>> column("rows.jsonl:7", {"question": "1+2="}, "question")
-        '1+2='
-    """
+    """A column's value. UsageError: there is no such column; the message lists the existing ones and the nearest."""
     if name in row:
         return row[name]
     close = difflib.get_close_matches(name, row, n=1, cutoff=0.75)
@@ -67,15 +50,7 @@ def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
 
 
 def text_column(where: str, row: Row, name: str) -> str:
-    """A column's text.
-
-    Raises:
-        UsageError: there is no such column, or it holds no text.
-
-    Example:
-        >>> text_column("rows.jsonl:7", {"question": "1+2="}, "question")
-        '1+2='
-    """
+    """A column's text. UsageError: there is no such column, or it holds no text."""
     value = column(where, row, name)
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: column '{name}' is {shown(value)}; wanted text")
@@ -83,15 +58,7 @@ def text_column(where: str, row: Row, name: str) -> str:
 
 
 def check_characters(where: str, text: str) -> str:
-    """Check the characters of a text, and return it.
-
-    Raises:
-        UsageError: the text holds half a surrogate pair, which no file and no tokenizer accepts, or a NUL character.
-
-    Example:
-        >>> check_characters("rows.jsonl:7", "1+2=")
-        '1+2='
-    """
+    """The same text. UsageError: it holds NUL, or half a surrogate pair, which no file and no tokenizer accepts."""
     if "\0" in text:
         raise UsageError(f"{where} holds a NUL character at place {text.index(chr(0)) + 1}; remove it")
     if not text.isascii() and (place := _lone_surrogate(text)) is not None:
@@ -103,11 +70,7 @@ def check_characters(where: str, text: str) -> str:
 
 
 def check_row_characters(where: str, row: Row) -> None:
-    """Check that all columns of a row can be written as UTF-8.
-
-    Raises:
-        UsageError: a text of the row or the name of a column holds half a surrogate pair.
-    """
+    """UsageError: a text of the row, or a column's name, cannot be written as UTF-8: it has half a surrogate pair."""
     for name, value in row.items():
         text = json.dumps([name, value], ensure_ascii=False, default=str)
         if _lone_surrogate(text) is not None:
@@ -171,8 +134,6 @@ def _read_prompt(where: str, column: str, value: object) -> Prompt:
 
 
 def _is_message(message: object) -> bool:
-    return isinstance(message, dict) and message.keys() == {"role", "content"} and _are_texts(list(message.values()))
-
-
-def _are_texts(values: Sequence[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
+    if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+        return False
+    return all(isinstance(text, str) for text in message.values())

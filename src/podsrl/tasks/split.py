@@ -23,20 +23,11 @@ _SPLIT_STREAM = 0x51
 def hold_out(
     where: object, tasks: Sequence[Task], num_eval: int | None, seed: int
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """Split one list of tasks; both sides stay in its order.
+    """Split at least 2 tasks into those to train on and `num_eval` held-out ones; both stay in their order.
 
-    Args:
-        where: the data's name in messages.
-        tasks: at least 2. A prompt that several tasks share is never held out, so no held-out question is trained on.
-        num_eval: tasks to hold out, at least 1 and fewer than there are. None: a fifth of them, at least 1 and at most
-            `MOST_HELD_OUT`.
-        seed: of the shuffle that chooses them, at least 0.
-
-    Returns:
-        Tasks to train on, and held-out tasks.
-
-    Raises:
-        UsageError: `num_eval` does not fit, or `seed` is negative.
+    A prompt that several tasks share is never held out, so no held-out question is trained on. `num_eval` None: a fifth
+    of the tasks, at least 1 and at most `MOST_HELD_OUT`. UsageError: it does not fit, or `seed`, of the shuffle, is
+    negative.
 
     Example:
         >>> tasks = [Task(id=f"{a}", prompt=f"{a}+{a}=", answer=f"{2 * a}") for a in range(5)]
@@ -64,16 +55,10 @@ def hold_out(
 
 
 def take_eval(where: object, tasks: Sequence[Task], num_eval: int | None, seed: int) -> tuple[Task, ...]:
-    """Choose evaluation questions from a set's own test split, in its order.
+    """Choose evaluation questions from a set's own test split, in its order: the first of a fixed shuffle.
 
-    Args:
-        where: the split's name in messages.
-        tasks: the split.
-        num_eval: how many, the first of a fixed shuffle; 0: all. None: `MOST_HELD_OUT`, or all if there are fewer.
-        seed: of the shuffle, at least 0.
-
-    Raises:
-        UsageError: the split has fewer, or `seed` is negative.
+    `num_eval` 0: all; None: `MOST_HELD_OUT`, or all if there are fewer. UsageError: the split has fewer, or `seed` is
+    negative; `where` names the split in messages.
 
     Example:
         >>> tasks = [Task(id=f"{a}", prompt=f"{a}+{a}=", answer=f"{2 * a}") for a in range(5)]
@@ -91,15 +76,7 @@ def take_eval(where: object, tasks: Sequence[Task], num_eval: int | None, seed: 
 def without_held_out(
     train: Sequence[Task], test: Sequence[Task], where: object = "the test split"
 ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
-    """Remove from the training tasks all questions that are also in the test split.
-
-    Args:
-        train: questions to train on.
-        test: all questions of the test split, used in evaluation or not.
-        where: the test split's name in the note.
-
-    Returns:
-        The other training tasks, and a note with the number of removed ones, if there are any.
+    """Training tasks whose question is not in the test split, and a note with the number of the others, if any.
 
     Example:
         >>> one, two = Task(id="train/0", prompt="1+2=", answer="3"), Task(id="train/1", prompt="2+2=", answer="4")

@@ -11,15 +11,7 @@ from podsrl.errors import UsageError
 
 
 class Stream:
-    """A cursor over the data stream of `task_indices`.
-
-    Args:
-        num_tasks: training tasks, at least 1.
-        seed: of the stream, at least 0.
-        position: tasks that were drawn before, at least 0.
-
-    Raises:
-        UsageError: an argument is out of range.
+    """A cursor over the data stream of `task_indices`; `position` tasks were drawn before.
 
     Example:
         >>> stream = Stream(5, seed=0)
@@ -37,11 +29,7 @@ class Stream:
         """Tasks drawn so far; a checkpoint stores it."""
 
     def draw(self, count: int) -> list[int]:
-        """The next `count` indices of tasks; `position` moves behind them.
-
-        Raises:
-            UsageError: `count` is below 0.
-        """
+        """The next `count` indices of tasks, at least 0; `position` moves behind them."""
         indices = task_indices(self.num_tasks, seed=self.seed, start=self.position, count=count)
         self.position += count
         return indices
@@ -54,17 +42,8 @@ def task_indices(num_train: int, *, seed: int, start: int, count: int) -> list[i
     seeded with [seed, epoch]. The result depends on the arguments alone. The last two permutations are kept, so most
     calls only copy `count` numbers.
 
-    Args:
-        num_train: training tasks, at least 1.
-        seed: of the stream, at least 0.
-        start: first position, at least 0.
-        count: how many positions, at least 0.
-
-    Returns:
-        `count` indices into `TaskSet.train`. A slice that crosses the end of an epoch may hold an index twice.
-
-    Raises:
-        UsageError: an argument is out of range.
+    UsageError: `num_train` below 1, or another argument below 0. A slice that crosses the end of an epoch may hold an
+    index twice.
 
     Example:
         >>> stream = task_indices(3, seed=0, start=0, count=6)

@@ -15,10 +15,6 @@ def load_svamp(*, path: str | None = None, num_eval: int | None = 0, seed: int =
 
     Rows have the published columns (Body, Question, Answer), or "question" and "answer". A folder whose
     test split is all 1,000 problems, as the authors used them, is for evaluation only.
-
-    Example:
-        >>> load_svamp(path="data/svamp", num_eval=100).eval[0].answer          # doctest: +SKIP
-        '145'
     """
     return load_published(SVAMP, path=path, num_eval=num_eval, seed=seed)
 

@@ -83,4 +83,3 @@ ADAMS: dict[str, Adam] = {
     "adamw": Adam(_new_adamw, _adamw_layout, _remember_adamw),
     "adamw_8bit": Adam(_new_adamw_8bit, _adamw_8bit_layout, _remember_adamw_8bit),
 }
-"""Name -> which."""

@@ -14,16 +14,17 @@ The second form may read everything that a group holds (lengths, texts, log-prob
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from inspect import Parameter
 from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.options import parameters_of
 from podsrl.lib.resolve import resolve
-from podsrl.lib.user_function import calling, check_arguments
+from podsrl.lib.user_function import calling, check_arguments, name_of
 from podsrl.types import Completion, Group, Rollout, Selection, Task
 
 RewardAdvantage: TypeAlias = Callable[[Tensor], Tensor]
@@ -73,22 +74,19 @@ def step_advantages(groups: Sequence[Group], selections: Sequence[Selection], ad
 
     Args:
         groups: P groups, of any sizes.
-        selections: what was kept of each; rewards are normalised within each of a selection's chunks alone.
+        selections: what was kept of each; rewards are normalised within each chunk of a selection.
         advantage: a function of `ADVANTAGES`, or one in either form of this module.
 
     Returns:
         One float32 tensor [m] or [m, T] per group, in the order of `kept`; m = 0 where nothing was kept.
 
     Raises:
-        UsageError: a single reward in a group or chunk, a reward that is NaN or infinite; or the function raised, or
+        UsageError: a group or chunk with a single reward, a reward that is NaN or infinite; or the function raised, or
             did not return what its form wants.
-
-    Example: groups that kept the rewards (1, 0) and (3, 0, 0) have the advantages (0.5, -0.5) and (2, -1, -1) with
-    `ADVANTAGES["none"]`.
     """
     if reads_groups(advantage):
         answer = _call(advantage, tuple(groups), tuple(selections))
-        with calling(f"the answer of the advantage {_name(advantage)!r}"):
+        with calling(f"the answer of the advantage {name_of(advantage)!r}"):
             return _checked(advantage, answer, groups, selections)
     function = cast(RewardAdvantage, advantage)
     return [found.to(torch.float32) for found in _by_chunk(groups, selections, function)]
@@ -119,9 +117,6 @@ def _by_chunk(groups: Sequence[Group], selections: Sequence[Selection], advantag
             advantages[places] = _of_rewards(advantage, of_chunk)
         found.append(advantages)
     return found
-
-
-# The known advantages of rewards.
 
 
 def _std(rewards: Tensor) -> Tensor:
@@ -191,37 +186,25 @@ ADVANTAGES: dict[str, Advantage] = {**NORMALIZERS, "batch_std": _batch_std_of_st
 """Name -> advantage of a step; "batch_std" whitens over all groups of the step."""
 
 
-# Functions of the user's own.
-
-
 def resolve_advantage(name: str) -> Advantage:
-    """A function of `ADVANTAGES`, or one of the user's own by "module:function".
-
-    Args:
-        name: what `loss.advantage` holds.
+    """The advantage that `loss.advantage` names: one of `ADVANTAGES`, or a function of the user's own.
 
     Raises:
         UsageError: no such name, module or function; or a function in neither of the two forms.
-
-    Example:
-        >>> resolve_advantage("std") is ADVANTAGES["std"]
-        True
     """
     wanted = "a function f(rewards) or f(groups, selections)"
     advantage = resolve(name, ADVANTAGES, option="loss.advantage", kind="advantage", wanted=wanted)
     if name not in ADVANTAGES:
-        where = f"loss.advantage = {name!r}"
-        arguments = _parameters(advantage, where)
-        form = ["groups", "selections"] if arguments[:1] == ["groups"] else ["rewards"]
-        if arguments != form:
+        arguments = _parameters(advantage, where := f"loss.advantage = {name!r}")
+        if arguments != (["groups", "selections"] if arguments[:1] == ["groups"] else ["rewards"]):
             raise UsageError(f"{where} takes ({', '.join(arguments)}); wanted {wanted}, with these names")
-        check_arguments(cast(Callable[..., object], advantage), len(form), where=where, wanted=wanted)
+        check_arguments(cast(Callable[..., object], advantage), len(arguments), where=where, wanted=wanted)
     return advantage
 
 
 def reads_groups(advantage: Advantage) -> bool:
     """Whether an advantage has the form f(groups, selections)."""
-    return _parameters(advantage, f"the advantage {_name(advantage)!r}")[:1] == ["groups"]
+    return _parameters(advantage, f"the advantage {name_of(advantage)!r}")[:1] == ["groups"]
 
 
 def try_advantage(advantage: Advantage, num_kept: int) -> None:
@@ -241,37 +224,24 @@ def _made_up_group(name: str, size: int) -> Group:
     for i in range(size):
         tokens = tuple(range(1, 2 + i % 3))
         completion = Completion(
-            request_id=name,
-            index=i,
-            token_ids=tokens,
-            logprobs=(-0.5,) * len(tokens),
-            finish_reason="stop",
-            version=0,
+            request_id=name, index=i, token_ids=tokens, logprobs=(-0.5,) * len(tokens), finish_reason="stop", version=0
         )
         reward = i / (size - 1)
-        rollouts.append(
-            Rollout(completion=completion, text="7", reward=reward, parts={"correct": reward}, is_correct=reward == 1)
-        )
+        parts, is_correct = {"correct": reward}, reward == 1
+        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
     task = Task(id=name, prompt="3 + 4 =", answer="7")
     return Group(id=name, task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
 
 
 def _parameters(advantage: Advantage, where: str) -> list[str]:
     """Names of the parameters that have to be given."""
-    try:
-        parameters = inspect.signature(advantage).parameters.values()
-    except (TypeError, ValueError) as error:  # some functions written in C
-        raise UsageError(f"{where}: {error}; wanted a Python function") from error
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    open_ended = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    parameters = parameters_of(advantage, where=where).values()
     return [p.name for p in parameters if p.default is p.empty and p.kind not in open_ended]
 
 
-def _name(advantage: Advantage) -> str:
-    return getattr(advantage, "__name__", type(advantage).__name__)
-
-
 def _call(advantage: Advantage, *arguments: object) -> object:
-    with calling(f"the advantage {_name(advantage)!r}", "f(rewards) or f(groups, selections)"):
+    with calling(f"the advantage {name_of(advantage)!r}", "f(rewards) or f(groups, selections)"):
         return cast(Callable[..., object], advantage)(*arguments)
 
 
@@ -280,7 +250,7 @@ def _of_rewards(advantage: RewardAdvantage, rewards: Tensor) -> Tensor:
     wanted = f"wanted one finite number per reward, a tensor {list(rewards.shape)}"
     values = _as_tensor(advantage, _call(advantage, rewards), wanted)
     if values.shape != rewards.shape:
-        raise UsageError(f"the advantage {_name(advantage)!r} returned the shape {list(values.shape)}; {wanted}")
+        raise UsageError(f"the advantage {name_of(advantage)!r} returned the shape {list(values.shape)}; {wanted}")
     _check_finite(advantage, values, wanted)
     return values
 
@@ -289,7 +259,7 @@ def _checked(
     advantage: Advantage, answer: object, groups: Sequence[Group], selections: Sequence[Selection]
 ) -> list[Tensor]:
     """float32 [m] or [m, T] per group."""
-    name, wanted = _name(advantage), f"wanted one tensor per group, {len(groups)} in all"
+    name, wanted = name_of(advantage), f"wanted one tensor per group, {len(groups)} in all"
     if not isinstance(answer, Sequence):
         raise UsageError(f"the advantage {name!r} returned a {type(answer).__name__}; {wanted}")
     if len(answer) != len(groups):
@@ -305,7 +275,7 @@ def _of_group(advantage: Advantage, answer: object, group: Group, selection: Sel
     is_good = values.ndim == 1 or (values.ndim == 2 and values.shape[1] >= longest)
     if not is_good or len(values) != m:
         got = f"the shape {list(values.shape)} for group {group.id!r}"
-        raise UsageError(f"the advantage {_name(advantage)!r} returned {got}; {wanted}")
+        raise UsageError(f"the advantage {name_of(advantage)!r} returned {got}; {wanted}")
     if values.ndim == 2:
         values = torch.where(torch.arange(values.shape[1]) < torch.tensor(lengths)[:, None], values, 0.0)
     _check_finite(advantage, values, wanted)
@@ -319,13 +289,15 @@ def _as_tensor(advantage: Advantage, answer: object, wanted: str) -> Tensor:
         if not values.is_complex():
             return values.to(torch.float64)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"the advantage {_name(advantage)!r} returned a {type(answer).__name__}; {wanted}") from error
-    raise UsageError(f"the advantage {_name(advantage)!r} returned {values.dtype}; {wanted}")
+        raise UsageError(
+            f"the advantage {name_of(advantage)!r} returned a {type(answer).__name__}; {wanted}"
+        ) from error
+    raise UsageError(f"the advantage {name_of(advantage)!r} returned {values.dtype}; {wanted}")
 
 
 def _check_finite(advantage: Advantage, values: Tensor, wanted: str) -> None:
     if not torch.isfinite(values).all():
-        raise UsageError(f"the advantage {_name(advantage)!r} returned NaN or inf; {wanted}")
+        raise UsageError(f"the advantage {name_of(advantage)!r} returned NaN or inf; {wanted}")
 
 
 def _check_rewards(rewards: Tensor) -> None:

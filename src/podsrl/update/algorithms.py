@@ -37,8 +37,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "gspo": Algorithm(advantage="std", loss=replace(_PPO, ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
     # MiniMax-M1, arXiv 2506.13585, eq. 4: no lower bound. The upper bound of 5 is from ScaleRL, arXiv 2510.13786.
     "cispo": Algorithm(
-        advantage="std",
-        loss=LossSpec(ratio="token", clip="cispo", clip_low=1.0, clip_high=4.0, aggregate="token_mean"),
+        advantage="std", loss=LossSpec(ratio="token", clip="cispo", clip_low=1.0, clip_high=4.0, aggregate="token_mean")
     ),
     # arXiv 2402.14740: REINFORCE on whole sequences, no bound; max_length only scales the learning rate.
     "rloo": Algorithm(advantage="leave_one_out", loss=LossSpec(ratio="token", clip="none", aggregate="constant")),
@@ -65,15 +64,11 @@ def resolve_algorithm(
     clip_high: float | None = None,
     aggregate: Aggregate | None = None,
 ) -> Algorithm:
-    """A named algorithm with some of its choices replaced.
-
-    Args:
-        name: a key of `ALGORITHMS`.
-        advantage, ratio, clip, clip_low, clip_high, aggregate: replace the algorithm's own value; None keeps it.
+    """A named algorithm with some of its choices replaced; None keeps the algorithm's own value.
 
     Raises:
         UsageError: an unknown name or choice, an advantage that cannot be found, bounds for a loss that has none, or
-            none for a loss that needs them.
+            no bounds for a loss that needs them.
 
     Example:
         >>> resolve_algorithm("rloo", aggregate="token_mean")
@@ -100,9 +95,7 @@ clip_low=None, clip_high=None))
     else:
         low, high = algorithm.loss.clip_low, algorithm.loss.clip_high
         loss = replace(
-            loss,
-            clip_low=low if clip_low is None else clip_low,
-            clip_high=high if clip_high is None else clip_high,
+            loss, clip_low=low if clip_low is None else clip_low, clip_high=high if clip_high is None else clip_high
         )
     check_loss(loss, max_length=1)
     if advantage is not None:

@@ -100,14 +100,8 @@ def at_targets(chosen: tuple[Tensor, Tensor], targets: Tensor, shape: torch.Size
 def score_tokens(
     head: Callable[[Tensor], Tensor], states: Tensor, tokens: Tensor, temperature: float, chunk_tokens: int
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies [n] of tokens [n] after states [n, ·], with one chunk of logits at a time."""
-    return _by_chunks(partial(_score, head, temperature=temperature), states, tokens, chunk_tokens)
-
-
-def _by_chunks(
-    score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], states: Tensor, tokens: Tensor, chunk_tokens: int
-) -> tuple[Tensor, Tensor]:
-    """[N, H] states, [N] tokens -> [N] log-probs, [N] entropies; the backward pass makes each chunk's logits again."""
+    """Log-probs and entropies [n] of tokens [n] after states [n, ·]; the backward pass makes the logits again."""
+    score = partial(_score, head, temperature=temperature)
     if len(tokens) <= chunk_tokens:
         return score(states, tokens)
     pairs = zip(torch.split(states, chunk_tokens), torch.split(tokens, chunk_tokens), strict=True)
@@ -149,11 +143,7 @@ class HeadPath:
         if self.name == "chunked":
             output = model.get_decoder()(input_ids=input_ids, use_cache=False, **more)
             return output.last_hidden_state, model.get_output_embeddings()
-        return model(input_ids=input_ids, use_cache=False, **more).logits, _as_they_are
-
-
-def _as_they_are(logits: Tensor) -> Tensor:
-    return logits
+        return model(input_ids=input_ids, use_cache=False, **more).logits, lambda logits: logits
 
 
 _PATHS: WeakKeyDictionary[nn.Module, HeadPath] = WeakKeyDictionary()

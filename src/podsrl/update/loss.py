@@ -43,10 +43,6 @@ def _lengths(mask: Tensor) -> Tensor:
 # The ratio: log ratio of each token, mask -> log ratio [B, T].
 
 
-def _token_ratio(log_ratios: Tensor, mask: Tensor) -> Tensor:
-    return log_ratios
-
-
 def _sequence_ratio(log_ratios: Tensor, mask: Tensor) -> Tensor:
     """GSPO-token (arXiv 2507.18071, section 4.3): the row's mean as value, the token's own log-prob as gradient."""
     mean = log_ratios.detach().sum(-1, keepdim=True) / _lengths(mask)
@@ -54,13 +50,13 @@ def _sequence_ratio(log_ratios: Tensor, mask: Tensor) -> Tensor:
 
 
 RATIOS: dict[Ratio, Callable[[Tensor, Tensor], Tensor]] = {
-    "token": _token_ratio,
+    "token": lambda log_ratios, mask: log_ratios,
     "sequence": _sequence_ratio,
 }
 """token: π/π_behaviour of each token. sequence: its geometric mean over the row, one value for all its tokens."""
 
 
-# The bound: ratios, log-probs, advantages [B, 1] or [B, T], lowest and highest ratio -> losses [B, T], and where it
+# Bounds: ratios, log-probs, advantages [B, 1] or [B, T], lowest and highest ratio -> losses [B, T], and where the bound
 # acts [B, T] bool.
 
 
@@ -86,27 +82,14 @@ CLIPS: dict[Clip, Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor,
 """ppo: -min(ρA, clip(ρ)A). cispo: -sg[clip(ρ)] A log π, so no token loses its gradient. none: -ρA."""
 
 
-# The average: losses [B, T] (0 outside the mask), mask, rows and tokens of the step, length limit -> scalar.
-
-
-def _sequence_mean(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
-    return (losses / _lengths(mask)).sum() / rows
-
-
-def _token_mean(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
-    return losses.sum() / tokens
-
-
-def _constant(losses: Tensor, mask: Tensor, rows: float, tokens: float | Tensor, limit: int) -> Tensor:
-    return losses.sum() / (rows * limit)
-
-
 AGGREGATES: dict[Aggregate, Callable[[Tensor, Tensor, float, float | Tensor, int], Tensor]] = {
-    "sequence_mean": _sequence_mean,
-    "token_mean": _token_mean,
-    "constant": _constant,
+    "sequence_mean": lambda losses, mask, rows, tokens, limit: (losses / _lengths(mask)).sum() / rows,
+    "token_mean": lambda losses, mask, rows, tokens, limit: losses.sum() / tokens,
+    "constant": lambda losses, mask, rows, tokens, limit: losses.sum() / (rows * limit),
 }
-"""sequence_mean: over a row's tokens, then rows. token_mean: over all tokens. constant: sum / (rows × max_length)."""
+"""Losses [B, T] (0 outside the mask), mask, rows and tokens of the step, length limit -> scalar.
+
+sequence_mean: over a row's tokens, then rows. token_mean: over all tokens. constant: sum / (rows × max_length)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +100,8 @@ class LossSpec:
     clip: Clip
     aggregate: Aggregate
     clip_low: float | None = None
-    """None where clip = "none"."""
     clip_high: float | None = None
-    """None where clip = "none"."""
+    """The bounds are None where clip = "none"."""
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `policy_loss`, without bounds that are None."""
@@ -130,7 +112,6 @@ class LossStats(TypedDict):
     """Detached scalars over the trained tokens: sums, so micro-batches add; of `ratio_max` take the largest."""
 
     num_tokens: Tensor
-    """Trained tokens."""
     clipped: Tensor
     """Tokens where the bound acts: ppo drops their gradient, cispo limits their weight."""
     kl: Tensor
@@ -191,7 +172,9 @@ def policy_loss(
     log_ratios = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
-    losses, clipped = CLIPS[clip](ratios, logprobs, _by_token(advantages.to(logprobs.dtype), mask), low, high)
+    advantages = advantages.to(logprobs.dtype)
+    advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
+    losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
     kl = logprobs.new_zeros(())
     if reference_logprobs is not None:
         kl = only(mask, k3(only(mask, reference_logprobs.to(logprobs.dtype)) - logprobs))
@@ -200,11 +183,6 @@ def policy_loss(
     tokens = mask.sum().clamp(min=1) if num_tokens is None else max(num_tokens, 1)
     loss = AGGREGATES[aggregate](only(mask, losses), mask, rows, tokens, max_length or 1)
     return loss, _stats(mask, clipped, kl, log_ratios, ratios)
-
-
-def _by_token(advantages: Tensor, mask: Tensor) -> Tensor:
-    """[B] -> [B, 1]; [B, T] -> the same, 0 outside the mask."""
-    return advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
 
 
 @torch.no_grad()
@@ -220,17 +198,8 @@ def _stats(mask: Tensor, clipped: Tensor, kl: Tensor, log_ratios: Tensor, ratios
 
 def check_loss(loss: LossSpec, *, max_length: int | None, kl_beta: float = 0.0) -> None:
     """Raise now what `policy_loss` would raise for these arguments once there are rollouts."""
-    zero = torch.zeros(1, 1)
-    policy_loss(
-        zero,
-        zero,
-        zero[0],
-        zero == 0,
-        reference_logprobs=zero,
-        kl_beta=kl_beta,
-        max_length=max_length,
-        **loss.arguments(),
-    )
+    zero, options = torch.zeros(1, 1), loss.arguments() | {"kl_beta": kl_beta, "max_length": max_length}
+    policy_loss(zero, zero, zero[0], zero == 0, reference_logprobs=zero, **options)
 
 
 def _check_choices(
@@ -241,9 +210,14 @@ def _check_choices(
     clip_high: float | None,
     max_length: int | None,
 ) -> None:
-    _check_choice("ratio", ratio, RATIOS)
-    _check_choice("clip", clip, CLIPS)
-    _check_choice("aggregate", aggregate, AGGREGATES)
+    tables: dict[str, tuple[str, Collection[str]]] = {
+        "ratio": (ratio, RATIOS),
+        "clip": (clip, CLIPS),
+        "aggregate": (aggregate, AGGREGATES),
+    }
+    for choice, (name, known) in tables.items():
+        if name not in known:
+            raise UsageError(f"loss.{choice} = {name!r} is unknown.{nearest(name, known)}")
     for option, value in (("clip_low", clip_low), ("clip_high", clip_high)):
         if clip != "none" and (value is None or not value >= 0):
             raise UsageError(
@@ -253,11 +227,6 @@ def _check_choices(
         raise UsageError(
             f"max_length = {max_length} with aggregate = 'constant'; pass the token limit of a completion, ≥ 1"
         )
-
-
-def _check_choice(option: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise UsageError(f"loss.{option} = {value!r} is unknown.{nearest(value, known)}")
 
 
 def _check_inputs(

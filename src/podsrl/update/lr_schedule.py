@@ -9,7 +9,6 @@ from podsrl.errors import UsageError, nearest
 
 
 def constant(share: float) -> float:
-    """Always the full rate."""
     return 1.0
 
 
@@ -23,16 +22,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "cosine"
 
 
 def rate_factor(schedule: str, step: int, *, warmup_steps: int, schedule_steps: int) -> float:
-    """The factor on the learning rate in one step.
+    """The factor in [0, 1] on the learning rate in step s, from 1.
 
-    Args:
-        schedule: a key of `SCHEDULES`.
-        step: which step, from 1.
-        warmup_steps: the first w steps get 1/(w+1), 2/(w+1) …
-        schedule_steps: T: after T steps the schedule is at its end, and stays there.
-
-    Returns:
-        In [0, 1]. Step w+1 gets 1; with "cosine" step T+1, the first that is not counted in, gets 0.
+    The first w warm-up steps get 1/(w+1), 2/(w+1) …, step w+1 gets 1. After T = `schedule_steps` steps the schedule is
+    at its end, and stays there: with "cosine" step T+1 gets 0.
 
     Example:
         >>> [round(rate_factor("cosine", s, warmup_steps=1, schedule_steps=3), 3) for s in (1, 2, 3, 4, 9)]

@@ -16,24 +16,14 @@ Rows = Literal["padded", "packed", "shared"]
 
 
 def micro_batches(batch: Batch, max_tokens: int, layout: Rows = "padded") -> list[Batch]:
-    """Cut a batch into pieces of at most `max_tokens` tokens, each of which is forwarded at once.
+    """Cut a batch into pieces of at most `max_tokens` tokens (a longer row goes alone), each forwarded at once.
 
     The longest rows come first: this needs the least padding, and what does not fit in memory fails at once. With
-    shared prompts, groups are ordered by their longest row and stay whole where they can. A group that does not fit
-    into the rest of a piece begins the next one. Only a group that is larger than a whole piece is cut; its prompt is
-    then forwarded once per piece.
+    shared prompts, groups are ordered by their longest row. Only a group that is larger than a whole piece is cut; its
+    prompt is then forwarded once per piece. Each piece leaves out the columns that it does not need.
 
-    Args:
-        batch: what to cut.
-        max_tokens: ≥ 1; a longer row goes alone.
-        layout: what counts as a token. padded: rows × longest row. packed: all but a row's last token, which predicts
-            nothing. shared: likewise, with a group's prompt counted once per piece.
-
-    Returns:
-        Pieces that hold every row once, each without the columns it does not need.
-
-    Raises:
-        UsageError: max_tokens < 1.
+    What counts as a token depends on the layout. padded: rows × longest row. packed: all but a row's last token, which
+    predicts nothing. shared: likewise, with a group's prompt counted once per piece.
 
     Example: rows of 5, 2 and 3 tokens with max_tokens = 6 become [5] and [3, 2].
     """

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import CheckpointError, UsageError, nearest
 from podsrl.update.adamw import ADAMS
 from podsrl.update.float32_sums import has_16_bits
 from podsrl.update.lr_schedule import check_schedule, rate_factor
-from podsrl.update.options import OptimizerOptions
 
 
 class Optimizer:
@@ -34,7 +34,7 @@ class Optimizer:
             the schedule; "adamw_8bit" without bitsandbytes, or on sharded weights.
     """
 
-    def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
+    def __init__(self, model: nn.Module, options: OptimConfig) -> None:
         if options.name not in ADAMS:
             raise UsageError(f"optim.name = {options.name!r}: no such optimizer.{nearest(options.name, ADAMS)}")
         check_schedule(options.schedule, options.warmup_steps, options.schedule_steps)
@@ -100,12 +100,8 @@ class Optimizer:
     def lr(self) -> float:
         """The learning rate of the last step that changed the weights; before the first, that of the first."""
         options = self._options
-        return options.lr * rate_factor(
-            options.schedule,
-            max(1, self.num_steps),
-            warmup_steps=options.warmup_steps,
-            schedule_steps=options.schedule_steps,
-        )
+        steps = {"warmup_steps": options.warmup_steps, "schedule_steps": options.schedule_steps}
+        return options.lr * rate_factor(options.schedule, max(1, self.num_steps), **steps)
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """What an exact continuation needs besides the weights.

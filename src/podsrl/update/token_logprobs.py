@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -28,13 +29,13 @@ from podsrl.update.logprobs import (
     token_logprobs,
 )
 from podsrl.update.micro_batches import Rows, num_forwarded
-from podsrl.update.options import Choice
 from podsrl.update.packed.build import lay_out
 from podsrl.update.packed.gather import gather_rows
 from podsrl.update.packed.layout import Layout
 from podsrl.update.packed.probe import packed_attention, run_packed, why_not_packed
 from podsrl.update.transfer import CPU, move
 
+Choice = Literal["auto", "on", "off"]
 SHARE_FROM = 0.9
 """Prompts are shared where that leaves at most this share of the tokens: attention in two parts costs a few percent."""
 
@@ -46,10 +47,7 @@ class TokenLogprobs(nn.Module):
         model: a causal language model of transformers, or a wrapper whose forward returns `.logits`. It is tried on a
             few tokens here, so weights are sharded afterwards.
         temperature, chunk_tokens: see `token_logprobs`.
-        packing: rows of a micro-batch lie one behind the other without padding ("on"), or padded ("off"); "auto":
-            packed where the model allows it, else padded with a warning.
-        prefix_sharing: a group's prompt is forwarded once per micro-batch ("on"), or once per row ("off"); "auto":
-            once per micro-batch where rows are packed and that saves tokens.
+        packing, prefix_sharing: see `podsrl.config.schema.OptimConfig`.
 
     Raises:
         UsageError: "on" for a model that cannot, or for sharing without packing; at a call, rows so long that their

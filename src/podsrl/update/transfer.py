@@ -84,7 +84,5 @@ def _packed(tensors: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
 
 def _unpacked(pieces: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
     """Views of the pieces in the types and shapes of the tensors they were made of."""
-    return [
-        piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for piece, tensor in zip(pieces, tensors, strict=True)
-    ]
+    pairs = zip(pieces, tensors, strict=True)
+    return [piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape) for piece, tensor in pairs]

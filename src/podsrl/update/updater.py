@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
@@ -25,7 +26,6 @@ from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
-from podsrl.update.options import UpdateOptions
 from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.transfer import CPU
 
@@ -38,7 +38,6 @@ class UpdateStats:
     """One `forward_backward`. Means are over the tokens that went through the model; 0 where there was none."""
 
     loss: float
-    """Of the whole step."""
     entropy: float
     """Nats per token."""
     kl: float | None
@@ -103,7 +102,7 @@ class Updater:
     def __init__(
         self,
         model: nn.Module,
-        options: UpdateOptions,
+        options: OptimConfig,
         *,
         loss: LossSpec,
         kl_beta: float = 0.0,
@@ -197,15 +196,13 @@ class Updater:
         """Continue from `state_dict`, bit for bit once the weights are loaded too."""
         self.optimizer.load_state_dict(tensors, numbers)
 
-    def _with_gradient(self, batch: Batch) -> Batch:
+    def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
+        """How rows lie, and the micro-batches."""
+        batch = batch.to(CPU)
         has_gradient = batch.target_mask.any(-1)
         if self._skips_rows and self._reference is None:
             has_gradient &= batch.has_advantage()
-        return batch if has_gradient.all() else batch.rows(has_gradient)
-
-    def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
-        """How rows lie, and the micro-batches."""
-        batch = self._with_gradient(batch.to(CPU))
+        batch = batch if has_gradient.all() else batch.rows(has_gradient)
         kind = self._forward.kind(batch)
         return kind, micro_batches(batch, self._micro_batch_tokens, kind)
 

@@ -63,10 +63,6 @@ class Engine:
 
     Raises:
         UsageError: an argument out of range, or a model that cannot be run.
-
-    Example:
-        >>> engine = Engine(model, seed=1)                                     # doctest: +SKIP
-        >>> [c.token_ids for c in engine.generate([Request("a", (5, 7), 2)])]  # doctest: +SKIP
     """
 
     abilities = ABILITIES
@@ -134,11 +130,7 @@ class Engine:
         return self._generate(wanted)
 
     def submit(self, requests: Iterable[Request]) -> None:
-        """Let requests wait for the next `step`; also while others run.
-
-        Raises:
-            UsageError: as `generate`.
-        """
+        """Let requests wait for the next `step`; also while others run. UsageError: as `generate`."""
         wanted = list(requests)
         self._check(wanted)
         for request in wanted:
@@ -232,11 +224,7 @@ class Engine:
     # --- to steer ---
 
     def abort(self, ids: Ids) -> None:
-        """End these rollouts with finish reason "aborted" and their tokens so far.
-
-        Args:
-            ids: request ids, or (request id, rollout index) pairs; those that have ended are passed over.
-        """
+        """End these rollouts with finish reason "aborted" and their tokens so far; those that have ended stay."""
         self._end(find_sequences(self._sequences, ids))
 
     def pause(self, ids: Ids, *, keep_kv: bool = True) -> None:
@@ -291,10 +279,8 @@ class Engine:
         """Take over new weights; those that already share memory with the engine's model are not copied.
 
         Unfinished rollouts go on with the new weights: the keys and values of their tokens so far are recomputed, and
-        their completions name the version of each token.
-
-        Raises:
-            UsageError: a name that the model does not have, or another shape.
+        their completions name the version of each token. UsageError: a name that the model does not have, or another
+        shape.
         """
         take_weights(self.model, named_tensors)
         self.version = version

@@ -11,10 +11,7 @@ from contextlib import contextmanager
 
 
 class Account:
-    """Bytes of keys and values.
-
-    Args:
-        max_bytes: the bound; None: none.
+    """Bytes of keys and values, of which `max_bytes` is the bound; None: none.
 
     Example:
         >>> account = Account(100)

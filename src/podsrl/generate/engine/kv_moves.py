@@ -34,13 +34,8 @@ def copy_rows(
 ) -> None:
     """Copy the first `length` tokens of rows `sources` to rows `targets`, [K] int64 each, in host memory.
 
-    Args:
-        sources_of: blocks that are read.
-        targets_in: blocks that are written, of the same shapes; perhaps the same blocks.
-        sources: may repeat.
-        targets: no row twice, none of the sources where the blocks are the same.
-        length: tokens.
-        account: counts the temporary memory.
+    The blocks `targets_in` have the shapes of `sources_of` and may be the same ones; then no target is a source. A
+    source may repeat, a target may not. `account` counts the temporary memory.
     """
     places = _on_device(targets_in, sources, targets)
     for source, target in zip(sources_of, targets_in, strict=True):
@@ -122,12 +117,7 @@ def _swap(one: Tensor, other: Tensor, account: Account) -> None:
 def relay(store: Tensor, num_lines: int, old: int, new: int, account: Account) -> None:
     """Move the first `num_lines` lines from stride `old` to stride `new`, cut to the shorter of both.
 
-    Args:
-        store: [N, numbers]; the same happens in each of the N.
-        num_lines: lines that are kept.
-        old: numbers from one line's start to the next's.
-        new: the same afterwards; `num_lines` of them fit in the store.
-        account: counts the temporary memory.
+    The same happens in each of the N entries of the store [N, numbers], which holds `num_lines` of the new stride.
 
     Example:
         >>> import torch

@@ -84,12 +84,8 @@ class SavedRow:
 class KVPool:
     """Keys and values of all rows. `keys[l]` and `values[l]` are [rows, kv_heads, capacity, head_dim].
 
-    Args:
-        layout: of the model (`Forward.layout`).
-        max_rows: rows that will ever be needed; None: not known.
-        max_capacity: tokens per row that will ever be needed; None: not known.
-        max_tokens: rows times capacity never exceed it; None: no bound.
-        account: of the memory; None: one of its own, without a bound.
+    `max_rows` and `max_capacity` (tokens per row) will never be exceeded, as far as they are known. Rows times capacity
+    never exceed `max_tokens`; None: no bound. The account is by default one of its own, without a bound.
 
     Example:
         >>> layout = Layout(keys=((2, 8),), values=((2, 8),), dtype=torch.float32, device=torch.device("cpu"))
@@ -130,15 +126,12 @@ class KVPool:
         return length * self.layout.token_bytes
 
     def reserve(self, rows: int, capacity: int) -> None:
-        """Make room for `rows` rows of `capacity` tokens, keeping what lies there.
+        """Make room for `rows` rows of `capacity` tokens, keeping what lies there; new places hold numbers of any kind.
 
         What must grow grows by half where the bounds allow it, so that growing one by one costs little. Without
         `max_tokens` old and new memory, held at once, are at most half more than what will ever be needed. Under it
-        longer rows may have to be fewer: those behind the first `rows` are given up. What lies where
-        nothing was kept are numbers of any kind.
-
-        Raises:
-            UsageError: `rows` times `capacity` exceeds `max_tokens`.
+        longer rows may have to be fewer: those behind the first `rows` are given up. UsageError: `rows` times
+        `capacity` exceeds `max_tokens`.
         """
         if rows <= self.rows and capacity <= self.capacity:
             return
@@ -169,13 +162,7 @@ class KVPool:
         self._divide(0, 0)
 
     def copy_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of rows over other rows.
-
-        Args:
-            sources: [K] int64 in host memory; may repeat.
-            targets: [K] int64 in host memory, none of them a source.
-            length: tokens.
-        """
+        """Copy the first `length` tokens of rows over other rows, [K] int64 in host memory; a source may repeat."""
         copy_rows(self.blocks, self.blocks, sources, targets, length, self.account)
 
     def restore_row(self, saved: SavedRow, row: int) -> None:
@@ -202,11 +189,7 @@ class KVPool:
             block.index_fill_(1, rows, 0)
 
     def line_index(self, positions: Tensor) -> Tensor:
-        """Where each row's token goes in `lines[l]`: its keys' heads, then its values', [R * 2 * kv_heads] int64.
-
-        Args:
-            positions: [R] int64, of rows 0 .. R - 1.
-        """
+        """Where each row's token at `positions` [R] goes in `lines[l]`: keys' heads, values', [R * 2 * kv_heads]."""
         return (self._starts[: len(positions)] + positions[:, None]).view(-1)
 
     def _shape(self, rows: int, capacity: int) -> tuple[int, int]:

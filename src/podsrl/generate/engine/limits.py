@@ -103,10 +103,7 @@ class KVMemory:
     """Opens, enlarges and closes the pool, and keeps the account of all key-value memory.
 
     Under a bound the pool takes, at the start of a busy period, as much as the present rollouts can use: growing would
-    hold old and new memory at once.
-
-    Args:
-        max_bytes: bound of everything held; None: no bound.
+    hold old and new memory at once. `max_bytes` bounds everything held; None: no bound.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
@@ -116,14 +113,7 @@ class KVMemory:
         """Arrivals found no room to grow: until the busy period ends, the pool takes the whole bound."""
 
     def open(self, layout: Layout, plan: MemoryPlan, max_rows: int, num_rollouts: int) -> KVPool:
-        """The last busy period's pool where it fits, or a new one.
-
-        Args:
-            layout: of the model.
-            plan: how the memory is divided.
-            max_rows: most rows at once.
-            num_rollouts: unfinished ones.
-        """
+        """The last busy period's pool where it fits, or a new one, for `num_rollouts` unfinished rollouts."""
         num_tokens = plan.num_tokens if self._takes_all else _tokens_at_hand(plan, num_rollouts)
         if num_tokens is None:
             max_rows = min(max_rows, num_rollouts)
@@ -188,15 +178,9 @@ def _fits(pool: KVPool, plan: MemoryPlan, max_rows: int, num_tokens: int | None)
 def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Request]) -> None:
     """Check that the model can serve these requests.
 
-    Args:
-        model: a Hugging Face causal language model.
-        requests: the new ones.
-        running: those that are unfinished.
-
-    Raises:
-        UsageError: a repeated id, two requests that run at once and would draw the same random numbers, a prompt that
-            with its limit exceeds `row_limit`, a token outside the vocabulary, or a model whose cache is not supported
-            over that length.
+    UsageError: a repeated id, two requests that run at once and would draw the same random numbers, a prompt that with
+    its limit exceeds `row_limit`, a token outside the vocabulary, or a model whose cache is not supported over that
+    length. The `running` ones are those that are unfinished.
     """
     seen = {request.id for request in running}
     by_stream: dict[str, list[Request]] = {}
@@ -246,9 +230,6 @@ def row_limit(model: Any) -> Limit | None:
 
     Within a local window all layers see the whole row; beyond it such a model counts the window from the longest row
     of the batch. Sliding windows are told by the cache's layers, see `new_prompt_cache`.
-
-    Args:
-        model: a Hugging Face causal language model.
     """
     config = model.config.get_text_config()
     window = getattr(config, "max_position_embeddings", None)

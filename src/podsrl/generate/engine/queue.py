@@ -22,10 +22,7 @@ class PrefixCache:
     """Copies of rows: of prompts that more sequences will start from, and of paused sequences.
 
     Beyond `max_bytes` nothing is kept. The tokens are then recomputed, which costs time and never changes a token.
-
-    Args:
-        max_bytes: of all that is kept; None: no bound.
-        account: counts these bytes with the rest of the key-value memory.
+    `account` counts these bytes with the rest of the key-value memory.
     """
 
     def __init__(self, max_bytes: int | None, account: Account) -> None:

@@ -28,11 +28,7 @@ _UNUSED_BITS = np.uint64(11)
 
 
 def request_key(seed: int, request_id: str) -> np.uint64:
-    """64 bits for a request.
-
-    Args:
-        seed: of the engine.
-        request_id: the request's stream, which is its id unless it names another; any text.
+    """64 bits for a request's stream, which is its id unless it names another; any text.
 
     Example:
         >>> len({int(request_key(seed, name)) for seed, name in [(0, "a"), (0, "a"), (1, "a"), (0, "b")]})
@@ -42,14 +38,7 @@ def request_key(seed: int, request_id: str) -> np.uint64:
 
 
 def row_keys(keys: Sequence[np.uint64] | Keys, indices: Integers) -> Keys:
-    """64 bits for each rollout.
-
-    Args:
-        keys: B keys of requests, from `request_key`.
-        indices: B rollout indices, 0 or more.
-
-    Returns:
-        [B] uint64.
+    """[B] uint64 for B rollouts, from the keys of their requests and their indices, 0 or more.
 
     Example:
         >>> key = request_key(0, "a")
@@ -60,14 +49,7 @@ def row_keys(keys: Sequence[np.uint64] | Keys, indices: Integers) -> Keys:
 
 
 def uniforms_at(keys: Keys, positions: Integers) -> npt.NDArray[np.float64]:
-    """One uniform number for each rollout's own position.
-
-    Args:
-        keys: [B] uint64, from `row_keys`.
-        positions: [B] new tokens that each rollout has already, 0 or more.
-
-    Returns:
-        [B] float64 in [0, 1), multiples of 2**-53.
+    """[B] float64 in [0, 1), multiples of 2**-53: one uniform number for each rollout's number of new tokens [B].
 
     Example:
         >>> keys = row_keys([request_key(0, "a"), request_key(0, "b")], [3, 3])

@@ -43,10 +43,6 @@ def split_rows(row_of: Ints, tokens: Ints) -> Split:
     The first part of an old row stays where it is, if that lies below the new number of rows; every other part goes
     into a hole. So what has to be copied is one row per split and per hole filled.
 
-    Args:
-        row_of: [B] the old row of each sequence.
-        tokens: [B] the token that it drew.
-
     Example: five sequences on rows 0 and 1 draw 7, 9, 7, 5, 5. Row 0 splits: its first part (token 7) stays, its
     second (token 9) goes to the new row 2, and row 1 stays as it is.
 

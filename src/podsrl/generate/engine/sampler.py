@@ -77,15 +77,9 @@ def draw_mixed(
     samplings: Sequence[Sampling],
     sampling_of: npt.NDArray[np.int64],
 ) -> Drawn:
-    """`draw` for rollouts that are sampled in different ways.
+    """`draw` for rollouts that are sampled in different ways; `sampling_of` [B] is each one's place in `samplings`.
 
-    Args:
-        logits: [R, V].
-        row_of: [B] int64, or None.
-        uniform: [B] float64.
-        samplings: at least one; those that differ only in how a completion ends are drawn together, and drawing all
-            together costs nothing over `draw`.
-        sampling_of: [B] int64 in host memory, each rollout's place in `samplings`; not read where there is only one.
+    Those that differ only in how a completion ends are drawn together, and drawing all together costs nothing.
 
     Example:
         >>> ways, logits = [Sampling(), Sampling(top_k=1)], torch.tensor([[0.0, 0.1]])

@@ -136,11 +136,7 @@ def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequenc
 
 
 def find_sequences(by_request: Mapping[str, list[Sequence]], ids: Ids) -> list[Sequence]:
-    """Sequences of these ids that have not ended, each once.
-
-    Raises:
-        UsageError: one bare id instead of a list.
-    """
+    """Sequences of these ids that have not ended, each once. UsageError: one bare id instead of a list."""
     if isinstance(ids, str) or (isinstance(ids, tuple) and len(ids) == 2 and isinstance(ids[1], int)):
         raise UsageError(f"ids = {ids!r}: wanted a list of request ids or of (request id, index), also for one")
     found: dict[Sequence, None] = {}

@@ -43,15 +43,8 @@ _REASONS: dict[int, FinishReason] = {_STOP: "stop", _LENGTH: "length", _INVALID:
 class Stepper:
     """The running sequences, their memory and their scheduler, for one busy period of the engine.
 
-    Args:
-        forward: the decode step.
-        pool: the rows' keys and values.
-        cache: the keys and values kept outside the batch.
-        scheduler: says who runs.
-        limits: what the scheduler was given.
-        stop_strings: a matcher for each `Sampling.stop_strings` in use; the engine adds to it.
-        log: counts and trace.
-        version: of the weights.
+    `limits` are those of the scheduler. `stop_strings` has a matcher for each `Sampling.stop_strings` in use; the
+    engine adds to it.
     """
 
     def __init__(
@@ -116,12 +109,7 @@ class Stepper:
             self._enter(sequences, [row] * len(sequences))
 
     def take_out(self, sequences: Iterable[Sequence], *, keep_kv: bool = False) -> None:
-        """Make waiting and running sequences paused ones.
-
-        Args:
-            sequences: in any state; those in another one are passed over.
-            keep_kv: keep the keys and values of those that run, where the bound leaves room.
-        """
+        """Make waiting and running sequences paused ones, keeping keys and values on `keep_kv` where there is room."""
         chosen = list(sequences)
         waiting = [sequence for sequence in chosen if sequence.state == "waiting"]
         running = {sequence for sequence in chosen if sequence.state == "running"}

@@ -42,11 +42,6 @@ class StopStrings:
     Raises:
         UsageError: no tokenizer, or a string that the tokenizer does not give back as it is (lower-cased, unknown
             characters …), since it could never be found.
-
-    Example:
-        >>> stop = StopStrings(tokenizer, ["\\n\\n", "</answer>"])           # doctest: +SKIP
-        >>> stop.hits([tokenizer.encode("1</answer>"), tokenizer.encode("1")])  # doctest: +SKIP
-        [True, False]
     """
 
     def __init__(self, tokenizer: Any, strings: Sequence[str]) -> None:
@@ -63,13 +58,9 @@ class StopStrings:
         self._can_end: dict[int, bool] = {}
 
     def hits(self, tokens: Sequence[Tokens]) -> list[bool]:
-        """Whether each rollout's text has just come to contain a stop string.
+        """Whether each rollout's text, given all of its new tokens, has just come to contain a stop string.
 
-        Args:
-            tokens: B sequences of a rollout's new tokens, all of them.
-
-        Returns:
-            B answers. Call it after every token: a string completed by an earlier token may count too.
+        Call it after every token: a string completed by an earlier token may count too.
         """
         found = [False] * len(tokens)
         places = [i for i, own in enumerate(tokens) if len(own) > 0 and self._may_end(int(own[-1]))]

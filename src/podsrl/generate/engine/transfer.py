@@ -18,11 +18,7 @@ Words = npt.NDArray[Any]
 
 
 def to_device(device: torch.device, *arrays: Words) -> tuple[Tensor, ...]:
-    """Tensors on the device with these contents.
-
-    Args:
-        device: to send to. On a CPU the tensors share the arrays' memory.
-        arrays: one-dimensional, int64 or float64.
+    """Tensors on the device with the contents of int64 or float64 arrays [n]; on a CPU they share the memory.
 
     Example:
         >>> to_device(torch.device("cpu"), np.array([1, 2]), np.array([0.5]))

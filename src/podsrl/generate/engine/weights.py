@@ -14,13 +14,9 @@ from podsrl.errors import UsageError
 def take_weights(model: Any, named_tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Copy weights into the model's own tensors, except those that share their memory.
 
-    Args:
-        model: the engine's.
-        named_tensors: a collection is checked as a whole before anything is copied; of an iterator, each is checked and
-            copied before the next is asked for, so that weights which are made one at a time never exist all at once.
-
-    Raises:
-        UsageError: a name that the model does not have, or another shape.
+    A collection is checked as a whole before anything is copied; of an iterator, each is checked and copied before the
+    next is asked for, so that weights which are made one at a time never exist all at once. UsageError: a name that the
+    model does not have, or another shape.
     """
     own = dict(model.named_parameters())
     if not isinstance(named_tensors, Iterator):

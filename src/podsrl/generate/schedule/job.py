@@ -51,11 +51,7 @@ Order = Callable[[Sequence[Job], int], list[Job]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the engine has room for.
-
-    Raises:
-        UsageError: fewer than one slot or one token.
-    """
+    """What the engine has room for. UsageError: fewer than one slot or one token."""
 
     num_slots: int
     """Most running jobs, at least 1."""

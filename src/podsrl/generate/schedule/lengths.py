@@ -72,14 +72,9 @@ def task_of(request_id: str) -> str:
 
 
 class TaskMean:
-    """Running mean of log-length, exponentially forgetting, for each task and over all.
+    """Running mean of log-length, exponentially forgetting, for each task (`task_of` a request id) and over all.
 
-    Args:
-        rate: weight of the newest rollout once there are many, in (0, 1]; the first 1 / rate count alike.
-        task_of: request id -> task.
-
-    Raises:
-        UsageError: a rate outside its range.
+    `rate` is the weight of the newest rollout once there are many, in (0, 1]; the first 1 / rate count alike.
 
     Example:
         >>> mean = TaskMean()
@@ -119,14 +114,8 @@ class TaskMean:
 class LengthRegression:
     """Recursive least squares from features to log-length.
 
-    Inputs at submission: 1, log prompt length, log of the task's mean; at the probe also the features seen.
-
-    Args:
-        probe_at: k, tokens made when features are looked at; None: predict at submission alone.
-        task_of: request id -> task.
-
-    Raises:
-        UsageError: a negative k; (by `observe`) features of another width than before.
+    Inputs at submission: 1, log prompt length, log of the task's mean; after `probe_at` tokens also the features seen.
+    UsageError: a negative `probe_at`; (by `observe`) features of another width than before.
 
     Example:
         >>> regression = LengthRegression()
@@ -211,9 +200,8 @@ def _log_length(job: Job) -> float:
 class LeastSquares:
     """Ridge regression, one sample at a time: the same weights as solving (X'X + I / prior) w = X'y at once.
 
-    Args:
-        width: D inputs; the first is constant and hardly regularised.
-        prior: variance of a weight before anything is seen, in units of the noise's.
+    Of the `width` inputs the first is constant and hardly regularised. `prior` is the variance of a weight before
+    anything is seen, in units of the noise's.
 
     Example:
         >>> line = LeastSquares(2, prior=1e9)
@@ -245,11 +233,7 @@ class LeastSquares:
 
 
 class KnownLengths:
-    """The true lengths, for simulations: what perfect prediction would give.
-
-    Args:
-        lengths: job -> new tokens it will make.
-    """
+    """The true lengths of jobs, for simulations: what perfect prediction would give."""
 
     probe_at = None
 

@@ -20,24 +20,15 @@ Partition = list[list[int]]
 
 
 def partition(lengths: Sequence[float], num_slots: int, epsilon: float = 0.005) -> Partition:
-    """Divide jobs over slots so that the fullest slot is short.
+    """Divide jobs of `lengths` tokens over g slots so that the fullest slot is short; places, longest first, per slot.
 
     Guarantee: never worse than longest-first (`lpt`), so at most 4/3 - 1/(3g) of the least makespan; each slot of an
     accepted guess T holds the longest job left and, beside it, a set that `fullest` found, at most (1 + epsilon) T in
     all. T is searched between the bound max(sum / g, longest) and longest-first's makespan, until accepted and rejected
-    guesses are within a factor of (1 + epsilon). Time is O(g n^2 / epsilon) bit operations a guess, many at once, with
-    at most log2(1 / (3 epsilon)) + 2 guesses.
+    guesses are within a factor of (1 + epsilon). Time is O(g n^2 / epsilon) bit operations per guess, many at once,
+    with at most log2(1 / (3 epsilon)) + 2 guesses.
 
-    Args:
-        lengths: [n] predicted tokens, above 0.
-        num_slots: g, at least 1.
-        epsilon: precision of the search and of each slot's filling, in (0, 1).
-
-    Returns:
-        g lists of places in `lengths`, longest first; some may be empty.
-
-    Raises:
-        UsageError: a value outside its range.
+    UsageError: a length that is not above 0, no slot, or epsilon outside of (0, 1).
 
     Example:
         >>> partition([3, 3, 2, 2, 2], 2), lpt([3, 3, 2, 2, 2], 2)
@@ -84,14 +75,8 @@ def makespan(lengths: Sequence[float], slots: Partition) -> float:
 def fullest(lengths: Sequence[float], capacity: float, epsilon: float) -> list[int]:
     """Find jobs whose lengths add up to nearly the capacity: the FPTAS of subset sum, in its dual form.
 
-    Args:
-        lengths: [n], above 0.
-        capacity: wanted sum, at least 0.
-        epsilon: precision, in (0, 1).
-
-    Returns:
-        Places in descending order. Their sum is at most (1 + epsilon) * capacity, and no set that keeps within the
-        capacity has a sum larger by epsilon * capacity or more. Jobs at the end of the list are preferred.
+    The places are in descending order. Their sum is at most (1 + epsilon) * capacity, and no set that keeps within the
+    capacity has a sum larger by epsilon * capacity or more. Jobs at the end of the list are preferred.
 
     Example:
         >>> fullest([4, 6, 5], 9.5, 0.01)
@@ -121,7 +106,7 @@ def _trace_back(units: Sequence[int], reachable: Sequence[int]) -> list[int]:
 
 def _fill(lengths: Sequence[float], num_slots: int, capacity: float, epsilon: float) -> Partition | None:
     """Fill slots one after the other, each with the longest job left and what fits best beside it; None: too full."""
-    left = _longest_first(lengths)[::-1]
+    left = sorted(range(len(lengths)), key=lambda place: -lengths[place])[::-1]  # the longest is the last
     slots: Partition = []
     for _ in range(num_slots):
         slot = [left.pop()] if left else []
@@ -132,7 +117,3 @@ def _fill(lengths: Sequence[float], num_slots: int, capacity: float, epsilon: fl
             del left[i]
         slots.append(slot)
     return None if left else slots
-
-
-def _longest_first(lengths: Sequence[float]) -> list[int]:
-    return sorted(range(len(lengths)), key=lambda place: -lengths[place])

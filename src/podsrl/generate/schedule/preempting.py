@@ -21,15 +21,8 @@ class Dynamic(Continuous):
 
     Example: 100 tokens hold 10 rows of 10. When the longest has grown to 12 tokens, 10 rows take 120, so 2 leave.
 
-    Args:
-        limits: `num_tokens` None leaves only the slots as a bound.
-        order: which job is next.
-        predictor: fills `job.predicted` for the order.
-        headroom: growth of the longest row, as a fraction of it, at least 0: smaller means more rows and more
-            recomputation.
-
-    Raises:
-        UsageError: a negative headroom.
+    `headroom` is the growth of the longest row, as a fraction of it: smaller means more rows and more recomputation.
+    Without `limits.num_tokens` the slots alone are the bound.
     """
 
     may_preempt = True
@@ -76,13 +69,7 @@ class Probed(Continuous):
     ordered or grouped by it when k tokens of every job exist. It costs one more prefill of prompt and k tokens for
     every job that is preempted for it. On measured lengths that costs more than it gains: use `Dynamic` instead.
 
-    Args:
-        limits: slots.
-        order: of the second stage.
-        predictor: asks for features after k >= 1 tokens.
-
-    Raises:
-        UsageError: a predictor that needs no tokens.
+    `order` is that of the second stage; the predictor asks for features after k >= 1 tokens.
     """
 
     may_preempt = True

@@ -95,20 +95,10 @@ SCHEDULERS: dict[str, Callable[[Limits, Order, Predictor | None], Scheduler]] = 
 
 
 def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predictor | None = None) -> Scheduler:
-    """Build a scheduler from its name, or pass one through.
+    """Build a scheduler from its name, perhaps with a refill order ("micro+ljf"); an object is returned as it is.
 
-    Args:
-        scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order ("micro+ljf"); or
-            an object.
-        limits: what the engine has room for.
-        predictor: of lengths, for the orders that need them; None: for those a `LengthRegression`, on what is known at
-            submission or, for "probed", on the first `PROBE_AT` tokens.
-
-    Returns:
-        The scheduler; an object is returned as it is.
-
-    Raises:
-        UsageError: an unknown name.
+    `predictor` None: for the orders that need one a `LengthRegression`, on what is known at submission or, for
+    "probed", on the first `PROBE_AT` tokens. UsageError: an unknown name.
 
     Example:
         >>> make_scheduler("continuous+sjf", Limits(num_slots=4)).num_pending

@@ -16,10 +16,7 @@ class Continuous:
     Decode steps of one group with lengths L on g slots are at least max(ceil(sum L / g), max L), and at most
     (sum L - max L) / g + max L in any order (Graham 1966), 4/3 of the best with ljf and true lengths (Graham 1969).
 
-    Args:
-        limits: slots; `num_tokens` is ignored, since the engine derives the slots from it.
-        order: which job is next.
-        predictor: fills `job.predicted` for the order; None: nothing is predicted.
+    `num_tokens` of the limits is ignored, since the engine derives the slots from it.
     """
 
     may_preempt = False

@@ -55,11 +55,7 @@ def digest_of(machine: Mapping[str, str]) -> str:
 
 
 def path_of(machine: Mapping[str, str]) -> Path:
-    """The file of a machine's rule, there or not.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
+    """The file of a machine's rule, there or not. RuntimeError: the user has no home folder."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return folder / "podsrl" / f"matmul-{digest_of(machine)}.json"
 

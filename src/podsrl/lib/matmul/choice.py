@@ -40,11 +40,7 @@ class Choice:
 
 
 def check_option(option: str) -> None:
-    """Check that this machine has the library that `model.matmul` names.
-
-    Raises:
-        UsageError: oneDNN is asked for and not available.
-    """
+    """UsageError: `model.matmul` names a library that this machine does not have."""
     if option == "onednn" and not is_available():
         raise UsageError(
             "model.matmul = 'onednn': oneDNN's products need an x86 processor and a torch built with oneDNN, which is "
@@ -53,14 +49,7 @@ def check_option(option: str) -> None:
 
 
 def choose(option: str = "auto") -> Choice:
-    """The rule for an option: a fixed one, or one measured on this machine, now or earlier.
-
-    Args:
-        option: "auto", or a key of `FIXED`.
-
-    Raises:
-        UsageError: as `check_option`.
-    """
+    """The rule for "auto" or a key of `FIXED`: a fixed one, or one measured on this machine, now or earlier."""
     check_option(option)
     if option != "auto":
         return Choice(rule=FIXED[option], machine={})
@@ -68,14 +57,9 @@ def choose(option: str = "auto") -> Choice:
         machine = cache.machine()
         key = cache.digest_of(machine)
         if key not in _known:
-            _known[key] = _measured(machine)
+            rule = (cache.read(machine) or cache.write(machine, rule_of(measure()))) if is_available() else NEVER
+            _known[key] = rule
         return Choice(rule=_known[key], machine=machine)
-
-
-def _measured(machine: Mapping[str, str]) -> Rule:
-    if not is_available():
-        return NEVER
-    return cache.read(machine) or cache.write(machine, rule_of(measure()))
 
 
 def use(rule: Rule | None) -> None:
@@ -94,11 +78,6 @@ def current() -> Rule:
 
 
 def uses_onednn(rows: int, work: int) -> bool:
-    """Whether oneDNN computes a float32 product without gradient on a CPU.
-
-    Args:
-        rows: of x.
-        work: multiplications, rows · in · out.
-    """
+    """Whether oneDNN computes a float32 product without gradient; `work` is its multiplications, rows · in · out."""
     rule = _rule or current()
     return work >= (rule.few_rows if rows <= FEW_ROWS else rule.many_rows)

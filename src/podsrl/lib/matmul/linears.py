@@ -1,4 +1,4 @@
-"""Linear layers of an update, forward and backward, by the library that is faster at their size (`lib/matmul`)."""
+"""Linear layers by the library that is faster at their size (`lib/matmul`), in decoding and in updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from podsrl.lib.matmul import OnednnLinear, current, is_available
+from podsrl.lib.matmul import OnednnLinear, current, is_available, onednn, uses_onednn
 
 
 def has_fast_linear(model: nn.Module) -> bool:
@@ -45,3 +45,19 @@ def linear(module: nn.Linear, x: Tensor) -> Tensor:
         return F.linear(x, module.weight, module.bias)
     result: Tensor = OnednnLinear.apply(x, module.weight, module.bias)  # type: ignore[no-untyped-call]  # torch's
     return result
+
+
+class Linear:
+    """x [R, in] -> [R, out] with the weights of a module, in place."""
+
+    __slots__ = ("_bias", "_has_choice", "_size", "_weight")
+
+    def __init__(self, module: Any) -> None:
+        self._weight, self._bias = module.weight, module.bias
+        self._has_choice = self._weight.is_cpu and self._weight.dtype == torch.float32
+        self._size: int = self._weight.numel()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._has_choice and uses_onednn(len(x), len(x) * self._size):
+            return onednn(x, self._weight, self._bias)
+        return F.linear(x, self._weight, self._bias)

@@ -40,14 +40,9 @@ microseconds."""
 
 
 def find_reward(name: str, *, option: str) -> Reward:
-    """Find a reward function.
+    """Find a function by a key of `REWARDS` or "module:function"; `option` is the key it comes from, for messages.
 
-    Args:
-        name: a key of `REWARDS`, or "module:function"; the module must be importable.
-        option: config key the name comes from, for messages.
-
-    Raises:
-        UsageError: the name is unknown, the import fails, or what it names cannot be called.
+    UsageError: the name is unknown, the import fails, or what it names cannot be called.
 
     Example:
         >>> from podsrl.types import Task

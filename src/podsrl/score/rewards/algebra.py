@@ -51,9 +51,6 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once per pr
 def is_bomb(expression: str) -> bool:
     r"""Whether algebra might take long for an expression: towers of powers, large factorials, many terms, depth.
 
-    Args:
-        expression: any text.
-
     Example:
         >>> is_bomb("9^{9^{9}}"), is_bomb("99999!"), is_bomb("2^{2005} + x^2"), is_bomb(r"\frac{1}{5!}")
         (True, True, False, False)
@@ -101,15 +98,8 @@ def _is_tower(expression: str) -> bool:
 def is_equal(candidate: str, answer: str) -> bool:
     """Whether algebra calls a piece of text equal to the reference answer, in any of its readings.
 
-    Args:
-        candidate: the piece, e.g. what stood in a box. Over 1,000 characters it must be the reference letter by letter.
-        answer: the reference.
-
-    Returns:
-        Equal as math-verify sees it: `1/2` is `0.5`, `50%` is `0.5` and `50`, units do not count, `2+2` is `4`.
-
-    Raises:
-        ValueError: the reference is empty.
+    `1/2` is `0.5`, `50%` is `0.5` and `50`, units do not count, `2+2` is `4`. A piece of over 1,000 characters must be
+    the reference letter by letter. ValueError: the reference is empty.
 
     Example:
         >>> is_equal("18 dollars", "18"), is_equal("x^2 + 1", "1 + x^2"), is_equal("3 or 4", "4"), is_equal("", "4")
@@ -131,10 +121,7 @@ def is_equal(candidate: str, answer: str) -> bool:
 def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = False) -> bool:
     r"""Whether math-verify calls two expressions equal; a bomb, or a row of numbers, equals nothing.
 
-    Args:
-        candidate: what is judged.
-        answer: what it should be.
-        allows_relations: whether `x < 1` may be an interval.
+    With `allows_relations`, `x < 1` may be an interval.
 
     Example:
         >>> equals_by_algebra("(x+1)^2", "x^2+2x+1"), equals_by_algebra("6 7", "42"), equals_by_algebra("9^{9^9}", "1")
@@ -168,11 +155,7 @@ def number_of(answer: str) -> tuple[Fraction, bool] | None:
 
 @functools.lru_cache(maxsize=8192)
 def canonical_reference(answer: str) -> str:
-    """Write a reference answer in its one way.
-
-    Raises:
-        ValueError: it is empty.
-    """
+    """Write a reference answer in its one way. ValueError: it is empty."""
     text = canonical(answer)
     if not text:
         raise empty_reference(answer)
@@ -185,15 +168,13 @@ def is_words(answer: str) -> bool:
     return len(answer) > MAX_CHARACTERS or (text.isalpha() and (len(text) > 3 or bool(_TEXT_WRAPPER.search(answer))))
 
 
-@functools.lru_cache(maxsize=8192)
-def _parsed(answer: str) -> list[Any]:
-    return _parse(answer)
-
-
 def _parse(piece: str) -> list[Any]:
     """One box around it, so that math-verify takes the piece as a whole and does not choose within it."""
     found: list[Any] = parse(f"\\boxed{{{piece}}}", extraction_config=_LATEX, parsing_timeout=None)
     return found
+
+
+_parsed = functools.lru_cache(maxsize=8192)(_parse)
 
 
 def _quantity(text: str) -> Number | None:

@@ -14,14 +14,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from podsrl.score.rewards.canonical import (
-    MAX_CHARACTERS,
-    Number,
-    canonical,
-    empty_reference,
-    has_invisible,
-    plain,
-)
+from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, has_invisible, plain
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
 from podsrl.score.rewards.words import (
@@ -64,13 +57,7 @@ _OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]"
 
 
 def math_correct(task: Task, completion: str) -> float:
-    r"""Whether the one answer of a text is the reference answer.
-
-    Returns:
-        1.0 or 0.0.
-
-    Raises:
-        ValueError: the reference answer is empty.
+    r"""Whether the one answer of a text is the reference answer: 1.0 or 0.0. ValueError: the reference is empty.
 
     Example:
         >>> task = Task(id="a", prompt="9 * 2 =", answer="18")
@@ -85,13 +72,6 @@ def math_correct(task: Task, completion: str) -> float:
 def is_correct(completion: str, answer: str) -> bool:
     r"""Whether a text's answer is right by the default rule, `math_correct`; the question asks for no percentage.
 
-    Args:
-        completion: the text.
-        answer: the reference answer.
-
-    Raises:
-        ValueError: the reference answer is empty.
-
     Example:
         >>> is_correct(r"So it is \boxed{\frac{1}{2}}.", "0.5"), is_correct("It is 17 or 18.", "18")
         (True, False)
@@ -100,10 +80,7 @@ def is_correct(completion: str, answer: str) -> bool:
 
 
 def voted_answer(completion: str) -> str | None:
-    r"""Give the answer of a text for a majority vote.
-
-    Returns:
-        The answer without units, written so that most equal answers are equal strings; None where there is none.
+    r"""Give the answer of a text for a majority vote, without units, so that most equal answers are equal strings.
 
     Example:
         >>> voted_answer("<answer>18 dollars</answer>"), voted_answer(r"\boxed{\frac{2}{4}}"), voted_answer("")
@@ -313,10 +290,6 @@ def _bracket(sign: str, open_and_closed: str) -> str:
 def without_rounding(text: str, exact: Fraction) -> str:
     r"""Leave out a decimal behind an approximation sign, where it is the reference's value, rounded or cut.
 
-    Args:
-        text: `5\sqrt{2} \approx 7.07`.
-        exact: the reference's value, or close enough to round.
-
     Example:
         >>> exact = Fraction("7.0710678118654752")
         >>> without_rounding(r"5\sqrt{2} \approx 7.07 cm", exact), without_rounding(r"5\sqrt{2} \approx 8", exact)
@@ -330,10 +303,7 @@ def without_rounding(text: str, exact: Fraction) -> str:
 
 
 def choice_of(text: str) -> str | None:
-    """Give the letter of a choice, its own text left out.
-
-    Returns:
-        The capital letter; None where the text is no choice, or names two.
+    """Give the letter of a choice, its own text left out; None where the text is no choice, or names two.
 
     Example:
         >>> choice_of("(C) 12"), choice_of("Option b"), choice_of("A) 5 B) 6"), choice_of("A or C"), choice_of("Cat")

@@ -101,9 +101,6 @@ def has_invisible(text: str) -> bool:
 def plain(answer: str) -> str:
     r"""Write signs in one way and take off what has no meaning: currency, degrees, spacing, text wrappers, bold.
 
-    Args:
-        answer: at most `MAX_CHARACTERS` long.
-
     Example:
         >>> plain(r"$\left(1, \dfrac{1}{2}\right).$"), plain(r"90^\circ"), plain(r"\text{Evelyn }"), plain("**6π**")
         ('(1, \\frac{1}{2})', '90', 'Evelyn', '6\\pi')
@@ -120,10 +117,7 @@ def plain(answer: str) -> str:
 
 
 def read_number(text: str) -> Number | None:
-    r"""Read a plain text that is one written number and nothing else.
-
-    Returns:
-        The exact number; None for anything else, also `2+2`, `1 2` and a division by zero.
+    r"""Read a plain text that is one exact number; None for anything else, also `2+2`, `1 2` and a division by zero.
 
     Example:
         >>> read_number(r"3\frac{1}{2}"), read_number("x")

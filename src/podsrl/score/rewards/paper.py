@@ -32,11 +32,7 @@ _MAX_FULL_TEXT = 100
 def any_correct(task: Task, completion: str) -> float:
     r"""Whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
 
-    Returns:
-        1.0 or 0.0.
-
-    Raises:
-        ValueError: the reference answer is empty.
+    ValueError: the reference answer is empty.
 
     Source: single-GPU settings. There a grader on sympy compares; here math-verify does, which also knows sets,
     matrices and percent signs. It pays for up to three different guesses.
@@ -59,12 +55,7 @@ def any_correct(task: Task, completion: str) -> float:
 def boxed_correct(task: Task, completion: str) -> float:
     r"""Whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
 
-    Returns:
-        1.0 or 0.0.
-
-    Raises:
-        ValueError: the reference answer is empty.
-
+    ValueError: the reference answer is empty.
     Source: multi-GPU settings, where math-verify compares, as here. It pays for `18%`, `not 18` and `\max(1, 18)`.
 
     Example:
@@ -109,9 +100,6 @@ def think_format(task: Task, completion: str) -> float:
 def tag_count(task: Task, completion: str) -> float:
     """Give a quarter for each of the four tags that occurs exactly once, wherever it stands.
 
-    Returns:
-        0, 0.25, 0.5, 0.75 or 1.
-
     Source: single-GPU settings. It pays for the four tags in any order, and for empty halves.
 
     Example:
@@ -125,9 +113,6 @@ def strict_format(task: Task, completion: str) -> float:
     r"""Whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`.
 
     A dot is any character, and `$` also the end of a line, so that anything may follow on further lines.
-
-    Returns:
-        1.0 or 0.0.
 
     Source: multi-GPU settings. It pays for empty halves, and for whatever follows.
 
@@ -147,9 +132,6 @@ def strict_format(task: Task, completion: str) -> float:
 
 def tag_share(task: Task, completion: str) -> float:
     """Give a quarter for each of the four tags that occurs, with its line breaks, exactly once.
-
-    Returns:
-        0, 0.25, 0.5, 0.75 or 1.
 
     Source: multi-GPU settings. It pays for empty halves.
 

@@ -45,14 +45,10 @@ class Value:
 
 
 def read_value(piece: str) -> Value | None:
-    r"""Read a piece of text that states one number.
+    r"""Read a piece of text that states one number, with units and a few plain words left out.
 
-    Args:
-        piece: at most `MAX_CHARACTERS` long.
-
-    Returns:
-        The number, with units and a few plain words left out. Of a sentence with several numbers the last, if a verb
-        or `=` leads to it. None for what names several values, negates, bounds or doubts one, or is not computed.
+    Of a sentence with several numbers the last counts, if a verb or `=` leads to it. None for what names several
+    values, negates, bounds or doubts one, or is not computed.
 
     Example:
         >>> read_value("196 has 9 positive divisors").number.value, read_value("16 or 18"), read_value("9 * 2")

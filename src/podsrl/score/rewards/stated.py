@@ -17,8 +17,7 @@ _INTEGER_AT_END = re.compile(r"Answer: (-?[0-9]+)\.\s*\Z")
 def correct(task: Task, completion: str) -> float:
     """Whether the text's single final answer is the reference answer, character by character.
 
-    Returns:
-        1.0 where the text ends with `Answer: `, `task.answer` and a full stop, and has no other `Answer:`; else 0.0.
+    The text ends with `Answer: `, `task.answer` and a full stop, and has no other `Answer:`.
 
     Example:
         >>> task = Task(id="47+85", prompt="What is 47 + 85?", answer="132")
@@ -30,10 +29,7 @@ def correct(task: Task, completion: str) -> float:
 
 
 def format(task: Task, completion: str) -> float:
-    """Whether the text ends with exactly one whole-number answer, right or wrong.
-
-    Returns:
-        1.0 where the text ends with `Answer: <integer>.` and has no other `Answer:`; else 0.0.
+    """Whether the text ends with exactly one `Answer: <integer>.`, right or wrong, and has no other `Answer:`.
 
     Example:
         >>> task = Task(id="47+85", prompt="What is 47 + 85?", answer="132")

@@ -44,13 +44,8 @@ _MAX_DEATHS = 2
 class Dispatcher:
     """Owner of the worker processes. Its thread alone talks to them.
 
-    Args:
-        setup: of each worker.
-        num_workers: processes.
-        timeout_seconds: limit for one job.
-        max_chunk: jobs sent to a worker at once.
-        start_seconds: limit for loading the functions.
-        is_capped: whether time-outs lower the limit until `new_step` is called; see `FULL_LIMITS_PER_STEP`.
+    A worker has `start_seconds` to load its functions, and gets `max_chunk` jobs at once, each with a limit of
+    `timeout_seconds`; with `is_capped`, time-outs lower the limit until `new_step` (see `FULL_LIMITS_PER_STEP`).
     """
 
     def __init__(
@@ -94,11 +89,7 @@ class Dispatcher:
         self._lost_seconds = 0.0
 
     def outcome(self, job: Job) -> Any:
-        """Wait for a job.
-
-        Raises:
-            RewardError: the workers cannot be started.
-        """
+        """Wait for a job. RewardError: the workers cannot be started."""
         while job.outcome is None and not self._error and not self._is_closed:
             if job.done.acquire(timeout=_TICK_SECONDS):
                 job.done.release()  # another thread may wait for it too

@@ -30,12 +30,7 @@ _EXIT_CODE_SECONDS = 2.0
 
 
 class WorkerHandle:
-    """One worker process, below a supervisor (`supervisor.py`) of its own.
-
-    Args:
-        setup: sent to the supervisor.
-        now: seconds on the dispatcher's clock.
-    """
+    """One worker process, below a supervisor of its own; `now` is in seconds on the dispatcher's clock."""
 
     def __init__(self, setup: Setup, now: float) -> None:
         self._control, theirs = socket.socketpair()
@@ -73,21 +68,13 @@ class WorkerHandle:
         return self._supervisor.pid
 
     def send(self, jobs: Sequence[Job]) -> None:
-        """Send jobs of one kind to the worker, which is idle.
-
-        Raises:
-            OSError: the worker has ended.
-        """
+        """Send jobs of one kind to the worker, which is idle. OSError: the worker has ended."""
         self.lines.max_line_bytes = max(job.max_answer_bytes for job in jobs)
         self.jobs.extend(jobs)
         self.lines.write(jobs[0].line(jobs, self.first))
 
     def reap(self) -> str:
-        """Clean up after a worker that has closed its socket.
-
-        Returns:
-            How it ended, for messages.
-        """
+        """Clean up after a worker that has closed its socket. How it ended, for messages."""
         code = self._exit_code()
         if code is None:
             self.stop()

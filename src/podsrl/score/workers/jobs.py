@@ -33,11 +33,7 @@ _STATE_BYTES, _ROW_BYTES = 1 << 20, 4 * MAX_REASON + 100
 
 
 class Job(ABC):
-    """Something to be judged by one reward function, in one call.
-
-    Args:
-        name: of the function.
-    """
+    """Something to be judged by the reward function `name`, in one call."""
 
     max_answer_bytes = 1 << 16
     """A longer answer is malformed."""
@@ -62,11 +58,7 @@ class Job(ABC):
 
     @abstractmethod
     def read(self, body: Any) -> Any:
-        """Check a worker's answer, and give the outcome.
-
-        Raises:
-            Malformed: it does not answer this job.
-        """
+        """Check a worker's answer, and give the outcome. Malformed: it does not answer this job."""
 
     @abstractmethod
     def failed(self, fault: Fault) -> Any:
@@ -74,13 +66,7 @@ class Job(ABC):
 
 
 class RowJob(Job):
-    """A text to be judged.
-
-    Args:
-        name: of the function.
-        task: as `task_line` wrote it.
-        text: completion.
-    """
+    """A text to be judged, with its task as `task_line` wrote it."""
 
     def __init__(self, name: str, task: str, text: str) -> None:
         super().__init__(name)
@@ -106,15 +92,9 @@ class RowJob(Job):
 
 
 class BatchJob(Job):
-    """A batch to be judged in one call.
+    """A batch to be judged in one call of the function that `form` holds.
 
-    Args:
-        name: of the function.
-        form: of the function; it knows which columns the function reads.
-        rows: the batch.
-
-    Raises:
-        RewardError: the function wants a column that no task has, or one holds what cannot be sent.
+    RewardError: the function wants a column that no task has, or one holds what cannot be sent.
     """
 
     def __init__(self, name: str, form: BatchForm, rows: Rows) -> None:
@@ -171,15 +151,7 @@ class BatchJob(Job):
 
 
 def task_line(task: Task, *, reads: Callable[[str], bool] = lambda column: True) -> str:
-    """Write a task as JSON.
-
-    Args:
-        task: that goes to a worker.
-        reads: which columns go with it.
-
-    Raises:
-        RewardError: a column holds what cannot be sent.
-    """
+    """Write a task and the columns that `reads` accepts as JSON. RewardError: a column holds what cannot be sent."""
     columns = {}
     for name in filter(reads, task.columns):
         try:
@@ -207,11 +179,7 @@ def read_message(line: bytes) -> Any:
 
 
 def read_fault(kind: object, reason: str) -> Fault:
-    """Check a fault that came from a worker.
-
-    Raises:
-        Malformed: it is not a fault.
-    """
+    """Check a fault that came from a worker. Malformed: it is not a fault."""
     if not isinstance(kind, str) or kind not in _KINDS or len(reason) > MAX_REASON:
         raise Malformed("no fault")
     return Fault(kind=kind, reason=reason)  # type: ignore[arg-type]  # one of the kinds
@@ -282,11 +250,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Continue from a state; torch's part is ignored where torch is not loaded.
-
-    Raises:
-        TypeError, ValueError, KeyError, RuntimeError, OverflowError: it is not a state of the generators.
-    """
+    """Continue from a state; torch's part is ignored where torch is not loaded. An exception: it is no state."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]

@@ -44,15 +44,9 @@ def default_workers() -> int:
 class WorkerPool:
     """Processes that judge by some row-form functions. They start with the first job, or `start`.
 
-    Equal rows are judged once. Judging goes on while the main process does something else, such as generating.
-
-    Args:
-        names: of the functions, as `podsrl.score.rewards.find_reward` knows them.
-        num_workers: processes; 0: `default_workers()`.
-        timeout_seconds: limit for one function on one completion.
-        memory_bytes: data that one worker may hold.
-        is_capped: whether the time-outs between two calls of `new_step` lower the limit; see
-            `podsrl.score.workers.dispatcher`.
+    Equal rows are judged once. Judging goes on while the main process does something else, such as generating. There
+    are `num_workers` processes (0: `default_workers()`), which hold at most `memory_bytes` of data each; the limits of
+    seconds for one function on one completion are those of `Dispatcher`.
 
     Example:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
@@ -82,11 +76,7 @@ class WorkerPool:
         self._dispatcher.add([])
 
     def submit(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
-        """Begin to judge, by every function, what is not judged yet.
-
-        Raises:
-            RewardError: a column of a task cannot be sent to a worker.
-        """
+        """Begin to judge, by every function, what is not judged yet. RewardError: a column cannot be sent."""
         new = []
         for task, text in zip(tasks, texts, strict=True):
             for name in self._names:
@@ -99,11 +89,7 @@ class WorkerPool:
             self._dispatcher.add(new)
 
     def judge(self, name: str, rows: Rows) -> Values:
-        """Judge a batch by one of the functions.
-
-        Raises:
-            RewardError: the workers cannot be started, or a column of a task cannot be sent to them.
-        """
+        """Judge by one of the functions. RewardError: the workers cannot start, or a column cannot be sent to them."""
         self.submit(rows.tasks, rows.texts)
         outcomes = [self._dispatcher.outcome(job) for job in self._jobs_of(name, rows)]
         if not is_slow(name):
@@ -167,17 +153,11 @@ class WorkerPool:
 class BatchWorker:
     """One process for all functions of TRL's form, each called with a whole batch, within a time limit.
 
-    The process lives as long as the run, so what a function keeps in its module stays there; only a call that hits the
-    limit, or ends the process, makes it start again. Such a function often holds a model: there is no limit of memory,
-    and torch has the main process's number of threads. Random numbers continue from the main process's state, which
-    then continues from theirs.
-
-    The process starts with the first batch, or `start`.
-
-    Args:
-        forms: name, as `podsrl.score.rewards.find_reward` knows it -> the function in its form.
-        timeout_seconds: limit for one function on one batch, and at least that for loading the functions; after an
-            exception the calls row by row count too.
+    The process starts with the first batch, or `start`, and lives as long as the run, so what a function keeps in its
+    module stays there; only a call that hits the limit, or ends the process, makes it start again. Such a function
+    often holds a model: there is no limit of memory, and torch has the main process's number of threads. Random numbers
+    continue from the main process's state, which then continues from theirs. The limit also holds for loading the
+    functions, and after an exception for the calls row by row.
     """
 
     def __init__(self, forms: Mapping[str, BatchForm], *, timeout_seconds: float) -> None:

@@ -44,13 +44,7 @@ def main() -> None:
 
 
 class Supervisor:
-    """Described in the module's docstring.
-
-    Args:
-        control: socket to the main process.
-        parent: its process id.
-        setup: for the workers.
-    """
+    """Described in the module's docstring; `control` is the socket to the main process, `parent` that one's id."""
 
     def __init__(self, control: socket.socket, parent: int, setup: Setup) -> None:
         self._control, self._parent, self._setup = control, parent, setup
@@ -116,11 +110,9 @@ def adopt_orphans() -> None:
 
 
 def kill_below(root: int) -> None:
-    """Kill every process below one, but not that process itself.
+    """Kill every process below one that adopts orphans, but not that process itself.
 
-    Args:
-        root: a process that adopts orphans. If it is the first of a session, everything that belongs to that session
-            is killed too, even after the end of `root`.
+    If it is the first of a session, all processes of that session are killed too, even after its end.
     """
     stopped: set[int] = set()
     for _ in range(_MAX_ROUNDS):  # a stopped process cannot start more

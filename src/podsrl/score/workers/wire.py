@@ -50,10 +50,7 @@ def to_bytes(line: str) -> bytes:
 
 
 def decode(line: bytes) -> Any:
-    """Read a line from the worker, which is not trusted.
-
-    Raises:
-        Malformed: it is not JSON; NaN and infinity are not either.
+    """Read a line from the worker, which is not trusted. Malformed: it is not JSON; NaN and infinity are not either.
 
     Example:
         >>> decode(b"[1, 0.5]")
@@ -70,11 +67,7 @@ def _no_constant(name: str) -> float:
 
 
 class Lines:
-    """The main process's end of the socket. No call ever waits for the other end.
-
-    Args:
-        end: of a socket pair.
-    """
+    """The main process's end of a socket pair. No call ever waits for the other end."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -90,20 +83,12 @@ class Lines:
         return bool(self._out)
 
     def write(self, line: str) -> None:
-        """Queue a line, and send what fits.
-
-        Raises:
-            OSError: the other end is closed.
-        """
+        """Queue a line, and send what fits. OSError: the other end is closed."""
         self._out += to_bytes(line)
         self.flush()
 
     def flush(self) -> None:
-        """Send what fits.
-
-        Raises:
-            OSError: the other end is closed.
-        """
+        """Send what fits. OSError: the other end is closed."""
         try:
             while self._out:
                 del self._out[: self._end.send(self._out)]
@@ -139,10 +124,7 @@ class Lines:
 
 
 def to_json(value: Any) -> Any:
-    """Turn a value into what JSON holds.
-
-    Raises:
-        Unsendable: there is no way.
+    """Turn a value into what JSON holds. Unsendable: there is no way.
 
     Example:
         >>> to_json({"level": 3, "span": (1, 2)})

@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -55,12 +54,7 @@ def load_known(names: tuple[str, ...]) -> None:
 
 
 def serve(descriptor: int, setup: Setup) -> None:
-    """Judge until the socket is closed.
-
-    Args:
-        descriptor: of the socket; it is closed, and a high one takes its place.
-        setup: what to load.
-    """
+    """Load what `setup` names and judge until the socket is closed; a high descriptor takes its place."""
     end, owner = _hide(descriptor), os.getpid()
 
     def send(value: Any) -> None:
@@ -80,14 +74,12 @@ def serve(descriptor: int, setup: Setup) -> None:
     with suppress(BrokenPipeError, ConnectionResetError), open(end, "rb", closefd=False) as lines:
         for line in lines:
             start = time.perf_counter()
-            for number, body in _answers(judges, read_message(line)):
+            message = read_message(line)
+            answers = answer_rows(judges, message) if "rows" in message else [answer_batch(judges, message)]
+            for number, body in answers:
                 send([number, time.perf_counter() - start, body])
                 signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left behind must not hit the next
                 start = time.perf_counter()
-
-
-def _answers(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    return answer_rows(judges, message) if "rows" in message else iter([answer_batch(judges, message)])
 
 
 def _load(setup: Setup) -> dict[str, Judge]:

@@ -50,18 +50,7 @@ def packed_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it.
-
-    Args:
-        module: the layer; only its causality is read.
-        query: [1, H, N, D]; key, value: [1, H or fewer, N, D].
-        attention_mask: None.
-        dropout: probability.
-        scaling: of the scores; default 1/√D.
-        options: the layout, and what the model adds.
-
-    Returns:
-        [1, N, H, D], and no weights.
+    """Attention as transformers calls it: query [1, H, N, D], key and value [1, H or fewer, N, D] -> [1, N, H, D].
 
     Raises:
         Unsupported: sliding windows, soft caps, sinks and the like.

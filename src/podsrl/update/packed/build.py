@@ -5,7 +5,7 @@ B rows, T their width, S segments, P prompts; the other letters are those of `la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Segments:
-    """Stretches of padded rows that will lie one behind the other; [S] each."""
+    """Stretches of padded rows that will lie one behind the other; each field is [S]."""
 
     row: Array
     start: Array
@@ -38,7 +38,6 @@ class _Segments:
 
     @property
     def follows_prompt(self) -> Array:
-        """Whether a shared prompt comes before."""
         follows: Array = self.prompt >= 0
         return follows
 
@@ -84,7 +83,7 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
         prompt_rows = np.arange(len(prompts))
     source, positions = _tokens(segments, target_mask.shape[1])
     stacks = list(_stacks(segments))
-    fill = _filled if round_up else _as_they_are
+    fill: Callable[[Array], Array] = _filled if round_up else np.asarray
     layout = Layout(
         source=torch.from_numpy(fill(source)),
         positions=torch.from_numpy(fill(positions)),
@@ -97,9 +96,9 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
 
 def _whole(lengths: Array) -> _Segments:
     """Rows without their last tokens."""
-    count = len(lengths)
-    nothing = np.zeros(count, np.int64)
-    return _Segments(row=np.arange(count), start=nothing, length=np.maximum(lengths - 1, 0), prompt=nothing - 1)
+    nothing = np.zeros(len(lengths), np.int64)
+    rows = np.arange(len(lengths))
+    return _Segments(row=rows, start=nothing, length=np.maximum(lengths - 1, 0), prompt=nothing - 1)
 
 
 def _shared(first: Array, prompts: Array, targets: Array) -> _Segments:
@@ -124,12 +123,7 @@ def _tokens(segments: _Segments, width: int) -> tuple[Array, Array]:
 def _predicts(target_mask: Array, source: Array, prompt_rows: Array) -> Array:
     """[n] the place of the token before each target, which predicts it.
 
-    Before a completion's first token that is the prompt's last one, and it lies in the row that holds the prompt.
-
-    Args:
-        target_mask: [B, T].
-        source: [N], where the token of each place stands in the flattened padded rows.
-        prompt_rows: [B], the row whose copy of the prompt is in the layout.
+    Before a completion's first token stands the prompt's last one, in the row of `prompt_rows` [B].
 
     Example: the rows (5, 6, 7, 8) and (5, 6, 9, 2) with the prompt (5, 6), shared. The layout is 5 6 7 9, so source is
     0 1 2 6 and prompt_rows is 0 0. The targets 7 8 9 2 stand after 6, 7, 6 and 9: predicts is 1 2 1 3.
@@ -215,10 +209,6 @@ def _with_table(layout: Layout, segments: _Segments) -> Layout:
     lengths = segments.length[~segments.follows_prompt]
     alive = np.arange(lengths.max()) < lengths[:, None]
     return replace(layout, prompt_slots=torch.from_numpy(np.flatnonzero(alive)), prompt_table=alive.shape)
-
-
-def _as_they_are(values: Array) -> Array:
-    return values
 
 
 def _filled(values: Array) -> Array:

@@ -1,1 +1,1 @@
-"""One token a row: the key-value memory, reading prompts, and the forward of a decode step."""
+"""One token per row: the key-value memory, reading prompts, and the forward of a decode step."""

@@ -40,18 +40,9 @@ _REASONS: WeakKeyDictionary[nn.Module, dict[str, str | None]] = WeakKeyDictionar
 
 
 def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> Forward:
-    """The hand-written step where it computes exactly what the model does, else the model's own.
+    """The hand-written step where it computes exactly what the model does, else the model's own; or `name`.
 
-    Args:
-        model: a Hugging Face causal language model.
-        name: insist on one of the two; None: choose.
-
-    Raises:
-        UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
-
-    Example:
-        >>> choose_forward(model).name  # doctest: +SKIP
-        'fast'
+    UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
     """
     if name not in (None, "fast", "model"):
         raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
@@ -64,13 +55,7 @@ def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> 
 def checked(model: Any, name: str, make: Callable[[], Forward]) -> Forward:
     """Make a decode step, and compare it with the model's plain forward if this has not been done before.
 
-    Args:
-        model: in any mode; each of its modules is in its own mode again afterwards.
-        name: of the decode step.
-        make: makes it.
-
-    Raises:
-        UsageError: it computes something else, or the model fails in it.
+    UsageError: it computes something else, or the model fails in it. Each module keeps its own mode.
     """
     reasons = _REASONS.setdefault(model, {})
     with evaluating(model):
@@ -106,7 +91,8 @@ def _difference(forward: Forward, model: Any, plain: Tensor) -> str | None:
     if not plain.isfinite().all():
         return None  # broken weights, of which nothing can be told
     gaps = (_decoded_states(forward, _made_up_rows(model)) - plain).norm(dim=-1) / plain.norm(dim=-1).clamp(min=1e-30)
-    tolerance = _tolerance(plain.dtype)
+    is_exact = plain.dtype != torch.float32 or not _is_rounded()
+    tolerance = _TOLERANCE.get(plain.dtype, _ROUGH) if is_exact else _ROUGH
     # In 16 bits a mixture of experts may send a single token elsewhere: one of the steps must agree.
     gap = float((gaps.amax() if tolerance < _ROUGH else gaps.amin(dim=0).amax()).nan_to_num(torch.inf))
     if gap <= tolerance:
@@ -154,10 +140,6 @@ def _decoded_states(forward: Forward, rows: Sequence[Sequence[int]]) -> Tensor:
         assert output.hidden is not None
         states.append(output.hidden)
     return torch.stack(states)
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    return _ROUGH if dtype == torch.float32 and _is_rounded() else _TOLERANCE.get(dtype, _ROUGH)
 
 
 def _is_rounded() -> bool:

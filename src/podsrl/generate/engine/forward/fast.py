@@ -23,7 +23,7 @@ from podsrl.generate.engine.forward.base import StepOutput
 from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
 from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.lib.matmul.linear import Linear
+from podsrl.lib.matmul.linears import Linear
 
 _FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 _FIXED_ROPES = ("default", "linear", "llama3", "yarn")
@@ -56,11 +56,7 @@ class _Part(NamedTuple):
 
 
 class FastForward:
-    """A `Forward` for the models that `why_not_fast` accepts.
-
-    Raises:
-        UsageError: another model.
-    """
+    """A `Forward` for the models that `why_not_fast` accepts. UsageError: another model."""
 
     name = "fast"
 
@@ -162,15 +158,10 @@ class FastForward:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
-    """As `F.rms_norm`; for float32 on a CPU in fewer operations than that takes there.
+    """As `F.rms_norm` of x [..., D], weight [D], eps [] float32 on the host; in fewer operations for float32 on a CPU.
 
     Elsewhere it is that one, which is one kernel on a GPU, and whose sum of squares is float32: in float16 the sum
     overflows from a mean square of 65,504 on.
-
-    Args:
-        x: [..., D].
-        weight: [D], of the same type.
-        eps: [] float32 in host memory.
     """
     if not x.is_cpu or x.dtype != torch.float32:
         return F.rms_norm(x, weight.shape, weight, float(eps))

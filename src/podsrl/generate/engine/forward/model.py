@@ -51,10 +51,7 @@ class ModelForward:
         mask = None if is_even else self._mask(positions, length)
         with maskable_attention(self._model), head_input(self._model) if want_hidden else nullcontext() as seen:
             output = self._model(
-                input_ids=tokens[:, None],
-                attention_mask=mask,
-                position_ids=positions[:, None],
-                past_key_values=cache,
+                input_ids=tokens[:, None], attention_mask=mask, position_ids=positions[:, None], past_key_values=cache
             )
         return StepOutput(output.logits[:, -1], None if seen is None else seen[0])
 

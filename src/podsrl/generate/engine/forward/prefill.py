@@ -42,17 +42,10 @@ def read_prompts(
     *,
     batch_tokens: int = _BATCH_TOKENS,
 ) -> Read:
-    """Read prompts, or prompts with the tokens that a resumed rollout has so far, into rows of a pool.
+    """Read P prompts, perhaps with the tokens that a resumed rollout has so far, into P rows of a pool with room.
 
-    Args:
-        model: a Hugging Face causal language model.
-        prompts: P token lists, none empty; best without repeats.
-        pool: of the model's layout, with room for the longest of them.
-        rows: P rows of the pool, one per prompt.
-        batch_tokens: padded tokens read at once, at least; a longer prompt is read alone.
-
-    Raises:
-        UsageError: see `new_prompt_cache` and `head_input`.
+    At least `batch_tokens` padded tokens are read at once; a longer prompt is read alone. UsageError: see
+    `new_prompt_cache` and `head_input`.
     """
     longest = max(map(len, prompts))
     logits: list[Tensor] = []

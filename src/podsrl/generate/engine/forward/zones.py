@@ -40,14 +40,7 @@ class Zones:
         self._steps_left = 0
 
     def plan(self, lengths: Ints) -> tuple[Ints, Ints]:
-        """Choose which rows change places before the next step; call it once per step.
-
-        Args:
-            lengths: [R] tokens of each row, at least one row.
-
-        Returns:
-            [K] and [K]: row first[i] and row second[i] change places. Most often empty.
-        """
+        """Rows first [K] and second [K] that change places before the next step, often none. Call it once per step."""
         self._steps_left -= 1
         if self._steps_left > 0:
             return _NONE, _NONE
