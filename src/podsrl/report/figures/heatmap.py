@@ -33,13 +33,7 @@ def speedup_heatmap(
 
     Args:
         matrix: [R, C] ratios above 0; NaN or None where the target was never reached, drawn as a dash without colour.
-        row_labels: R names.
-        col_labels: C names.
         intervals: [R][C] (low, high) written under the value, None for none.
-        title: over the table.
-
-    Returns:
-        The figure; its size grows with the table.
 
     Raises:
         UsageError: shapes that do not fit, or a ratio that is not above 0.
