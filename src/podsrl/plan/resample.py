@@ -31,8 +31,7 @@ class Residuals:
     @property
     def spread(self) -> float:
         """Half the width of the middle 90 % of single measurements around the fit; of the stage that varies more."""
-        widths = [float(np.ptp(np.quantile(values, MIDDLE))) / 2 for values in (self.generation, self.updates)]
-        return max(widths)
+        return max(float(np.ptp(np.quantile(values, MIDDLE))) / 2 for values in (self.generation, self.updates))
 
 
 def residuals(measured: Measurements, costs: CostModel) -> Residuals | None:
