@@ -67,7 +67,7 @@ class RecordedGroup:
     rollouts: tuple[RecordedRollout, ...]
 
     def by_reward(self) -> tuple[RecordedRollout, ...]:
-        """Return the rollouts with the highest reward first; those without a reward come last."""
+        """The rollouts with the highest reward first; those without a reward come last."""
         return tuple(sorted(self.rollouts, key=lambda r: (r.reward is None, -(r.reward or 0.0), r.index)))
 
     @property
@@ -78,7 +78,7 @@ class RecordedGroup:
         return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
 
     def to_json(self) -> Json:
-        """Return the line that `parse_group` reads back."""
+        """The line that `parse_group` reads back."""
         return {
             "step": self.step,
             "group": self.group,
@@ -88,12 +88,9 @@ class RecordedGroup:
 
 
 def record_group(step: int, group: Group, selection: Selection, advantages: Sequence[Any]) -> RecordedGroup:
-    """Make the record of a group.
+    """The record of a step's group.
 
     Args:
-        step: that trained on it.
-        group: n rollouts.
-        selection: of that group.
         advantages: m numbers in the order of `selection.kept`, or m lists with at least a number per token (a tensor's
             `tolist()`); what is longer than the completion is padding.
     """
