@@ -38,9 +38,8 @@ def main(arguments: Sequence[str]) -> None:
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure, predict, check."""
     from podsrl.config.load import load_config
-    from podsrl.plan.probe import probe_sizes, run_probes, still_trainer
+    from podsrl.plan.probe import probe_sizes, run_probes, still_trainer, verify
     from podsrl.plan.search import make_plan
-    from podsrl.plan.verify import verify
 
     def progress(done: float, total: float | None, text: str) -> None:
         say(text)

@@ -13,8 +13,7 @@ import pytest
 
 from podsrl.cli.main import main
 from podsrl.errors import UsageError
-from podsrl.tools.agreement import NUM_SHOWN
-from podsrl.tools.check_reward import check_rewards
+from podsrl.tools.check_reward import NUM_SHOWN, check_rewards
 from podsrl.tools.completions import read_completions
 
 HALF = r"\frac{1}{2}"

@@ -10,14 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podsrl.compare.speedups import (
-    bootstrap_speedup,
-    common_grid,
-    curves_on_grid,
-    mean_curve,
-    speedup,
-    time_to_accuracy,
-)
+from podsrl.compare.bootstrap import bootstrap_speedup
+from podsrl.compare.curves import common_grid, curves_on_grid, mean_curve
+from podsrl.compare.speedups import speedup, time_to_accuracy
 from podsrl.errors import UsageError
 
 HALF_HOURS = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]

@@ -8,9 +8,17 @@ import numpy as np
 
 from podsrl.config.load import load_config
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
-from podsrl.plan.rewards import Seen
+from podsrl.plan.rewards import RewardModel, Seen, Weighted
 
 P, LENGTH = 8, 50.0
+
+
+def from_pass_rate(pass_rate: float, concentration: float, *, length: float = 1.0) -> RewardModel:
+    """Rewards 0 and 1 with pass rates Beta(c·p, c·(1 - p)) over questions."""
+    right = np.array([False, True])
+    rollouts = Seen(rewards=right.astype(np.float64), lengths=np.full(2, length), is_correct=right)
+    mass = concentration * np.array([1 - pass_rate, pass_rate])
+    return RewardModel(base=Weighted(rollouts=rollouts, mass=mass), questions=())
 
 
 def generation(n: int, *, shared: float = 1.0, disturbed: float = 1.0, **changes: Any) -> GenerationProbe:

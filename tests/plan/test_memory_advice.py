@@ -60,7 +60,7 @@ def check(advice: MemoryAdvice, config: RunConfig, shape: ModelShape, num_proces
         assert step.peak_bytes == peak(estimate(RunConfig.model_validate(changed), shape, num_processes))
     assert RunConfig.model_validate(changed) == advice.config
     assert advice.is_possible == (peak(estimate(advice.config, shape, num_processes)) <= advice.bound_bytes)
-    order = [rung.key for rung in LADDER]
+    order = list(LADDER)
     assert [step.key for step in advice.steps] == sorted((s.key for s in advice.steps), key=order.index)
     if advice.fits or not advice.is_possible:
         return
@@ -127,7 +127,7 @@ def test_what_changes_the_result_comes_only_where_nothing_else_is_enough(large_s
 @pytest.mark.slow
 def test_a_smaller_bound_never_asks_for_less(large_shape: ModelShape) -> None:
     advices = [advise(RunConfig(), large_shape, bound * GIB) for bound in (96, 64, 48, 32, 24, 16, 12)]
-    costliest = [max([[r.key for r in LADDER].index(s.key) for s in advice.steps], default=-1) for advice in advices]
+    costliest = [max([list(LADDER).index(s.key) for s in advice.steps], default=-1) for advice in advices]
     assert costliest == sorted(costliest)
 
 

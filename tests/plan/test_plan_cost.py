@@ -82,5 +82,5 @@ def test_key_value_memory_uses_the_least_of_each_n_since_a_pool_is_kept() -> Non
 
 
 def test_nothing_measured_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no generation or no update"):
+    with pytest.raises(ValueError, match="columns of shape"):
         CostModel(measurements())

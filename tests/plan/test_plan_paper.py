@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from plan_records import from_pass_rate
 
-from podsrl.plan.rewards import RewardModel
-from podsrl.plan.value import DEFAULT_NOISE, teaching
+from podsrl.plan.value import BETWEEN, DEFAULT_NOISE, teaching
 from podsrl.select import max_variance
 
 PAPER_N = {16: 7.53, 32: 7.89, 64: 10.08, 128: 13.57, 256: 21.23}
-"""Setting (a) at m = 16: n -> seconds a step (arXiv 2504.13818)."""
+"""Setting (a) at m = 16: n -> seconds per step (arXiv 2504.13818)."""
 PAPER_M = {16: 10.08, 8: 9.13, 4: 8.94, 2: 7.91}
-"""Setting (a) at n = 64: m -> seconds a step."""
+"""Setting (a) at n = 64: m -> seconds per step."""
 SPREAD = 0.5
 """Pass rates Beta(c p, c (1 - p)) with c = 0.5: at p = 0.7 a third of the questions are solved nearly always."""
 
 
 def progress(seconds: dict[int, float], pass_rate: float, concentration: float, noise: float) -> dict[int, float]:
-    """n -> value a second at m = 16."""
-    groups = RewardModel.from_pass_rate(pass_rate, concentration).draw(max(seconds), 1500)
-    return {n: teaching(groups, n, 16, rule=max_variance).value(noise) / s for n, s in seconds.items()}
+    """n -> value per second at m = 16."""
+    groups = from_pass_rate(pass_rate, concentration).draw(max(seconds), 1500)
+    return {n: teaching(groups, n, 16, rule=max_variance).share(noise) ** BETWEEN / s for n, s in seconds.items()}
 
 
 @pytest.mark.one_in(7)
@@ -48,14 +48,17 @@ def test_progress_lies_between_the_paper_s_early_and_late_speed_ups() -> None:
 
 def test_in_the_paper_s_sweep_progress_is_flat_in_m_down_to_a_sixteenth_and_falls_at_2() -> None:
     for pass_rate in (0.6, 0.7, 0.8):
-        groups = RewardModel.from_pass_rate(pass_rate, SPREAD).draw(64, 1500)
-        values = {m: teaching(groups, 64, m, rule=max_variance).value(DEFAULT_NOISE) / s for m, s in PAPER_M.items()}
+        groups = from_pass_rate(pass_rate, SPREAD).draw(64, 1500)
+        values = {
+            m: teaching(groups, 64, m, rule=max_variance).share(DEFAULT_NOISE) ** BETWEEN / s
+            for m, s in PAPER_M.items()
+        }
         assert all(abs(values[m] / values[16] - 1) < 0.15 for m in (8, 4))
         assert values[2] < min(values[4], values[8], values[16])
 
 
 MAP = {
-    # docs/when-pods-helps.md: start accuracy -> seconds a step for n = 16 (GRPO) … 128, speed-ups over GRPO to 90 %
+    # docs/when-pods-helps.md: start accuracy -> seconds per step for n = 16 (GRPO) … 128, speed-ups over GRPO to 90 %
     0.014: ({16: 0.060, 32: 0.077, 64: 0.099, 128: 0.138}, (1.27, 1.28, 0.89)),
     0.041: ({16: 0.076, 32: 0.112, 64: 0.115, 128: 0.167}, (0.81, 0.82, 0.68)),
     0.185: ({16: 0.132, 32: 0.242, 64: 0.331, 128: 0.488}, (0.71, 0.60, 0.49)),

@@ -4,6 +4,7 @@ from math import comb, exp, lgamma
 
 import numpy as np
 import pytest
+from plan_records import from_pass_rate
 
 from podsrl.plan.rewards import RewardModel, Seen
 
@@ -23,7 +24,7 @@ def beta_binomial(n: int, k: int, a: float, b: float) -> float:
 
 
 def test_drawn_groups_follow_the_beta_binomial_distribution() -> None:
-    right = RewardModel.from_pass_rate(0.3, 2.0).draw(6, 20_000).is_correct.sum(axis=1)
+    right = from_pass_rate(0.3, 2.0).draw(6, 20_000).is_correct.sum(axis=1)
     shares = np.bincount(right, minlength=7) / 20_000
     assert shares == pytest.approx([beta_binomial(6, k, 0.6, 1.4) for k in range(7)], abs=0.012)
 
@@ -37,7 +38,7 @@ def test_a_question_that_was_never_solved_may_be_solved_with_the_posterior_s_pro
 
 def test_concentration_is_recovered_from_groups_drawn_with_it() -> None:
     for concentration in (0.5, 3.0, 20.0):
-        drawn = RewardModel.from_pass_rate(0.6, concentration).draw(32, 400, seed=3)
+        drawn = from_pass_rate(0.6, concentration).draw(32, 400, seed=3)
         model = RewardModel.from_groups([seen(*row) for row in drawn.rewards])
         assert model.concentration == pytest.approx(concentration, rel=0.25)
 
@@ -56,7 +57,7 @@ def test_the_first_columns_are_a_smaller_draw_and_a_seed_repeats_it() -> None:
 
 
 def test_a_tilt_moves_every_question_s_log_odds() -> None:
-    model = RewardModel.from_pass_rate(0.2, 1000.0)  # all questions at 0.2
+    model = from_pass_rate(0.2, 1000.0)  # all questions at 0.2
     shifted = model.draw(50, 2000, tilt=np.log(4.0)).is_correct.mean()  # odds 1 : 4 become 1 : 1
     assert shifted == pytest.approx(0.5, abs=0.01)
 

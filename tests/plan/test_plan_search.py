@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plan_records import generation, updates
+from plan_records import from_pass_rate, generation, updates
 
 from podsrl.config.load import load_config
 from podsrl.plan.measured import Measurements
 from podsrl.plan.result import flags, to_json
-from podsrl.plan.rewards import RewardModel, Seen
+from podsrl.plan.rewards import Seen
 from podsrl.plan.search import DoesNotFit, NothingTeaches, Plan, kept_sizes, make_plan, rollout_sizes, tilt_to
 
 
 def measurements(*overrides: str, pass_rate: float = 0.2, micro: int = 4096, **changes: Any) -> Measurements:
-    drawn = RewardModel.from_pass_rate(pass_rate, 5.0, length=50.0).draw(64, 40)
+    drawn = from_pass_rate(pass_rate, 5.0, length=50.0).draw(64, 40)
     rows = zip(drawn.rewards, drawn.lengths, drawn.is_correct, strict=True)
     values: dict[str, Any] = {
         "config": load_config("pods", [f"optim.micro_batch_tokens={micro}", *overrides]),
@@ -133,7 +133,7 @@ def test_later_choices_are_looked_up_beyond_the_present_pass_rate() -> None:
 
 
 def test_a_tilt_reaches_the_wanted_pass_rate() -> None:
-    model = RewardModel.from_pass_rate(0.1, 2.0)
+    model = from_pass_rate(0.1, 2.0)
     drawn = model.draw(32, 4000, seed=9, tilt=tilt_to(model, 0.7))
     assert drawn.is_correct.mean() == pytest.approx(0.7, abs=0.03)
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plan_records import generation, measurements, updates
+from plan_records import from_pass_rate, generation, measurements, updates
 
 from podsrl.config.load import load_config
 from podsrl.plan import machine_use
 from podsrl.plan.cost import CostModel
 from podsrl.plan.machine_use import MachineUse, MachineWatch
 from podsrl.plan.measured import Measurements
+from podsrl.plan.probe import Verification
 from podsrl.plan.resample import Residuals, resampled_costs, residuals
 from podsrl.plan.result import to_json
-from podsrl.plan.rewards import RewardModel, Seen
+from podsrl.plan.rewards import Seen
 from podsrl.plan.search import NO_REPEATS, make_plan
 from podsrl.plan.trust import Trust
-from podsrl.plan.verify import Verification
 
 QUIET = MachineUse(waited_share=0.01, load=9.0, num_cores=2)
 BUSY = MachineUse(waited_share=0.41, load=3.6, num_cores=2)
@@ -36,7 +36,7 @@ def scattered(scatter: float, seed: int = 0, rounds: int = 6) -> Measurements:
     def factor() -> float:
         return float(random.uniform(1 - scatter, 1 + scatter))
 
-    drawn = RewardModel.from_pass_rate(0.2, 5.0, length=50.0).draw(64, 40)
+    drawn = from_pass_rate(0.2, 5.0, length=50.0).draw(64, 40)
     rows = zip(drawn.rewards, drawn.lengths, drawn.is_correct, strict=True)
     steps = [generation(n, shared=4 / n**0.5, disturbed=factor()) for _ in range(rounds) for n in (16, 64, 128)]
     again = [p for _ in range(rounds) for p in updates()]

@@ -5,8 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from plan_records import from_pass_rate
 
-from podsrl.plan.rewards import RewardModel, Seen
+from podsrl.plan.rewards import Seen
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio, teaching
 from podsrl.select import max_variance
 
@@ -52,7 +53,7 @@ def test_value_equals_the_exact_expectation_over_all_outcomes() -> None:
         for o in product((0, 1), repeat=4)
         if 0 < sum(o) < 4
     )
-    drawn = RewardModel.from_pass_rate(0.3, 1000.0).draw(4, 20_000)
+    drawn = from_pass_rate(0.3, 1000.0).draw(4, 20_000)
     assert teaching(drawn, 4, 2, rule=max_variance).signal == pytest.approx(exact, rel=0.01)
 
 
@@ -77,7 +78,7 @@ def test_the_share_of_signal_matches_a_simulated_gradient() -> None:
 
 
 def test_the_noise_ratio_is_recovered_from_gradient_norms_at_several_m() -> None:
-    drawn = RewardModel.from_pass_rate(0.1, 50.0).draw(64, 400)
+    drawn = from_pass_rate(0.1, 50.0).draw(64, 400)
     probes, sizes = [], []
     for m in (2, 4, 16, 64):
         taught = teaching(drawn, 64, m, rule=max_variance)

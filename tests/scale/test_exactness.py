@@ -72,7 +72,7 @@ def train(overrides: tuple[str, ...], steps: int, *, save: str | None = None, re
     lines = [step_metrics(training_step(trainer)) for _ in range(steps)]
     if save is not None:
         trainer.save(Path(save), {})
-        trainer.processes.barrier()
+        trainer.processes.gather(None)  # wait until every process is here
     trainer.parts.close()
     return lines, {name: tensor.detach().double().numpy() for name, tensor in trainer.engine.model.named_parameters()}
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.table import Table
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.console import errors, output, say
 from podsrl.cli.progress import bar
+from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from podsrl.tools.attack.forms import Form
     from podsrl.tools.attack.result import AttackResult, Finding, RewardAttack
     from podsrl.types import Task
@@ -56,7 +56,7 @@ def attack(
     else:
         _print(result)
     decisive = result.decisive
-    errors.print(closing_sentence(decisive, out), markup=False, highlight=False, soft_wrap=True)
+    say(closing_sentence(decisive, out), errors)
     if decisive.is_open or not decisive.num_tried:
         raise typer.Exit(1)
 
@@ -75,8 +75,6 @@ def _questions(file: Path | None, config: str | None, task: str | None) -> tuple
     if task is not None:
         return held_out_questions(task_section(task)), None
     if config is not None:
-        from podsrl.config.load import load_config
-
         return held_out_questions(load_config(config).task), None
     return QUESTIONS, None
 
@@ -110,23 +108,21 @@ def _print(result: AttackResult) -> None:
         if attack.num_unjudged:
             cause = f"; first: {attack.unjudged_reason}" if attack.unjudged_reason else ""
             count = f"{attack.num_unjudged} of {attack.num_questions} questions"
-            _say(f"'{attack.name}' pays no honest answer to {count}{cause}")
+            say(f"'{attack.name}' pays no honest answer to {count}{cause}")
     decisive = result.decisive
     for line in _examples("pays", decisive.paid):
-        _say(line)
+        say(line)
     for line in _examples("escapes", decisive.escaped):
-        _say(line)
+        say(line)
     if decisive.slow:
         worst = decisive.slow[0]
-        _say(
+        say(
             f"{len(decisive.slow):,} texts took it over 1 s; the slowest {worst.seconds:.1f} s "
             f"({worst.family}: {_shown(worst.text)})"
         )
 
 
 def _table(attack: RewardAttack) -> Table:
-    from rich.table import Table
-
     honest = attack.honest
     title = f"{attack.name}: looks at {'the answer' if attack.nature == 'correctness' else 'the form only'}"
     if honest is not None:
@@ -160,7 +156,3 @@ def _examples(verb: str, findings: Sequence[Finding]) -> Iterator[str]:
 def _shown(text: str) -> str:
     short = text if len(text) <= _START + _END else f"{text[:_START]} … {text[-_END:]}"
     return repr(short)
-
-
-def _say(line: str) -> None:
-    output.print(line, markup=False, highlight=False, soft_wrap=True)

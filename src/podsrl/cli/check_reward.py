@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
-from podsrl.cli.console import errors, output
+from podsrl.cli.attack import attack as run_attack
+from podsrl.cli.console import errors, output, say
 from podsrl.cli.progress import bar
+from podsrl.config.load import load_config
+from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from podsrl.config.schema import TaskConfig
     from podsrl.tools.check_reward import RewardCheck
 
 
@@ -88,8 +89,6 @@ def check_reward(
     limits, (rewards, judge) = _limits(section, workers, timeout), _rewards(reward, section)
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
-        from podsrl.cli.attack import attack as run_attack
-
         run_attack(file, rewards, config, task, num_questions, out, force, limits, json)
     else:
         given = {"--task": task, "--num-questions": num_questions, "--out": out, "--force": force or None}
@@ -132,9 +131,6 @@ def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: d
 
 def _section(config: str | None) -> TaskConfig:
     """The task section of the config; without one, its defaults."""
-    from podsrl.config.load import load_config
-    from podsrl.config.schema import TaskConfig
-
     return TaskConfig() if config is None else load_config(config).task
 
 
@@ -173,21 +169,18 @@ def _print(checks: list[RewardCheck]) -> None:
     output.print(_table(checks))
     for check in checks:
         for warning in check.warnings:
-            errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+            say(f"warning: {warning}", errors)
         if check.agreement is None:
             continue
         agreement = check.agreement
-        output.print(
+        say(
             f"'{check.name}' agrees with {agreement.accuracy:.1%} of {agreement.num_labels} labels "
-            f"(precision {_share(agreement.precision)}, recall {_share(agreement.recall)})",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+            f"(precision {_share(agreement.precision)}, recall {_share(agreement.recall)})"
         )
         for one in agreement.disagreements:
             label, value = ("right" if one.label else "wrong"), ("invalid" if one.value is None else f"{one.value:g}")
             line = f"  {one.where}: label {label}, reward {value}, answer {one.answer!r}, ends {one.completion_end!r}"
-            output.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(line)
 
 
 def _share(value: float | None) -> str:
@@ -196,8 +189,6 @@ def _share(value: float | None) -> str:
 
 def _table(checks: list[RewardCheck]) -> Table:
     """A column for each reward, because names are long and facts are many."""
-    from rich.table import Table
-
     table = Table("", *(check.name for check in checks))
     facts = [_facts(check) for check in checks]
     for title in facts[0]:

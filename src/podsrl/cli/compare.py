@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from podsrl.cli.console import counted, errors, new_folder, output, split_words
+from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
+from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+from podsrl.lib.logs import LogTail
 from podsrl.lib.signals import exit_code
-
-if TYPE_CHECKING:
-    from podsrl.config.schema import CompareConfig
 
 Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
@@ -90,8 +92,6 @@ def compare(
 
 def _refuse_folders(words: Sequence[str]) -> None:
     """Point to `pods report`, which puts existing runs side by side."""
-    from podsrl.config.load import recipe_names
-
     folders = [word for word in words if Path(word).is_dir() and word not in recipe_names()]
     if folders:
         raise UsageError(
@@ -101,13 +101,9 @@ def _refuse_folders(words: Sequence[str]) -> None:
 
 
 def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool) -> None:
-    from podsrl.config.load import apply_overrides, build, read_tree
-    from podsrl.config.schema import CompareConfig
-
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
     result = run_comparison(config, folder)
 
-    from podsrl.cli.progress import waiting
     from podsrl.report.html import write_report
 
     with waiting("drawing the report"):
@@ -120,20 +116,11 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
 
 
 def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> Json:
-    """Check every arm, run what is not finished yet with a live display, and measure the result.
-
-    Args:
-        config: what to compare.
-        folder: new, or of the same comparison, which then goes on.
-        num_processes: that share each run.
-
-    Returns:
-        What `compare.json` holds.
+    """Check every arm, run what is not finished yet with a live display, and measure what `compare.json` holds.
 
     Raises:
         UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command with a hint how to resume.
     """
-    from podsrl.cli.progress import waiting
     from podsrl.compare import runs as comparison
     from podsrl.compare.measure import measure
     from podsrl.run.prepare import prepare
@@ -156,21 +143,13 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
 
 
 def _print_result(result: Json) -> None:
-    from rich.table import Table
-
     from podsrl.compare.interval import SpeedupInterval
 
     seconds = result["seconds"]
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
     table = Table(title=f"{seconds:g} training seconds per arm, {counted(num_seeds, 'seed')}")
-    for column in (
-        "arm",
-        "n → m",
-        "steps",
-        "final accuracy",
-        "seconds per step",
-        f"speed-up over {result['baseline']} (95 %)",
-    ):
+    speedup = f"speed-up over {result['baseline']} (95 %)"
+    for column in ("arm", "n → m", "steps", "final accuracy", "seconds per step", speedup):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm, facts in result["arms"].items():
         steps = result["steps"][arm]
@@ -195,9 +174,6 @@ class _Display:
     """A bar for all runs and one for each run; plain lines without a terminal. Only new lines of the logs are read."""
 
     def __init__(self, members: Sequence[Any]) -> None:
-        from podsrl.cli.progress import shown
-        from podsrl.lib.logs import LogTail
-
         self._members = members
         self._tails = {member: LogTail(member.path / "metrics.jsonl") for member in members}
         self._seconds = dict.fromkeys(members, 0.0)
@@ -222,8 +198,6 @@ class _Display:
         self._shown.update(sum(self._seconds.values()), self._total, text)
 
     def _take(self, member: Any, lines: Sequence[Json]) -> None:
-        from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text
-
         limit = float(member.config.stop.seconds)
         self._seconds[member] = min(limit, float(lines[-1]["seconds/train_elapsed"]))
         for line in lines:

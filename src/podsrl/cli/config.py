@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, split_words
+from podsrl.cli.config_page import options_page
+from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
 from podsrl.cli.known_names import NAMED_OPTIONS, known_names
+from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
+from podsrl.config.options import search as find
+from podsrl.config.other_names import find_other_name
 from podsrl.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-    from podsrl.config.options import Chapter, OptionEntry
 
 
 def show_config(
@@ -46,10 +49,6 @@ def show_config(
       pods config --resolved pods > mine.toml     a whole config, to start from
       pods config --of compare                    options of pods compare
     """
-    from podsrl.cli.config_page import options_page
-    from podsrl.config.options import SCHEMAS, chapters_of
-    from podsrl.config.options import search as find
-
     word, overrides = split_words(what, context.args)
     if of not in SCHEMAS:
         raise UsageError(f"--of {of}: wanted train, compare or pretrain.{nearest(of, SCHEMAS)}")
@@ -72,10 +71,6 @@ def show_config(
 
 def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
     """A section; else an option by its key, its last part or another library's name; else what speaks of the word."""
-    from podsrl.config.load import recipe_names
-    from podsrl.config.options import chapters_of, search
-    from podsrl.config.other_names import find_other_name
-
     chapters = chapters_of(model)
     sections = [chapter for chapter in chapters if chapter.name == word]
     if sections:
@@ -143,14 +138,10 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
 
 
 def _in_shell(value: Any) -> str:
-    from podsrl.config.options import toml_value
-
     return "…" if value is None else shlex.quote(value if isinstance(value, str) else toml_value(value))
 
 
 def _in_file(value: Any) -> str:
-    from podsrl.config.options import toml_value
-
     return "…" if value is None else toml_value(value)
 
 
@@ -159,13 +150,10 @@ def _print_fact(title: str, text: str) -> None:
     wrapped = textwrap.fill(
         text, width, initial_indent=start, subsequent_indent=" " * 18, break_long_words=False, break_on_hyphens=False
     )
-    output.print(wrapped, markup=False, highlight=False, soft_wrap=True)
+    say(wrapped)
 
 
 def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:
-    from podsrl.config.load import apply_overrides, build, read_tree
-    from podsrl.config.options import SCHEMAS, commented_toml
-
     tree: dict[str, Any] = read_tree(name) if name is not None else {}
     kind = model or SCHEMAS["compare" if "arms" in tree else "train"]
     config = build(kind, apply_overrides(tree, overrides), name or "defaults")

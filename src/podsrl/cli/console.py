@@ -49,6 +49,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def say(text: str, to: Console = output) -> None:
+    """Print text as it is, without markup, colours or line breaks."""
+    to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_paragraph(text: str, indent: str = "", style: str | None = None) -> None:
     """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut."""
     wrapped = textwrap.fill(

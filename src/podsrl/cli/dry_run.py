@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.table import Table
 
-from podsrl.cli.console import counted, errors, output, print_paragraph
+from podsrl.cli.console import counted, errors, output, print_paragraph, say
+from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
@@ -35,10 +37,7 @@ def show_plan(
 
     Args:
         config: of the run; None with --resume.
-        processes: that share it.
-        as_json: instead of text.
         is_asked_for: whether --dry-run was given, without which the others mean nothing.
-        out: the folder that the run would be written to, where one is named.
         memory: a size that a process may take at most; the command ends with 1 where the run takes more.
         words: the config's name and flags, to be repeated with the changes that make it fit.
 
@@ -51,8 +50,6 @@ def show_plan(
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
     if processes < 1:
         raise UsageError(f"--processes {processes}: wanted at least 1")
-    from podsrl.cli.memory import advise_on, parse_memory, print_advice
-
     bound = None if memory is None else parse_memory(memory)
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
@@ -63,7 +60,7 @@ def show_plan(
     with errors.status("reading the questions and trying the rewards"):
         inputs = check_inputs(config, processes)
     if not as_json:
-        _print_lines(input_lines(inputs))  # before the preview, which there is none of while the model is out of reach
+        _say_lines(input_lines(inputs))  # before the preview, which there is none of while the model is out of reach
     preview = preview_run(config, processes, inputs.num_eval)
     advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
     if as_json:
@@ -80,7 +77,7 @@ def show_plan(
 
 def print_preview(preview: Preview, inputs: Inputs | None = None) -> None:
     """The plan as lines and two tables; then on stderr warnings, and what was not checked."""
-    _print_lines(_lines(preview))
+    _say_lines(_lines(preview))
     _print_memory(preview)
     _print_options(preview)
     warnings = (*preview.warnings, *(inputs.warnings if inputs else ()))
@@ -88,18 +85,15 @@ def print_preview(preview: Preview, inputs: Inputs | None = None) -> None:
     if inputs is not None:
         lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
         if count := len(inputs.not_checked):
-            lines.append(
-                f"a run on this machine would end with the first of these {count}"
-                if count > 1
-                else "a run on this machine would end with that"
-            )
+            cause = f"the first of these {count}" if count > 1 else "that"
+            lines.append(f"a run on this machine would end with {cause}")
     for line in lines:
-        errors.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line, errors)
 
 
-def _print_lines(lines: Iterable[str]) -> None:
+def _say_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        output.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def input_lines(inputs: Inputs) -> list[str]:
@@ -144,8 +138,6 @@ def _lines(preview: Preview) -> list[str]:
 
 
 def _print_memory(preview: Preview) -> None:
-    from rich.table import Table
-
     table = Table(title="memory, an estimate" + (" for each process" if preview.num_processes > 1 else ""))
     table.add_column("part")
     table.add_column("when")

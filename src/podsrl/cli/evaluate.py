@@ -12,26 +12,14 @@ from rich.table import Table
 from podsrl.cli.console import errors, output, split_words
 from podsrl.cli.progress import bar, waiting
 from podsrl.errors import UsageError
+from podsrl.evaluate.target import READ_ROLLOUTS, find_target
 
 if TYPE_CHECKING:
     from podsrl.score.accuracy import Accuracy
     from podsrl.types import Group
 
-READ = (
-    "eval.num_samples",
-    "eval.temperature",
-    "eval.top_p",
-    "task.",
-    "model.",
-    "rollouts.max_new_tokens",
-    "rollouts.max_prompt_tokens",
-    "rollouts.stop_strings",
-    "rollouts.num_slots",
-    "rollouts.kv_cache_bytes",
-    "rollouts.scheduler",
-    "threads",
-    "seed",
-)
+_ROLLOUTS = tuple(f"rollouts.{name}" for name in READ_ROLLOUTS)
+READ = ("eval.num_samples", "eval.temperature", "eval.top_p", "task.", "model.", *_ROLLOUTS, "threads", "seed")
 """What an evaluation reads of a training config."""
 
 
@@ -73,8 +61,6 @@ def evaluate(
     check_out(out, is_forced=force)
     given = {"eval.num_samples": samples, "eval.temperature": temperature}
     overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
-
-    from podsrl.evaluate.target import find_target
 
     found = find_target(name, overrides, task)
     for line in found.notes:

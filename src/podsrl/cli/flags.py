@@ -31,15 +31,12 @@ OWN_ARGUMENTS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_optio
 
 
 def join_flags(words: Sequence[str], own: Mapping[str, bool], schemas: Sequence[type[BaseModel]]) -> list[str]:
-    """Put each config flag and its value into one word.
+    """Put each config flag and its value into one word, "--key=value"; all words stay in their order.
 
     Args:
         words: of the command line, after the command's name.
         own: options of the command itself, with their dashes -> whether a value follows.
         schemas: config models whose keys may be set; a key of any of them is one.
-
-    Returns:
-        The words in their order; config flags as "--key=value".
 
     Raises:
         UsageError: a flag without a value, or one that neither the command nor the config has.

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import output
+from podsrl.cli.console import output, say
 from podsrl.cli.progress import waiting
+from podsrl.config.load import recipe_names
 from podsrl.errors import UsageError
 
 
@@ -51,7 +52,6 @@ def doctor() -> None:
     """Show what this machine offers and what podsrl would use."""
     from importlib.metadata import version
 
-    from podsrl.config.load import recipe_names
     from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
     from podsrl.score import REWARDS
@@ -59,9 +59,9 @@ def doctor() -> None:
 
     output.print(f"podsrl {version('podsrl')}, transformers {version('transformers')}", highlight=False)
     small = configure_threads(0, 0)
-    output.print(f"a small model trains on {small}", highlight=False, soft_wrap=True)
-    output.print(hardware_line(), highlight=False, soft_wrap=True)
-    output.print(f"float32 matrix products on it: {describe_here()}", highlight=False, soft_wrap=True)
-    output.print(f"recipes: {', '.join(recipe_names())}", highlight=False, soft_wrap=True)
-    output.print(f"task sets: {', '.join(TASKS)}", highlight=False, soft_wrap=True)
-    output.print(f"rewards: {', '.join(REWARDS)}", highlight=False, soft_wrap=True)
+    say(f"a small model trains on {small}")
+    say(hardware_line())
+    say(f"float32 matrix products on it: {describe_here()}")
+    say(f"recipes: {', '.join(recipe_names())}")
+    say(f"task sets: {', '.join(TASKS)}")
+    say(f"rewards: {', '.join(REWARDS)}")

@@ -5,7 +5,7 @@ Some of them take torch's import, so that only a question about one option, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from importlib import import_module
 
 NAMED_OPTIONS = {
     "task.name": "task sets",
@@ -23,6 +23,19 @@ NAMED_OPTIONS = {
 }
 """Option -> what its names are names of."""
 
+_TABLES = {
+    "task.name": ("podsrl.tasks", "TASKS"),
+    "task.system_prompt": ("podsrl.tasks", "SYSTEM_PROMPTS"),
+    "task.rewards": ("podsrl.score", "REWARDS"),
+    "task.correct": ("podsrl.score", "REWARDS"),
+    "task.format": ("podsrl.score", "REWARDS"),
+    "rollouts.scheduler": ("podsrl.generate.schedule.scheduler", "SCHEDULERS"),
+    "select.rule": ("podsrl.select", "RULES"),
+    "loss.name": ("podsrl.update", "ALGORITHMS"),
+    "loss.advantage": ("podsrl.update", "ADVANTAGES"),
+}
+"""Option -> module and name of the table."""
+
 
 def known_names(key: str) -> tuple[str, ...]:
     """What the option may be called; empty for an option without a table.
@@ -31,40 +44,10 @@ def known_names(key: str) -> tuple[str, ...]:
         >>> known_names("task.name")[:2]
         ('arithmetic', 'gsm8k')
     """
-    return tuple(_table(key))
-
-
-def _table(key: str) -> Iterable[str]:
-    if key == "task.name":
-        from podsrl.tasks import TASKS
-
-        return TASKS
-    if key == "task.system_prompt":
-        from podsrl.tasks import SYSTEM_PROMPTS
-
-        return SYSTEM_PROMPTS
-    if key in ("task.rewards", "task.correct", "task.format"):
-        from podsrl.score import REWARDS
-
-        return REWARDS
-    if key == "rollouts.scheduler":
-        from podsrl.generate.schedule.scheduler import SCHEDULERS
-
-        return SCHEDULERS
-    if key.startswith("budget."):
-        from podsrl.control.budget import TABLES
-
-        return TABLES[key.removeprefix("budget.")]
-    if key == "select.rule":
-        from podsrl.select import RULES
-
-        return RULES
-    if key == "loss.name":
-        from podsrl.update import ALGORITHMS
-
-        return ALGORITHMS
-    if key == "loss.advantage":
-        from podsrl.update import ADVANTAGES
-
-        return ADVANTAGES
-    return ()
+    if key not in NAMED_OPTIONS:
+        return ()
+    section, _, slot = key.partition(".")
+    if section == "budget":
+        return tuple(import_module("podsrl.control.budget").TABLES[slot])
+    module, table = _TABLES[key]
+    return tuple(getattr(import_module(module), table))

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import RunOut, errors, new_folder, split_words
-from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes
-from podsrl.config.schema import RunConfig
+from podsrl.cli.console import RunOut, errors, split_words
+from podsrl.cli.progress import waiting
+from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes, run_folder
+from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
 
 
@@ -44,12 +45,8 @@ def launch(
     config, overrides = split_words(config, context.args)
     if processes == 0:
         raise UsageError("pods launch wants --processes K, e.g. `pods launch --processes 2 pods`")
-    if (config is None) == (resume is None):
-        raise UsageError("pods launch wants either a CONFIG or --resume RUN, e.g. `pods launch --processes 2 pods`")
-    if resume is not None and out is not None:
-        raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    folder = run_folder("pods launch --processes 2 pods", config, resume, out)
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
-    folder = resume or out or new_folder(Path(str(config)).stem)
     _check(config, overrides, folder, processes)
     what = ["--resume", str(folder)] if resume else [str(config), "--out", str(folder)]
     flags = {**allowed, "plain": plain}
@@ -70,32 +67,22 @@ def launch(
 
 def _check(config: str | None, overrides: list[str], folder: Path, num_processes: int) -> None:
     """Check all that can be checked before weights are read, so that a mistake is reported once and early."""
-    from podsrl.config.load import load_config
     from podsrl.run.checks import check_processes
     from podsrl.run.folder import RunFolder
+    from podsrl.run.prepare import prepare
+    from podsrl.run.session import read_resumed_config
+    from podsrl.scale.processes import uses_gpus
 
     if config is not None:
         options = load_config(config, overrides)
         RunFolder(folder).check_is_free()
     else:
-        from podsrl.run.session import read_resumed_config
-
         options = read_resumed_config(folder, overrides)
     check_processes(options, num_processes)
-    _check_devices(options, num_processes)
-
-    from podsrl.cli.progress import waiting
-    from podsrl.run.prepare import prepare
-
+    if num_processes > 1:
+        uses_gpus(options.model.device, num_processes)
     with waiting("checking the config and its data"):
         prepare(options).close()
-
-
-def _check_devices(config: RunConfig, num_processes: int) -> None:
-    from podsrl.scale.processes import uses_gpus
-
-    if num_processes > 1:
-        uses_gpus(config.model.device, num_processes)
 
 
 def _reason(code: int, last_line: str) -> str:

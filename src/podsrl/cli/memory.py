@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from podsrl.cli.console import output
-from podsrl.config.schema import RolloutConfig
+from podsrl.cli.console import say
+from podsrl.config.schema import RolloutConfig, RunConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.config.schema import RunConfig
     from podsrl.plan.memory_advice import MemoryAdvice
 
 Json = dict[str, Any]
@@ -54,27 +53,25 @@ def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_e
 
 
 def print_advice(advice: Json, command: Sequence[str] | None) -> None:
-    """Say whether a run fits, and if not what makes it fit.
+    """Print whether a run fits, and if not what makes it fit; `advice` is of `MemoryAdvice.to_json`.
 
-    Args:
-        advice: of `MemoryAdvice.to_json`.
-        command: that starts the run as it is, to be repeated with the changes; None: only the flags are shown.
+    `command` starts the run as it is, and is repeated with the changes; None: only the flags are shown.
     """
     bound, peak = _size(advice["bound_bytes"]), _size(advice["peak_bytes"])
     if advice["fits"]:
-        _say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
+        say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
         return
-    _say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
+    say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
     for step in advice["steps"]:
         _say_step(step, advice["bound_bytes"])
     if not advice["is_possible"]:
         _say_floor(advice, bound)
         return
-    _say("none of these can be left out" if len(advice["steps"]) > 1 else "that is enough")
+    say("none of these can be left out" if len(advice["steps"]) > 1 else "that is enough")
     rest = [step for step in advice["alone"] if [step] != advice["steps"]]
     if rest:
-        _say("enough without any other: " + ", ".join(f"{s['flag']} ({_size(s['peak_bytes'])})" for s in rest))
-    _say("  " + _command(advice, command))
+        say("enough without any other: " + ", ".join(f"{s['flag']} ({_size(s['peak_bytes'])})" for s in rest))
+    say("  " + _command(advice, command))
 
 
 def _say_step(step: Json, bound_bytes: int) -> None:
@@ -84,12 +81,12 @@ def _say_step(step: Json, bound_bytes: int) -> None:
     sizes = (step["generate_bytes"], step["update_bytes"])
     phases = ", ".join(f"{name} {_size(size)}" for name, size in zip(("generating", "update"), sizes, strict=True))
     mark = "fits" if max(sizes) <= bound_bytes else "not yet"
-    _say(f"  {step['flag']}{was}\n      then {phases}: {mark}\n      costs {step['cost']}")
+    say(f"  {step['flag']}{was}\n      then {phases}: {mark}\n      costs {step['cost']}")
 
 
 def _say_floor(advice: Json, bound: str) -> None:
     largest = max(advice["parts"], key=lambda part: part["num_bytes"])
-    _say(
+    say(
         f"that is not enough: about {_size(advice['least_bytes'])} is the least, of which {largest['name']} takes "
         f"{_size(largest['num_bytes'])}; {bound} wants a smaller model, or more processes that share it"
     )
@@ -104,7 +101,3 @@ def _command(advice: Json, command: Sequence[str] | None) -> str:
 
 def _size(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= 2**29 else f"{num_bytes / 2**20:.1f} MiB"
-
-
-def _say(text: str) -> None:
-    output.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from podsrl.cli.console import errors, output, split_words
+from podsrl.cli.console import errors, output, say, split_words
+from podsrl.cli.memory import advise_on, parse_memory, print_advice
+from podsrl.cli.progress import bar
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.progress import part_of
 from podsrl.lib.signals import exit_code
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from podsrl.config.schema import RunConfig
-    from podsrl.lib.progress import Progress
 
 Json = dict[str, Any]
 NUM_CHECK_STEPS = (5, 20)
@@ -57,8 +57,6 @@ def plan(
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
-    from podsrl.cli.memory import parse_memory
-
     bound = None if memory is None else parse_memory(memory)
     try:
         if Path(name).is_dir():
@@ -77,8 +75,6 @@ def plan(
         return
     _show(result)
     if bound is not None:
-        from podsrl.cli.memory import print_advice
-
         print_advice(result["memory"], None if Path(name).is_dir() else ["pods", "train", name, *overrides])
 
 
@@ -93,50 +89,33 @@ def _from_folder(folder: Path, overrides: list[str], bound: int | None) -> Json:
 
 def _advice(config: RunConfig, bound: int | None) -> Json:
     """What the estimate says of the config as a whole, under "memory"; nothing without a bound."""
-    from podsrl.cli.memory import advise_on
-
     return {} if bound is None else {"memory": advise_on(config, bound).to_json()}
 
 
 def _from_config(name: str, overrides: list[str], seconds: float, bound: int | None) -> Json:
-    from podsrl.config.load import load_config
-
     config = load_config(name, overrides)
 
     from podsrl.lib.machine import hardware_line
-    from podsrl.lib.progress import part_of
     from podsrl.plan.machine_use import MachineWatch
-    from podsrl.plan.probe import run_probes, still_trainer
+    from podsrl.plan.probe import run_probes, still_trainer, verify
     from podsrl.plan.result import to_json
     from podsrl.plan.search import make_plan
-    from podsrl.plan.verify import verify
 
-    with _progress() as progress, still_trainer(config) as trainer:
+    with ExitStack() as stack:
+        progress = stack.enter_context(bar("measuring"))
+        progress(0, None, "loading")
+        trainer = stack.enter_context(still_trainer(config))
         watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK
-        measured = run_probes(
-            trainer, config, budget_seconds=by_check * seconds, progress=part_of(progress, 0.0, by_check)
-        )
+        probing = part_of(progress, 0.0, by_check)
+        measured = run_probes(trainer, config, budget_seconds=by_check * seconds, progress=probing)
         found = make_plan(measured, bound)
         least, most = NUM_CHECK_STEPS
         choices = [found.best, found.own] if found.best != found.own else [found.own]
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
-        checks = verify(
-            trainer,
-            choices,
-            num_steps=min(most, max(least, steps)),
-            progress=part_of(progress, by_check, SHARE_OF_CHECK),
-        )
+        checking = part_of(progress, by_check, SHARE_OF_CHECK)
+        checks = verify(trainer, choices, num_steps=min(most, max(least, steps)), progress=checking)
         use = watch.use()
     return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    from podsrl.cli.progress import bar
-
-    with bar("measuring") as update:
-        update(0, None, "loading")
-        yield update
 
 
 def _show(result: Json) -> None:
@@ -145,10 +124,10 @@ def _show(result: Json) -> None:
     if not is_trusted:
         output.print(_warning(result["trust"]), highlight=False, soft_wrap=True)
     output.print(_table(result))
-    output.print(_reading(result), highlight=False, soft_wrap=True)
+    say(_reading(result))
     for name in ("own", "best"):
         if result["checks"][name] is not None:
-            output.print(_checked(name, result[name], result["checks"][name]), highlight=False, soft_wrap=True)
+            say(_checked(name, result[name], result["checks"][name]))
     if best["num_rollouts"] == own["num_rollouts"] and best["num_kept"] == own["num_kept"]:
         is_same = best["micro_batch_tokens"] == own["micro_batch_tokens"]
         head = "keep the config's choice" if is_same else "keep n and m, with another micro-batch"
@@ -156,9 +135,9 @@ def _show(result: Json) -> None:
         head = _suggestion(result)
     head += "" if is_trusted else " (not trusted, see above)"
     output.print(f"[bold]{head}[/]", highlight=False, soft_wrap=True)
-    output.print("  " + " ".join(result["flags"]), highlight=False, soft_wrap=True, markup=False)
+    say("  " + " ".join(result["flags"]))
     for text in result["unknown"]:
-        errors.print(f"not known: {text}", markup=False, highlight=False, soft_wrap=True)
+        say(f"not known: {text}", errors)
 
 
 def _warning(trust: Json) -> str:
@@ -178,9 +157,6 @@ def _suggestion(result: Json) -> str:
 
 def _table(result: Json) -> Table:
     """For each n its best m, and the config's own choice; narrow enough for 80 columns, where no number is cut."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     title, hardware = "predicted milliseconds per step; for each n its best m", result["hardware"]
     table = Table(title=title, caption=hardware, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for name in ("n → m", "micro-\nbatch", "generate", "update", "step", "signal", "progress", "range"):
@@ -229,9 +205,8 @@ def _reading(result: Json) -> str:
         f"{result['concentration']:.3g}; gradient noise κ = {result['noise_ratio']:.2g} ({noise})",
     ]
     if best["update_bytes"] is not None:
-        lines.append(
-            f"memory: keys and values {_bytes(best['kv_bytes'])}, update at most {_bytes(best['update_bytes'])}"
-        )
+        sizes = f"keys and values {_bytes(best['kv_bytes'])}, update at most {_bytes(best['update_bytes'])}"
+        lines.append(f"memory: {sizes}")
     if result["largest_micro_batch_tokens"] is not None:
         largest = result["largest_micro_batch_tokens"]
         lines.append(f"memory holds micro-batches of up to {largest:,} tokens with a tenth to spare")

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
 from rich.console import Console, RenderableType
@@ -40,25 +39,17 @@ class Display(Protocol):
     """A display of progress; a context manager that shows it while entered."""
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report.
+        """Report `done` out of `total` (None: not known), in any unit.
 
-        Args:
-            done: out of `total`, in any unit.
-            total: None where it is not known.
-            text: what else there is to know.
-            row: one of several things that go on at once, with a bar of its own in a terminal; None: the whole.
+        `row` is one of several things that go on at once, with a bar of its own in a terminal; None: the whole.
         """
-        ...
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        ...
 
     def __enter__(self) -> Display: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
 
 def shown(name: str, *, is_plain: bool = False) -> Display:
@@ -102,9 +93,6 @@ class TimeLeft:
     """Estimates the time left from the mean speed since the first report.
 
     What was done before that report (loading, the part of a run that is resumed) does not count for the speed.
-
-    Args:
-        clock: seconds.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -139,13 +127,7 @@ class TimeLeft:
 
 
 class Lines:
-    """Whole lines for a log.
-
-    Args:
-        name: of what goes on, in front of each line.
-        clock: seconds.
-        console: that prints.
-    """
+    """Whole lines for a log, with `name` in front of each."""
 
     _open: ClassVar[list[Lines]] = []
     """Entered and not left; the innermost one speaks, in the name of all."""
@@ -165,9 +147,7 @@ class Lines:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._ended.set()
         self._thread.join()
         Lines._open.remove(self)
@@ -217,12 +197,7 @@ class _Bars(Progress):
 
 
 class Live:
-    """A bar that redraws itself, with rows where several things go on at once.
-
-    Args:
-        name: of what goes on.
-        console: a terminal.
-    """
+    """A bar in a terminal that redraws itself, with rows where several things go on at once."""
 
     def __init__(self, name: str, console: Console = errors) -> None:
         self._bars = _Bars(
@@ -239,9 +214,7 @@ class Live:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._bars.stop()
 
     def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
@@ -269,12 +242,7 @@ class _LeftColumn(TextColumn):
 
 
 class TrainDisplay:
-    """Shows a training run from the lines it records.
-
-    Args:
-        config: of the run.
-        is_plain: lines instead of a live bar.
-    """
+    """Shows a training run from the lines it records, in plain lines or a live bar."""
 
     def __init__(self, config: RunConfig, is_plain: bool) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
@@ -291,10 +259,8 @@ class TrainDisplay:
         self._shown.update(0, None, "loading")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._shown.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._shown.__exit__(*error)
 
     def say(self, text: str) -> None:
         """Print one line above the bar."""
@@ -315,10 +281,10 @@ class TrainDisplay:
         self.num_steps += 1
         self._notice(record)
         reward = record["reward/all"]
-        text = [f"step {record['step']}: {accuracy_text(record['accuracy/all'], self._held_out)}"]
-        text += [f"mean reward {'–' if reward is None else f'{reward:.3f}'}"]
-        text += [f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"]
-        self._shown.update(self._share, self._total, ", ".join(text))
+        accuracy = accuracy_text(record["accuracy/all"], self._held_out)
+        speed = f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"
+        text = f"step {record['step']}: {accuracy}, mean reward {'–' if reward is None else f'{reward:.3f}'}, {speed}"
+        self._shown.update(self._share, self._total, text)
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
@@ -352,11 +318,7 @@ class TrainDisplay:
 
 
 def accuracy_text(training: float | None, held_out: str) -> str:
-    """Both accuracies, each under its name.
-
-    Args:
-        training: of the step's own rollouts (`accuracy/all`), 0 .. 1.
-        held_out: `held_out_text` of the last evaluation, or "".
+    """The accuracy of the step's own rollouts, 0 .. 1, and the `held_out_text` of the last evaluation, or "".
 
     Example:
         >>> accuracy_text(0.091, "held out 2.7% (step 40)")

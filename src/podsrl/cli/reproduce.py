@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.table import Table
 
+from podsrl.cli.compare import run_comparison
 from podsrl.cli.console import counted, errors, new_folder, output, split_words
+from podsrl.cli.dry_run import print_preview
+from podsrl.cli.progress import time_text, waiting
+from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
-
-if TYPE_CHECKING:
-    from podsrl.config.schema import CompareConfig
 
 
 def reproduce(
@@ -53,7 +55,6 @@ def reproduce(
 
 
 def _say_length(config: CompareConfig, processes: int) -> None:
-    from podsrl.cli.progress import time_text
     from podsrl.compare.paper import arm_configs
 
     seconds = next(iter(arm_configs(config).values())).stop.seconds
@@ -64,7 +65,6 @@ def _say_length(config: CompareConfig, processes: int) -> None:
 
 
 def _show_plans(config: CompareConfig, processes: int, as_json: bool) -> None:
-    from podsrl.cli.dry_run import print_preview
     from podsrl.compare.paper import arm_configs
     from podsrl.plan.preview import preview_run
 
@@ -78,7 +78,6 @@ def _show_plans(config: CompareConfig, processes: int, as_json: bool) -> None:
 
 
 def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json: bool) -> None:
-    from podsrl.cli.compare import run_comparison
     from podsrl.compare import runs as comparison
     from podsrl.compare.paper import mark
 
@@ -87,7 +86,6 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
     mark(folder, name)
     result = run_comparison(config, folder, processes)
 
-    from podsrl.cli.progress import waiting
     from podsrl.report.figures.theme import save_png
     from podsrl.report.html import write_report
     from podsrl.report.paper import overlay_figure
@@ -103,8 +101,6 @@ def _run(name: str, config: CompareConfig, folder: Path, processes: int, as_json
 
 
 def _print_table(folder: Path) -> None:
-    from rich.table import Table
-
     from podsrl.report.numbers import number, percent
     from podsrl.report.paper import reproduced_setting, rows_beside_paper
     from podsrl.report.read import read_comparison

@@ -7,7 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import RunOut, counted, errors, new_folder, output, split_words
+from podsrl.cli.console import RunOut, counted, errors, new_folder, output, say, split_words
+from podsrl.cli.dry_run import show_plan
+from podsrl.cli.progress import TrainDisplay, bar
+from podsrl.config.load import apply_overrides, build, load_config, read_tree
+from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
@@ -22,6 +26,19 @@ DryRunMemory = Annotated[
 ]
 ALLOW_DATA_CHANGE = "With --resume: accept that the data changed. The log notes it."
 ALLOW_LOST_LINES = "With --resume: accept that lines of a log are lost. The log notes it."
+
+
+def run_folder(example: str, config: str | None, resume: Path | None, out: Path | None) -> Path:
+    """The folder of a run that is started (with `config`) or resumed.
+
+    Raises:
+        UsageError: both or neither, or --out with --resume.
+    """
+    if (config is None) == (resume is None):
+        raise UsageError(f"{' '.join(example.split()[:2])} wants either a CONFIG or --resume RUN, e.g. `{example}`")
+    if resume is not None and out is not None:
+        raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    return resume or out or new_folder(Path(str(config)).stem)
 
 
 def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
@@ -66,23 +83,14 @@ def train(
       pods train my.toml --dry-run                         check data, rewards, memory
       pods train my.toml --dry-run --memory 24GiB          which options make it fit
     """
-    from podsrl.config.load import load_config
-
     config, overrides = split_words(config, context.args)
-    if (config is None) == (resume is None):
-        raise UsageError("pods train wants either a CONFIG or --resume RUN, e.g. `pods train pods`")
-    if resume is not None and out is not None:
-        raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
+    folder = run_folder("pods train pods", config, resume, out)
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
     if dry_run or processes != 1 or json or memory is not None:
-        from podsrl.cli.dry_run import show_plan
-
         words = [str(config), *overrides]
         show_plan(loaded, processes, json, is_asked_for=dry_run, out=out, memory=memory, words=words)
         return
-    folder = resume or out or new_folder(Path(str(config)).stem)
-
     outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
         again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
@@ -90,7 +98,7 @@ def train(
         raise typer.Exit(exit_code())
     if is_main_process():
         if resume is not None and outcome == "finished" and num_steps == 0:
-            output.print(_nothing_left(folder, overrides), markup=False, highlight=False, soft_wrap=True)
+            say(_nothing_left(folder, overrides))
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
@@ -117,7 +125,6 @@ def _run(
     Returns:
         How it ended, and how many steps it took.
     """
-    from podsrl.cli.progress import TrainDisplay
     from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
 
@@ -151,10 +158,6 @@ def pretrain(
       pods pretrain rarer --careful=0.01                 right answers rarer
       pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
     """
-    from podsrl.cli.progress import bar
-    from podsrl.config.load import apply_overrides, build, read_tree
-    from podsrl.config.pretrain import PretrainConfig
-
     tree: dict[str, Any] = read_tree(config) if config else {}
     name, overrides = split_words(out, context.args)
     if name is None:

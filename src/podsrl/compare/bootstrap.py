@@ -56,11 +56,7 @@ def bootstrap_speedup(
         base_curves: S runs of the baseline, (times, accuracies), each with an evaluation after time 0.
         curves: S runs of the other arm, in the same order of seeds.
         fraction: of the baseline's best mean accuracy, above 0 and at most 1.
-        num_resamples: draws of S seeds, at least 1.
-        seed: of the draws.
 
-    Returns:
-        Point, interval and the share of resamples that never reach the target.
 
     Raises:
         UsageError: malformed curves, unequal numbers of runs, a number out of range.
@@ -85,24 +81,14 @@ def bootstrap_speedup(
     ratio = float(base_time / other_time)
     low, high = _ends(ratio, error, len(curves))
     is_sure = is_reached and share_unreached <= _MAX_UNREACHED and low > 0 and _is_above_target(base, other, fraction)
-    return SpeedupInterval(
-        point=ratio if is_reached else None,
-        low=low if is_sure else 0.0,
-        high=high,
-        share_unreached=share_unreached,
-    )
+    low = low if is_sure else 0.0
+    return SpeedupInterval(point=ratio if is_reached else None, low=low, high=high, share_unreached=share_unreached)
 
 
 def bootstrap_speedups(
     curves: Mapping[str, Sequence[Curve]], baseline: str, fraction: float
 ) -> dict[str, SpeedupInterval]:
-    """Measure every arm's speed-up over the baseline, as `bootstrap_speedup` does.
-
-    Args:
-        curves: arm -> runs, all arms with the same seeds in the same order.
-        baseline: one of the arms; its own speed-up is exactly 1.
-        fraction: of the baseline's best mean accuracy, above 0 and at most 1.
-    """
+    """Every arm's `bootstrap_speedup` over the baseline, whose own is exactly 1; run i of all arms has one seed."""
     base = curves[baseline]
     found = {arm: bootstrap_speedup(base, runs, fraction=fraction) for arm, runs in curves.items()}
     if found[baseline].point is not None:
@@ -160,7 +146,7 @@ def _resolution(arm: _Arm, time: float) -> float:
 
 
 def _is_above_target(base: _Arm, other: _Arm, fraction: float) -> bool:
-    """Say whether the other arm's accuracy is above the target at some time, by a one-sided 95 % t test over seeds."""
+    """Whether the other arm's accuracy is above the target at some time, by a one-sided 95 % t test over seeds."""
     best = int(base.accuracies.mean(axis=0).argmax())
     above = other.accuracies - fraction * base.accuracies[:, [best]]
     num_seeds = above.shape[0]

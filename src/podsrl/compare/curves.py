@@ -19,13 +19,10 @@ Curve = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 def common_grid(curves: Sequence[Curve]) -> Array:
-    """Return every time at which any run was evaluated, from when all have been evaluated after training began.
+    """Every time at which any run was evaluated, from when all have been evaluated after training began.
 
     A mean over these runs at these times reads no accuracy before it was measured and holds no untrained model. Runs of
     one arm share a grid; each arm has its own, so that no arm waits for another's first evaluation.
-
-    Args:
-        curves: S runs of (times, accuracies), each with an evaluation after time 0.
 
     Returns:
         [G] float64 times above 0, strictly increasing.
@@ -68,28 +65,17 @@ def curves_on_grid(curves: Sequence[Curve], grid: npt.ArrayLike) -> Array:
 
 
 def mean_curve(curves: Sequence[Curve], grid: npt.ArrayLike) -> Array:
-    """Average runs on one time grid; between its evaluations a run holds its last one (see `curves_on_grid`).
-
-    Args:
-        curves: S runs of (times, accuracies).
-        grid: [G] strictly increasing times.
-
-    Returns:
-        [G] float64 mean accuracies.
-
-    Raises:
-        UsageError: as `curves_on_grid`.
+    """Average S runs on one grid of G times: [G] float64 mean accuracies (see `curves_on_grid`).
 
     Example:
         >>> mean_curve([([0, 10], [0.0, 0.4]), ([0, 12], [0.2, 0.8])], [0, 10, 12]).round(2).tolist()
         [0.1, 0.3, 0.6]
     """
-    mean: Array = curves_on_grid(curves, grid).mean(axis=0)
-    return mean
+    return np.asarray(curves_on_grid(curves, grid).mean(axis=0))
 
 
 def trained_part(times: Array, accuracies: Array) -> tuple[Array, Array]:
-    """Return a checked curve without its evaluation at time 0, which is of the untrained model."""
+    """A checked curve without its evaluation at time 0, which is of the untrained model."""
     start = int(times[0] == 0)
     if times.size == start:
         raise UsageError("the only evaluation is at time 0, before training; give at least one later checkpoint")
@@ -97,14 +83,14 @@ def trained_part(times: Array, accuracies: Array) -> tuple[Array, Array]:
 
 
 def checked_curves(curves: Sequence[Curve], name: str = "curves") -> list[tuple[Array, Array]]:
-    """Return every curve as float64 arrays; raise UsageError where there is none or one is malformed."""
+    """Every curve as float64 arrays; a UsageError where there is none or one is malformed."""
     if len(curves) == 0:
         raise UsageError(f"{name} is empty; give at least one run of (times, accuracies)")
     return [checked_curve(*curve, f"{name}[{run}] ") for run, curve in enumerate(curves)]
 
 
 def checked_curve(times: npt.ArrayLike, accuracies: npt.ArrayLike, prefix: str) -> tuple[Array, Array]:
-    """Return one curve as float64 arrays; a UsageError names the malformed one with `prefix`."""
+    """One curve as float64 arrays; a UsageError names the malformed one with `prefix`."""
     checked_times = _checked_increasing(times, f"{prefix}times")
     checked_accuracies = _checked_numbers(accuracies, f"{prefix}accuracies")
     if checked_times.size != checked_accuracies.size:
@@ -116,7 +102,7 @@ def checked_curve(times: npt.ArrayLike, accuracies: npt.ArrayLike, prefix: str) 
 
 
 def check_fraction(fraction: float) -> None:
-    """Refuse a fraction of the baseline's best accuracy that sets no target."""
+    """A UsageError for a fraction of the baseline's best accuracy that sets no target."""
     if not 0 < fraction <= 1:
         raise UsageError(f"fraction = {fraction}; give a number above 0 and at most 1, for example 0.99")
 

@@ -39,7 +39,7 @@ class SpeedupInterval:
         return f"{self.text}, not reached in {self.share_unreached:.0%} of resamples"
 
     def to_json(self) -> dict[str, float | None]:
-        """Return the fields as JSON knows them; an infinite end is None."""
+        """The fields as JSON knows them; an infinite end is None."""
         high = self.high if math.isfinite(self.high) else None
         return {"point": self.point, "low": self.low, "high": high, "share_unreached": self.share_unreached}
 

@@ -1,7 +1,4 @@
-"""The result of a comparison from the logs of its finished runs: `compare.json` (docs/metrics.md).
-
-It holds mean curves, speed-ups with intervals, and seconds by stage.
-"""
+"""The result of a comparison from the logs of its finished runs: `compare.json` (docs/metrics.md)."""
 
 from __future__ import annotations
 
@@ -56,11 +53,7 @@ def _of(arm: str, members: Sequence[Member]) -> list[Member]:
 
 
 def _metrics(member: Member, metric: str) -> list[Json]:
-    """A run's lines, whose numbers are numbers.
-
-    Raises:
-        UsageError: naming the file, the line, and what it wants.
-    """
+    """A run's lines, whose numbers are numbers; a UsageError names the file, the line, and what it wants."""
     file = member.path / "metrics.jsonl"
     lines = read_lines(file)
     for number, line in enumerate(lines, start=1):

@@ -1,7 +1,4 @@
-"""The paper's comparisons from the recipes: both arms of a setting "a" .. "e" as one `CompareConfig`.
-
-`compare/runs.py` runs such a comparison and `compare/measure.py` measures it.
-"""
+"""The paper's comparisons from the recipes: both arms of a setting "a" .. "e" as one `CompareConfig`."""
 
 from __future__ import annotations
 
@@ -28,27 +25,21 @@ class Setting:
     """The arm beside "pods"; the recipes are paper/SETTING-ARM."""
     metric: str
     """What its figure shows: `eval/METRIC`."""
-    num_runs: int
-    """Runs per arm in the paper."""
-    num_processes: int
-    """GPUs per run in the paper."""
 
 
 SETTINGS = {
-    "a": Setting(baseline="grpo", metric="accuracy", num_runs=10, num_processes=1),
-    "b": Setting(baseline="grpo", metric="accuracy", num_runs=10, num_processes=1),
-    "c": Setting(baseline="grpo", metric="accuracy_and_format", num_runs=10, num_processes=1),
-    "d": Setting(baseline="grpo_ga", metric="accuracy", num_runs=5, num_processes=8),
-    "e": Setting(baseline="grpo_ga", metric="accuracy", num_runs=5, num_processes=8),
+    "a": Setting(baseline="grpo", metric="accuracy"),
+    "b": Setting(baseline="grpo", metric="accuracy"),
+    "c": Setting(baseline="grpo", metric="accuracy_and_format"),
+    "d": Setting(baseline="grpo_ga", metric="accuracy"),
+    "e": Setting(baseline="grpo_ga", metric="accuracy"),
 }
 
 
 def comparison_of(name: str, *, num_seeds: int, overrides: Sequence[str] = ()) -> CompareConfig:
-    """Both arms of a setting.
+    """Both arms of the setting "a" .. "e".
 
     Args:
-        name: "a" .. "e".
-        num_seeds: paired runs per arm, at least 1.
         overrides: "section.key=value" changes both arms; "arms.pods.section.key=value" one; "jobs=2" and the like the
             comparison.
 

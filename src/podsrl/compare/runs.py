@@ -114,17 +114,10 @@ def open_folder(config: CompareConfig, folder: Path) -> None:
 
 
 def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], num_processes: int = 1) -> bool:
-    """Run what is not finished yet.
-
-    Args:
-        members: from `plan`.
-        jobs: runs at a time.
-        on_tick: called a few times per second, to redraw.
-        num_processes: that share each run.
+    """Run what is not finished yet, `jobs` runs at a time; `on_tick` is called a few times per second, to redraw.
 
     Returns:
         True when all are finished, False after Ctrl-C, SIGTERM or SIGHUP (the runs have saved checkpoints).
-
     Raises:
         RunFailed: a run ended with an error; the others were stopped with a checkpoint.
     """

@@ -1,7 +1,5 @@
 """How much sooner one way of training reaches an accuracy than another, as the PODS paper measures it.
 
-A curve is training seconds (evaluation excluded) against accuracy. `curves.py` makes mean curves, `bootstrap.py`
-intervals.
 Source: arXiv 2504.13818 (speed-up at 99 % of the baseline's best mean accuracy). Needs numpy only.
 """
 
@@ -10,39 +8,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.compare.bootstrap import bootstrap_speedup
-from podsrl.compare.curves import (
-    Array,
-    Curve,
-    check_fraction,
-    checked_curve,
-    common_grid,
-    curves_on_grid,
-    mean_curve,
-    trained_part,
-)
-from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.curves import Array, check_fraction, checked_curve, trained_part
 from podsrl.errors import UsageError
-
-__all__ = [
-    "Curve",
-    "SpeedupInterval",
-    "bootstrap_speedup",
-    "common_grid",
-    "curves_on_grid",
-    "mean_curve",
-    "speedup",
-    "time_to_accuracy",
-]
 
 
 def time_to_accuracy(times: npt.ArrayLike, accuracies: npt.ArrayLike, target: float) -> float | None:
-    """Return the time of the first evaluation at or above `target`; nothing is interpolated.
+    """The time of the first evaluation at or above `target`; nothing is interpolated.
 
     Args:
         times: [E] strictly increasing, at least 0, any unit.
-        accuracies: [E] at least 0.
-        target: the accuracy to reach, in the unit of `accuracies`.
+        accuracies: [E] at least 0, in the unit of `target`.
 
     Returns:
         A member of `times`, or None where no evaluation reaches the target.
@@ -73,10 +48,8 @@ def speedup(
     is ignored, since it is the untrained model: it cannot be the best and cannot reach the target.
 
     Args:
-        base_times: [E] the baseline's checkpoints, strictly increasing, at least 0.
-        base_accuracies: [E] its mean accuracies, at least 0.
-        times: [F] the other arm's checkpoints, in the same unit.
-        accuracies: [F] its mean accuracies.
+        base_times, base_accuracies: [E] the baseline's checkpoints, strictly increasing, and its mean accuracies.
+        times, accuracies: [F] the other arm's, in the same units.
         fraction: of the baseline's best mean accuracy, above 0 and at most 1.
 
     Returns:

@@ -9,13 +9,9 @@ import numpy as np
 
 @lru_cache
 def student_t(degrees: int, share: float = 0.975) -> float:
-    """Return the value below which Student's t falls with probability `share`.
+    """The value below which Student's t falls with probability `share` (0.5 .. 1; 0.975: a two-sided 95 % interval).
 
     With t = √degrees · tan θ the density is proportional to cos(θ) ** (degrees - 1), which is summed up to the share.
-
-    Args:
-        degrees: of freedom, at least 1.
-        share: 0.5 or more, below 1; 0.975 gives a two-sided 95 % interval.
 
     Example:
         >>> round(student_t(1), 3), round(student_t(4), 3), round(student_t(9, 0.95), 3)

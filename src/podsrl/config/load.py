@@ -164,6 +164,12 @@ def dump(config: BaseModel) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+def with_values(config: RunConfig, **sections: Mapping[str, Any]) -> RunConfig:
+    """A copy with other values (section -> option -> value), which are not validated."""
+    changed = {name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
+    return config.model_copy(update=changed)
+
+
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ, as "key (old -> new)"."""
     lines: list[str] = []

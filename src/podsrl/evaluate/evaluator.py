@@ -1,7 +1,4 @@
-"""Evaluate a model without a trainer: a model, an engine and a scorer, but no updater, optimizer or second model.
-
-Judged answers come question by question, as soon as they are there.
-"""
+"""Evaluate a model without a trainer: a model, an engine and a scorer, but no updater, optimizer or second model."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -92,9 +88,7 @@ class Evaluator:
     def __enter__(self) -> Evaluator:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _new_engine(self, adapters: Path | None) -> Engine:

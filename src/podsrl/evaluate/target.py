@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.load import apply_overrides, build, read_tree, recipe_names, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
 
@@ -19,19 +19,13 @@ MODEL_DEFAULTS: Tree = {
 }
 """For a model without a config: the token limit and the temperature of arXiv 2504.13818."""
 OWN_TEST_SPLIT = ("gsm8k", "math", "math500", "svamp")
-"""Task sets of which all held-out questions are asked unless somebody says otherwise."""
+"""Task sets of which all held-out questions are asked by default."""
 NUM_SLOTS = 256
 """Rollouts at once where the config bounds neither them nor their memory: a test set's would be thousands."""
 _OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds")
 """Options of the task section that stay when another task set is asked for."""
-_READ_ROLLOUTS = (
-    "max_new_tokens",
-    "max_prompt_tokens",
-    "stop_strings",
-    "num_slots",
-    "kv_cache_bytes",
-    "scheduler",
-)
+READ_ROLLOUTS = ("max_new_tokens", "max_prompt_tokens", "stop_strings", "num_slots", "kv_cache_bytes", "scheduler")
+"""Options of the rollouts section that an evaluation reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +46,6 @@ def find_target(name: str, overrides: Sequence[str], task: str | None = None) ->
     Args:
         name: a run's folder (its newest checkpoint), a recipe or a TOML file (its base model), or a model: a folder in
             Hugging Face or PEFT layout, a name on the hub, "builtin:NAME".
-        overrides: "section.key=value" texts.
         task: a task set instead of the config's own.
 
     Raises:
@@ -97,9 +90,8 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
     notes = (*damaged, f"evaluating {checkpoint.path}")
     if config.model.load_in_4bit:
         return Target(config=_for_evaluation(config), adapters=checkpoint.model, notes=notes)
-    model = config.model.model_copy(update={"path": str(checkpoint.model), "revision": None})
-    config = config.model_copy(update={"model": model, "lora": None})
-    return Target(config=_for_evaluation(config), notes=notes)
+    config = with_values(config, model={"path": str(checkpoint.model), "revision": None})
+    return Target(config=_for_evaluation(config.model_copy(update={"lora": None})), notes=notes)
 
 
 def _model_tree(name: str, task: str | None) -> Tree:
@@ -148,7 +140,7 @@ def _check_held_out(trained: TaskConfig, asked: TaskConfig, num_held_out: int | 
 
 
 def _for_evaluation(config: RunConfig) -> RunConfig:
-    rollouts = {name: getattr(config.rollouts, name) for name in _READ_ROLLOUTS}
+    rollouts = {name: getattr(config.rollouts, name) for name in READ_ROLLOUTS}
     if not rollouts["num_slots"] and not rollouts["kv_cache_bytes"]:
         rollouts["num_slots"] = NUM_SLOTS
     return RunConfig(

@@ -48,18 +48,9 @@ PREDICTED_STAGES = tuple(field.name for field in fields(StepSeconds) if field.na
 
 
 class CostModel:
-    """Predicts seconds and memory from what was measured.
-
-    Args:
-        measured: at least one generation and one update.
-
-    Raises:
-        ValueError: nothing was measured.
-    """
+    """Predicts seconds and memory from what was measured: at least one generation and one update."""
 
     def __init__(self, measured: Measurements) -> None:
-        if not measured.generation or not measured.updates:
-            raise ValueError("no generation or no update was measured")
         self._probes, self._num_prompts = measured.generation, measured.config.rollouts.num_prompts
         self._generate = fit_nonnegative(
             [[p.decode_steps, p.forwarded, p.generated] for p in self._probes],
@@ -99,14 +90,7 @@ class CostModel:
         return max(float(self._updates[probe.micro_batch_tokens] @ counts), TINY_SECONDS)
 
     def seconds(self, num_rollouts: int, micro_batch_tokens: int, taught: Teaching, mean_length: float) -> StepSeconds:
-        """Predict a step.
-
-        Args:
-            num_rollouts: n.
-            micro_batch_tokens: one of `micro_batches`.
-            taught: `teaching(n, m)`, which says how many rows and tokens have a gradient; a group's, times P.
-            mean_length: tokens of a completion.
-        """
+        """Predict a step from `teaching(n, m)` per group; `micro_batch_tokens` is one of `micro_batches`."""
         rows, tokens = self._num_prompts * taught.trained_rows, self._num_prompts * taught.trained_tokens
         return StepSeconds(
             generate=float(self._generate @ self._counts(num_rollouts, mean_length)),
@@ -147,9 +131,8 @@ class CostModel:
         return power_law(sizes, values, num_rollouts)
 
     def _line(self, name: str) -> Array:
-        return fit_nonnegative(
-            [[1, p.num_rollouts] for p in self._probes], [max(getattr(p, name), TINY_SECONDS) for p in self._probes]
-        )
+        values = [max(getattr(p, name), TINY_SECONDS) for p in self._probes]
+        return fit_nonnegative([[1, p.num_rollouts] for p in self._probes], values)
 
 
 def _fit_updates(probes: Sequence[UpdateProbe]) -> dict[int, Array]:

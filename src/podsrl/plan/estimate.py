@@ -29,9 +29,10 @@ guess.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, get_args
 
 from podsrl.config.schema import RunConfig
 from podsrl.lib.lora_targets import choose_targets
@@ -112,11 +113,6 @@ def work(config: RunConfig, num_processes: int) -> Work:
 def estimate(config: RunConfig, shape: ModelShape, num_processes: int = 1) -> list[Part]:
     """Memory of one process by part; parts of 0 bytes are left out.
 
-    Args:
-        config: of a run.
-        shape: of its model.
-        num_processes: K, at least 1; what `scale.strategy` shares is divided by it.
-
     Raises:
         UsageError: an adapter target that matches no layer.
 
@@ -134,13 +130,15 @@ def estimate(config: RunConfig, shape: ModelShape, num_processes: int = 1) -> li
     return [Part(name=name, phase=phase, num_bytes=round(size)) for name, phase, size in sizes if size > 0]
 
 
-def peak(parts: list[Part]) -> int:
-    """Bytes of the larger phase with what is always there."""
-    sums = {phase: sum(part.num_bytes for part in parts if part.phase == phase) for phase in _PHASES}
-    return sums["always"] + max(sums["generate"], sums["update"])
+def phase_bytes(parts: Sequence[Part]) -> tuple[int, int]:
+    """Bytes while generating and in the update, each with what is always there."""
+    sums = {phase: sum(part.num_bytes for part in parts if part.phase == phase) for phase in get_args(Phase)}
+    return sums["always"] + sums["generate"], sums["always"] + sums["update"]
 
 
-_PHASES: tuple[Phase, ...] = ("always", "generate", "update")
+def peak(parts: Sequence[Part]) -> int:
+    """Bytes of the larger phase."""
+    return max(phase_bytes(parts))
 
 
 def _held(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tuple[str, Phase, float]]:
@@ -181,12 +179,7 @@ def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tu
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape) -> int:
-    """What the update's forward keeps for the backward pass, bytes per token (see the module's docstring).
-
-    Args:
-        config: of a run; dtype, adapters and gradient checkpointing count.
-        shape: of its model.
-    """
+    """What the update's forward keeps for the backward pass, bytes per token (see the module's docstring)."""
     size, layers, hidden = BYTES[config.model.dtype], shape.num_layers, shape.hidden_size
     block = block_bytes(config, shape)
     last_norm = hidden * (4 + (0 if config.lora else size))

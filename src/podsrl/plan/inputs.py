@@ -30,7 +30,7 @@ from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
 from podsrl.run.model_shape import read_shape
 from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Completion, Rollout
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
 """Reward that decides what is right -> how a right answer may look to it."""
@@ -108,11 +108,7 @@ class Inputs:
 
 
 def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
-    """Check all that can be checked without weights.
-
-    Args:
-        config: of a run.
-        num_processes: that would share it, at least 1.
+    """Check all that can be checked without weights of a run that `num_processes` would share.
 
     Raises:
         UsageError: what a run would raise before it loads weights, unless only this machine is the reason; a prompt and
@@ -186,17 +182,16 @@ def _check_room(config: RunConfig, longest_prompt: int) -> None:
 def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
     task = judged.tasks.train[0]
     texts = [_RIGHT.get(judged.correct, _RIGHT_OTHERWISE).format(task.answer), _DOES_NOT_KNOW]
-    made_up = [_completion(task, index) for index in range(len(texts))]
+    made_up = [
+        Completion(request_id="trial", index=i, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0)
+        for i in range(len(texts))
+    ]
     [rollouts] = judged.scorer.score([task], [made_up], [texts])
     return tuple(map(_trial, rollouts))
 
 
 def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
-    """Rewards that do not tell the reference answer from none: perhaps they want another form, perhaps they are wrong.
-
-    Args:
-        trials: the reference answer's first.
-    """
+    """Rewards that do not tell the reference answer from none: they may want another form, or be wrong."""
     rewards = {trial.reward for trial in trials}
     if len(rewards) != 1 or rewards == {None}:  # failures have a message of their own
         return []
@@ -204,12 +199,6 @@ def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
         f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
         "another form, nothing will be learned; `pods check-reward --attack` tries many forms"
     ]
-
-
-def _completion(task: Task, index: int) -> Completion:
-    return Completion(
-        request_id=f"trial/{task.id}", index=index, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0
-    )
 
 
 def _trial(rollout: Rollout) -> Trial:

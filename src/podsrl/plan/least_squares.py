@@ -1,7 +1,4 @@
-"""Least squares with coefficients that are never negative, for a handful of columns: seconds add up.
-
-`fit_nonnegative` takes a matrix of counts and the measured seconds, and gives seconds per count.
-"""
+"""Least squares with coefficients that are never negative, for a handful of columns: seconds per count."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ OUTLIER = 3.0
 
 
 def fit_nonnegative(columns: npt.ArrayLike, values: npt.ArrayLike) -> Array:
-    """Coefficients ≥ 0 with the least sum of squared *relative* errors; then once more without the outliers.
+    """Coefficients [K] ≥ 0 with the least sum of squared *relative* errors; then once more without the outliers.
 
     Relative, because a step of 20 ms is to be predicted as well as one of 2 s. Outliers, because other processes
     disturb a measurement now and then, and always upwards.
@@ -27,9 +24,6 @@ def fit_nonnegative(columns: npt.ArrayLike, values: npt.ArrayLike) -> Array:
     Args:
         columns: [N, K] counts ≥ 0, K at most 6.
         values: [N] measured, above 0.
-
-    Returns:
-        [K] coefficients; 0 for a column that does not help.
 
     Raises:
         ValueError: no points, too many columns, or a value that is not above 0.

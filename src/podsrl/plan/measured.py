@@ -17,9 +17,6 @@ def check_budget(config: RunConfig) -> None:
 
     Raises:
         UsageError: a part of `[budget]` may ask for other numbers.
-
-    Example:
-        >>> check_budget(RunConfig())
     """
     for slot, default in BudgetConfig().model_dump().items():
         if (name := getattr(config.budget, slot)) != default:

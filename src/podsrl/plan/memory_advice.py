@@ -7,14 +7,14 @@ room, so that every step that remains is necessary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from podsrl.config.load import merge
+from podsrl.config.load import merge, with_values
 from podsrl.config.schema import RunConfig
-from podsrl.plan.estimate import Part, estimate
-from podsrl.plan.memory_ladder import LADDER, LAST, Rung
+from podsrl.plan.estimate import Part, estimate, phase_bytes
+from podsrl.plan.memory_ladder import LADDER, LAST, values_of
 from podsrl.run.checks import check_processes
 from podsrl.run.model_shape import ModelShape
 
@@ -104,13 +104,9 @@ class MemoryAdvice:
 def advise(
     config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None
 ) -> MemoryAdvice:
-    """Find the cheapest changes that bring a run under a bound.
+    """Find the cheapest changes that bring each process of a run under a bound.
 
     Args:
-        config: of the run.
-        shape: of its model.
-        bound_bytes: of one process.
-        num_processes: that share the run.
         num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
 
     Example:
@@ -147,15 +143,14 @@ class _Search:
     def parts(self, config: RunConfig) -> list[Part]:
         """The estimate, with as many held-out questions as there are."""
         if self._num_eval is not None:
-            config = config.model_copy(update={"task": config.task.model_copy(update={"num_eval": self._num_eval})})
+            config = with_values(config, task={"num_eval": self._num_eval})
         return estimate(config, self._shape, self._num_processes)
 
     def phases(self, config: RunConfig) -> tuple[int, int]:
-        """Bytes while generating and in the update."""
-        sums = {"always": 0, "generate": 0, "update": 0}
-        for part in self.parts(config):
-            sums[part.phase] += part.num_bytes
-        return sums["always"] + sums["generate"], sums["always"] + sums["update"]
+        return phase_bytes(self.parts(config))
+
+    def _values(self, key: str, config: RunConfig) -> Iterable[Any]:
+        return values_of(key, config, self._shape, self._num_processes)
 
     def excess(self, config: RunConfig) -> int:
         """Bytes above the bound, of both phases: a step may mend one of them while the other is larger."""
@@ -176,8 +171,8 @@ class _Search:
         """
         changes = self._climb(config, {})
         least = self.excess(self.changed(config, changes))
-        for length in LAST.values(config, self._shape, self._num_processes) if least else ():
-            found = self._climb(config, {LAST.key: length})
+        for length in self._values(LAST, config) if least else ():
+            found = self._climb(config, {LAST: length})
             size = self.excess(self.changed(config, found))
             if size < least:
                 least, changes = size, found
@@ -186,66 +181,64 @@ class _Search:
         return changes
 
     def _climb(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
-        """Of each rung but the last in turn the mildest value that helps most, until the run fits."""
+        """Of each option but the last in turn the mildest value that helps most, until the run fits."""
         least = self.excess(self.changed(config, changes))
-        for rung in LADDER[:-1]:
-            if least == 0:
+        for key in LADDER:
+            if least == 0 or key == LAST:
                 break
             now = self.changed(config, changes)
-            for value in rung.values(now, self._shape, self._num_processes):
-                size = self._excess_with(config, {**changes, rung.key: value})
+            for value in self._values(key, now):
+                size = self._excess_with(config, {**changes, key: value})
                 if size is not None and size < least:
-                    least, changes = size, {**changes, rung.key: value}
+                    least, changes = size, {**changes, key: value}
         return changes
 
     def relax(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
         """From the costliest back: without it, or milder, where the others are enough."""
         if self.excess(self.changed(config, changes)) > 0:
             return changes
-        for rung in reversed([rung for rung in LADDER if rung.key in changes]):
-            rest = {key: value for key, value in changes.items() if key != rung.key}
+        for key in reversed([key for key in LADDER if key in changes]):
+            rest = {other: value for other, value in changes.items() if other != key}
             if self._excess_with(config, rest) == 0:
                 changes = rest
                 continue
-            changes = {**changes, rung.key: self._mildest(config, rest, rung, changes[rung.key])}
+            changes = {**changes, key: self._mildest(config, rest, key, changes[key])}
         return changes
 
-    def _mildest(self, config: RunConfig, rest: Changes, rung: Rung, taken: Any) -> Any:
+    def _mildest(self, config: RunConfig, rest: Changes, key: str, taken: Any) -> Any:
         """The mildest value that is enough with the other changes; what was taken, where they need it as it is."""
         try:
-            values = rung.values(self.changed(config, rest), self._shape, self._num_processes)
+            values = self._values(key, self.changed(config, rest))
         except ValueError:
             return taken
-        return next((value for value in values if self._excess_with(config, {**rest, rung.key: value}) == 0), taken)
+        return next((value for value in values if self._excess_with(config, {**rest, key: value}) == 0), taken)
 
     def alone(self, config: RunConfig) -> Iterator[MemoryStep]:
-        """Of each rung the mildest value that is enough without any other."""
-        for rung in LADDER:
-            for value in rung.values(config, self._shape, self._num_processes):
-                if self._excess_with(config, {rung.key: value}) == 0:
-                    yield from self.steps(config, {rung.key: value})
+        """Of each option the mildest value that is enough without any other."""
+        for key in LADDER:
+            for value in self._values(key, config):
+                if self._excess_with(config, {key: value}) == 0:
+                    yield from self.steps(config, {key: value})
                     break
 
     def steps(self, config: RunConfig, changes: Changes) -> Iterator[MemoryStep]:
         """The changes in the ladder's order, each with the estimate after it."""
         taken: dict[str, Any] = {}
-        for rung in LADDER:
-            if rung.key not in changes:
-                continue
-            taken[rung.key] = changes[rung.key]
+        for key in [key for key in LADDER if key in changes]:
+            taken[key] = changes[key]
             generate, update = self.phases(self.changed(config, taken))
-            section, _, name = rung.key.partition(".")
+            section, _, name = key.partition(".")
             yield MemoryStep(
-                key=rung.key,
+                key=key,
                 old=getattr(getattr(config, section), name, None),
-                new=changes[rung.key],
-                cost=rung.cost,
+                new=changes[key],
+                cost=LADDER[key],
                 generate_bytes=generate,
                 update_bytes=update,
             )
 
     def _excess_with(self, config: RunConfig, changes: Changes) -> int | None:
-        """None where a run with these changes would be refused."""
+        """None where a run would not accept these changes."""
         try:
             changed = self.changed(config, changes)
             check_processes(changed, self._num_processes)

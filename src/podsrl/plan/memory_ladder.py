@@ -12,8 +12,7 @@ they lower nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podsrl.config.schema import RunConfig
@@ -28,17 +27,47 @@ LEAST_NEW_TOKENS = 32
 LEAST_RANK = 8
 ADAPTER_RANK = 64
 """The schema's default, and the paper's."""
+_LITTLE_TIME = "nothing in the result; a little time"
+LADDER = {
+    "optim.micro_batch_tokens": _LITTLE_TIME,
+    "optim.logprob_chunk_tokens": _LITTLE_TIME,
+    "rollouts.kv_cache_bytes": "nothing in the result; fewer rollouts run at once",
+    "scale.strategy": "nothing in the result; time to exchange what is shared out",
+    "model.gradient_checkpointing": "nothing in the result; about a third more time in the update",
+    "optim.name": "precision of the optimizer's moments; needs bitsandbytes and a GPU",
+    "model.dtype": "precision of weights and activations",
+    "lora.rank": "adapters of this rank are trained instead; they want an optim.lr of their own",
+    "model.load_in_4bit": "precision of the frozen weights; needs bitsandbytes and a GPU",
+    "rollouts.max_new_tokens": "longer answers are cut, so other things are learned",
+}
+"""Option -> what changing it costs, in words; from what costs least to what costs most."""
+LAST = "rollouts.max_new_tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One option that lowers memory, and its values."""
-
-    key: str
-    cost: str
-    """What changing it costs, in words."""
-    values: Callable[[RunConfig, ModelShape, int], Iterator[Any]]
-    """From the mildest to the strongest; none where the option is at its end or means nothing here."""
+def values_of(key: str, config: RunConfig, shape: ModelShape, num_processes: int) -> Iterable[Any]:
+    """Values of an option that lower memory, from the mildest to the strongest; none at its end, or where idle."""
+    optim, model, lora, todo = config.optim, config.model, config.lora, work(config, num_processes)
+    match key:
+        case "optim.micro_batch_tokens":
+            return _halves(todo.micro_batch_tokens, todo.row_tokens)
+        case "optim.logprob_chunk_tokens":
+            return _halves(min(optim.logprob_chunk_tokens, todo.micro_batch_tokens), LEAST_CHUNK_TOKENS)
+        case "rollouts.kv_cache_bytes":
+            return _kv_sizes(config, shape, num_processes)
+        case "scale.strategy":
+            order = ("ddp", "zero2", "fsdp2")
+            return order[order.index(config.scale.strategy) + 1 :] if num_processes > 1 else ()
+        case "model.gradient_checkpointing":
+            return () if model.gradient_checkpointing else (True,)
+        case "optim.name":
+            return () if optim.name == "adamw_8bit" else ("adamw_8bit",)
+        case "model.dtype":
+            return ("bfloat16",) if model.dtype == "float32" else ()
+        case "lora.rank":
+            return (ADAPTER_RANK,) if lora is None else _halves(lora.rank, LEAST_RANK)
+        case "model.load_in_4bit":
+            return (True,) if lora is not None and not model.load_in_4bit else ()
+    return _halves(config.rollouts.max_new_tokens, LEAST_NEW_TOKENS)
 
 
 def _halves(start: int, least: int) -> Iterator[int]:
@@ -51,16 +80,6 @@ def _halves(start: int, least: int) -> Iterator[int]:
         yield least
 
 
-def _micro_batches(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    todo = work(config, num_processes)
-    return _halves(todo.micro_batch_tokens, todo.row_tokens)
-
-
-def _chunks(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    now = min(config.optim.logprob_chunk_tokens, work(config, num_processes).micro_batch_tokens)
-    return _halves(now, LEAST_CHUNK_TOKENS)
-
-
 def _kv_sizes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
     """Powers of two, one and a half of them, and what one row takes; in MiB, under what is held now."""
     held = next((p.num_bytes for p in estimate(config, shape, num_processes) if p.name == "key-values"), 0)
@@ -68,56 +87,4 @@ def _kv_sizes(config: RunConfig, shape: ModelShape, num_processes: int) -> Itera
     sizes = {least, *(1 << exponent for exponent in range(40)), *(3 << exponent for exponent in range(40))}
     for mebibytes in sorted(sizes, reverse=True):
         if least <= mebibytes < held / MIB:
-            yield _size_text(mebibytes)
-
-
-def _size_text(mebibytes: int) -> str:
-    return f"{mebibytes // 1024}GiB" if mebibytes % 1024 == 0 else f"{mebibytes}MiB"
-
-
-def _strategies(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    order = ("ddp", "zero2", "fsdp2")
-    return iter(order[order.index(config.scale.strategy) + 1 :] if num_processes > 1 else ())
-
-
-def _checkpointing(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
-    return iter([] if config.model.gradient_checkpointing else [True])
-
-
-def _moments(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    return iter([] if config.optim.name == "adamw_8bit" else ["adamw_8bit"])
-
-
-def _dtypes(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[str]:
-    return iter(["bfloat16"] if config.model.dtype == "float32" else [])
-
-
-def _adapters(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    return iter([ADAPTER_RANK] if config.lora is None else _halves(config.lora.rank, LEAST_RANK))
-
-
-def _four_bits(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[bool]:
-    return iter([True] if config.lora is not None and not config.model.load_in_4bit else [])
-
-
-def _lengths(config: RunConfig, shape: ModelShape, num_processes: int) -> Iterator[int]:
-    return _halves(config.rollouts.max_new_tokens, LEAST_NEW_TOKENS)
-
-
-NOTHING = "nothing in the result; a little time"
-LADDER = (
-    Rung("optim.micro_batch_tokens", NOTHING, _micro_batches),
-    Rung("optim.logprob_chunk_tokens", NOTHING, _chunks),
-    Rung("rollouts.kv_cache_bytes", "nothing in the result; fewer rollouts run at once", _kv_sizes),
-    Rung("scale.strategy", "nothing in the result; time to exchange what is shared out", _strategies),
-    Rung(
-        "model.gradient_checkpointing", "nothing in the result; about a third more time in the update", _checkpointing
-    ),
-    Rung("optim.name", "precision of the optimizer's moments; needs bitsandbytes and a GPU", _moments),
-    Rung("model.dtype", "precision of weights and activations", _dtypes),
-    Rung("lora.rank", "adapters of this rank are trained instead; they want an optim.lr of their own", _adapters),
-    Rung("model.load_in_4bit", "precision of the frozen weights; needs bitsandbytes and a GPU", _four_bits),
-    Rung("rollouts.max_new_tokens", "longer answers are cut, so other things are learned", _lengths),
-)
-"""From what costs least to what costs most."""
-LAST = LADDER[-1]
+            yield f"{mebibytes // 1024}GiB" if mebibytes % 1024 == 0 else f"{mebibytes}MiB"

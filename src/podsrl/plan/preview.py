@@ -1,7 +1,7 @@
 """What a run would do and need, before its weights are loaded: `pods train CONFIG --dry-run`.
 
-`preview_run` reads the model's config and the headers of its files, but no weights and no data (`plan/inputs.py` reads
-the data). So it assumes that every prompt is as long as the limit allows.
+`preview_run` reads the model's config and the headers of its files, but no weights and no data, so it assumes that
+every prompt is as long as the limit allows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
@@ -70,8 +71,6 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     """Predict what a run would do.
 
     Args:
-        config: of the run.
-        num_processes: that share it, at least 1.
         num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
 
     Raises:
@@ -89,14 +88,13 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     sized = _sized(config, shape, num_processes, num_eval, has_gpu)
     rollouts, todo, parts = config.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
-    adapted = adapted_linears(config, shape)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
         trained=_trained(config, shape),
         num_processes=num_processes,
         num_weights=shape.num_weights,
         num_trained_weights=num_adapter_weights(config, shape) if config.lora else shape.num_weights,
-        num_adapted_modules=len(adapted),
+        num_adapted_modules=len(adapted_linears(config, shape)),
         prompts=rollouts.num_prompts,
         prompt_tokens=rollouts.num_prompts * rollouts.max_prompt_tokens,
         generated_tokens=rollouts.num_prompts * rollouts.num_rollouts * rollouts.max_new_tokens,
@@ -107,15 +105,15 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         peak_bytes=peak(parts),
         machine=machine,
         machine_bytes=machine_bytes,
-        options=tuple(_options(config, without_effect(sized, todo, num_processes))),
+        options=tuple(_options(config, RunConfig(), without_effect(sized, todo, num_processes))),
         warnings=tuple(_warnings(sized, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
     )
 
 
 def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: int | None, has_gpu: bool) -> RunConfig:
-    """The config with the numbers that a run finds out: its held-out questions, and CUDA's bound where it matters."""
+    """The config with the numbers that a run finds out: its held-out questions, and CUDA's bound where it is less."""
     if num_eval is not None:
-        config = _changed_in(config, "task", num_eval=num_eval)
+        config = with_values(config, task={"num_eval": num_eval})
     if not has_gpu or config.rollouts.kv_cache_bytes:
         return config
     from podsrl.policy.source import find_device
@@ -125,11 +123,7 @@ def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: i
     held = sum(part.num_bytes for part in parts if part.phase == "always")
     wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
     bound = default_bound(find_device(config.model.device), held)
-    return _changed_in(config, "rollouts", kv_cache_bytes=bound) if 0 < bound < wanted else config
-
-
-def _changed_in(config: RunConfig, section: str, **values: Any) -> RunConfig:
-    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+    return with_values(config, rollouts={"kv_cache_bytes": bound}) if 0 < bound < wanted else config
 
 
 def _trained(config: RunConfig, shape: ModelShape) -> str:
@@ -164,19 +158,15 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
     return name, total_bytes(place), has_gpu
 
 
-def _options(config: RunConfig, no_effect: Mapping[str, str]) -> Iterator[Option]:
-    for key, value, default, meaning in _changed(config, RunConfig()):
-        yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))
-
-
-def _changed(new: BaseModel, old: BaseModel | None, prefix: str = "") -> Iterator[tuple[str, Any, Any, str]]:
+def _options(new: BaseModel, old: BaseModel | None, no_effect: Mapping[str, str], prefix: str = "") -> Iterator[Option]:
     """Every leaf that differs; of a section that is absent by default, every leaf."""
     for name, field in type(new).model_fields.items():
-        value, default = getattr(new, name), getattr(old, name) if old is not None else None
+        key, value, default = f"{prefix}{name}", getattr(new, name), getattr(old, name) if old is not None else None
         if isinstance(value, BaseModel):
-            yield from _changed(value, default, f"{prefix}{name}.")
+            yield from _options(value, default, no_effect, f"{key}.")
         elif value != default or isinstance(new, LoraConfig):
-            yield f"{prefix}{name}", value, default, " ".join((field.description or "").split())
+            meaning = " ".join((field.description or "").split())
+            yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))
 
 
 def _warnings(

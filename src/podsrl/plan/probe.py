@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
@@ -22,6 +23,7 @@ from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
 from podsrl.plan.rewards import Seen
+from podsrl.plan.search import Candidate
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
 from podsrl.run.loop import training_step
 from podsrl.run.step_result import StepResult, samples_by_group
@@ -41,23 +43,7 @@ KEPT_STEPS = 4
 def probing_config(config: RunConfig) -> RunConfig:
     """The same run, standing still, writing nothing; `keep_all` becomes `max_variance`, which is the same at m = n."""
     rule = "max_variance" if config.select.rule == "keep_all" else config.select.rule
-    return config.model_copy(
-        update={
-            "optim": config.optim.model_copy(update={"lr": STILL, "weight_decay": 0.0}),
-            "select": config.select.model_copy(update={"rule": rule}),
-        }
-    )
-
-
-def resized(config: RunConfig, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int | None = None) -> RunConfig:
-    """The config with another n, m and micro-batch."""
-    changes: dict[str, Any] = {
-        "rollouts": config.rollouts.model_copy(update={"num_rollouts": num_rollouts}),
-        "select": config.select.model_copy(update={"num_kept": num_kept}),
-    }
-    if micro_batch_tokens is not None:
-        changes["optim"] = config.optim.model_copy(update={"micro_batch_tokens": micro_batch_tokens})
-    return config.model_copy(update=changes)
+    return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select={"rule": rule})
 
 
 def probe_sizes(config: RunConfig) -> list[int]:
@@ -82,14 +68,7 @@ def probe_micro_batches(config: RunConfig, num_tokens: int) -> list[int]:
 
 
 def run_probes(trainer: Trainer, config: RunConfig, *, budget_seconds: float, progress: Progress) -> Measurements:
-    """Run the probes.
-
-    Args:
-        trainer: one that learns nothing (`still_trainer`).
-        config: of the run that is planned.
-        budget_seconds: about how long to measure; loading comes on top, and one round is always done.
-        progress: out of 1.
-    """
+    """Measure for about `budget_seconds`, at least one round, with a trainer of `still_trainer`; progress is 0 .. 1."""
     prober = _Prober(trainer, config, budget_seconds, progress)
     prober.measure_steps()
     prober.measure_updates()
@@ -116,8 +95,11 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
 def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:
     """Let the trainer's next step use another n, m and micro-batch; the optimizer starts anew with the latter."""
     is_other = micro_batch_tokens != trainer.config.optim.micro_batch_tokens
-    trainer.config = resized(
-        trainer.config, num_rollouts=num_rollouts, num_kept=num_kept, micro_batch_tokens=micro_batch_tokens
+    trainer.config = with_values(
+        trainer.config,
+        rollouts={"num_rollouts": num_rollouts},
+        select={"num_kept": num_kept},
+        optim={"micro_batch_tokens": micro_batch_tokens},
     )
     if is_other:
         del trainer.learner.updater  # before the new one, whose moments take as much memory
@@ -126,14 +108,9 @@ def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_to
 
 def seen_groups(groups: Sequence[Group]) -> list[Seen]:
     """The valid rollouts of each group."""
-    valid_P_G = [[rollout for rollout in group.rollouts if rollout.is_valid] for group in groups]
     return [
-        Seen(
-            rewards=np.array([r.reward for r in rollouts], dtype=np.float64),
-            lengths=np.array([len(r.completion.token_ids) for r in rollouts], dtype=np.float64),
-            is_correct=np.array([r.is_correct for r in rollouts], dtype=np.bool_),
-        )
-        for rollouts in valid_P_G
+        Seen.of([(r.reward, len(r.completion.token_ids), r.is_correct) for r in group.rollouts if r.is_valid])
+        for group in groups
     ]
 
 
@@ -281,3 +258,60 @@ def _gradient(
             kept.append([group.rollouts[i].reward for i in chosen])
             weights.append(torch.tensor([advantage_of[i] for i in chosen]))
     return gradient_probe(rewards, kept, weights, norm, num_chunks=chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Predicted and measured seconds of a step."""
+
+    predicted: float
+    measured: float
+    """Median over the steps."""
+    low: float
+    """First quartile."""
+    high: float
+    """Third quartile."""
+    num_steps: int
+    stages: dict[str, tuple[float, float]]
+    """Stage -> predicted and median measured seconds."""
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted / self.measured
+
+
+def verify(
+    trainer: Trainer, candidates: Sequence[Candidate], *, num_steps: int, progress: Progress
+) -> list[Verification]:
+    """Take `num_steps` real steps per choice, with a trainer that learns nothing and is not to be used afterwards.
+
+    The choices take turns, so that a slow moment of the machine falls on all of them alike. The first step after a
+    change of the micro-batch size does not count: it allocates the optimizer's memory.
+    """
+    steps: list[list[StepResult]] = [[] for _ in candidates]
+    for done in range(num_steps):
+        for candidate, own in zip(candidates, steps, strict=True):
+            n, m, micro = candidate.key
+            progress(done / num_steps, 1.0, f"{n} → {m} for real")
+            is_new = done == 0 or micro != trainer.config.optim.micro_batch_tokens
+            resize(trainer, num_rollouts=n, num_kept=m, micro_batch_tokens=micro)
+            if is_new:
+                training_step(trainer)
+            own.append(training_step(trainer))
+    return [_compare(candidate, own) for candidate, own in zip(candidates, steps, strict=True)]
+
+
+def _compare(candidate: Candidate, steps: Sequence[StepResult]) -> Verification:
+    totals = np.array([step.total_seconds for step in steps])
+    return Verification(
+        predicted=candidate.seconds.total,
+        measured=float(np.median(totals)),
+        low=float(np.quantile(totals, 0.25)),
+        high=float(np.quantile(totals, 0.75)),
+        num_steps=len(steps),
+        stages={
+            name: (getattr(candidate.seconds, name), float(np.median([step.seconds[name] for step in steps])))
+            for name in PREDICTED_STAGES
+        },
+    )

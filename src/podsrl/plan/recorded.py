@@ -1,8 +1,7 @@
 """Measurements from the logs of a run, without running anything: the seconds of its steps and its rewards.
 
-A run has one n, one m and one micro-batch size, so a single run cannot identify some quantities: they are listed in
-`unknown`. The rest comes from differences between steps (lengths, groups with a signal), which the cost model carries
-over to other n and m.
+A run has one n, one m and one micro-batch size, so it cannot identify some quantities: they are listed in `unknown`.
+The rest comes from differences between steps (lengths, groups with a signal).
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
@@ -35,11 +32,7 @@ UNKNOWN = (
 
 
 def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measurements:
-    """Read the last quarter of a run.
-
-    Args:
-        folder: of a run, finished or not.
-        overrides: not wanted here; a run's folder has its own config.
+    """Read the last quarter of a run, finished or not; `overrides` are an error, since a run has its own config.
 
     Raises:
         UsageError: no run, no steps, no recorded groups, or overrides.
@@ -62,7 +55,10 @@ def read_measurements(folder: Path, overrides: Sequence[str] = ()) -> Measuremen
         config=config,
         generation=tuple(_generation(config, line) for line in steps),
         updates=tuple(_update(config, line) for line in steps),
-        groups=tuple(_seen(rollouts) for rollouts in _by_question(groups)),
+        groups=tuple(
+            Seen.of([(r.reward, r.num_tokens, r.is_correct) for r in rollouts if r.reward is not None])
+            for rollouts in _by_question(groups)
+        ),
         noise_ratio=None,
         memory_bytes=None,
         unknown=UNKNOWN,
@@ -110,12 +106,3 @@ def _by_question(groups: Sequence[RecordedGroup]) -> list[list[RecordedRollout]]
     for group in groups:
         found.setdefault((group.step, re.sub(r"#\d+$", "", group.group)), []).extend(group.rollouts)
     return list(found.values())
-
-
-def _seen(rollouts: Sequence[RecordedRollout]) -> Seen:
-    valid = [(r.reward, r.num_tokens, r.is_correct) for r in rollouts if r.reward is not None]
-    return Seen(
-        rewards=np.array([reward for reward, _, _ in valid], dtype=np.float64),
-        lengths=np.array([tokens for _, tokens, _ in valid], dtype=np.float64),
-        is_correct=np.array([right for _, _, right in valid], dtype=np.bool_),
-    )

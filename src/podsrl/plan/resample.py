@@ -1,7 +1,7 @@
 """How unsure predicted seconds are: the cost model fitted again and again to what might as well have been measured.
 
 A bootstrap of residuals: each fitted value times how far off some measurement was, drawn anew. It sees how far repeats
-disagree, and not a machine that was slower all the while (`machine.py`, `check.py`).
+disagree, and not a machine that was slower all the while (`machine_use.py`, `probe.verify`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Residuals:
     @property
     def spread(self) -> float:
         """Half the width of the middle 90 % of single measurements around the fit; of the stage that varies more."""
-        widths = [float(np.ptp(np.quantile(values, MIDDLE))) / 2 for values in (self.generation, self.updates)]
-        return max(widths)
+        return max(float(np.ptp(np.quantile(values, MIDDLE))) / 2 for values in (self.generation, self.updates))
 
 
 def residuals(measured: Measurements, costs: CostModel) -> Residuals | None:

@@ -9,25 +9,17 @@ from typing import Any
 import numpy as np
 
 from podsrl.plan.machine_use import MachineUse
+from podsrl.plan.probe import Verification
 from podsrl.plan.resample import MIDDLE
 from podsrl.plan.search import Candidate, Plan
 from podsrl.plan.trust import Trust
 from podsrl.plan.value import BETWEEN
-from podsrl.plan.verify import Verification
 
 Json = dict[str, Any]
 
 
 def to_json(plan: Plan, checks: Sequence[Verification], hardware: str, use: MachineUse | None = None) -> Json:
-    """Flatten.
-
-    Args:
-        plan: what was found.
-        checks: predicted against measured, of the suggestion and then of the config's choice if it is another; empty
-            where nothing was run.
-        hardware: what it was measured on.
-        use: how busy that was meanwhile; None where nothing was run.
-    """
+    """The plan as JSON; `checks` hold the suggestion first and the config's own choice last."""
     return {
         "hardware": hardware,
         "trust": _trust(Trust(use=use, spread=plan.spread, checks=checks)),
@@ -51,12 +43,7 @@ def flags(plan: Plan) -> list[str]:
     """The suggestion as overrides to paste; `keep_all` cannot keep fewer than all, so it makes way."""
     n, m, micro = plan.best.key
     rule = ["--select.rule=max_variance"] if plan.is_rule_replaced and m < n else []
-    return [
-        f"--rollouts.num_rollouts={n}",
-        f"--select.num_kept={m}",
-        *rule,
-        f"--optim.micro_batch_tokens={micro}",
-    ]
+    return [f"--rollouts.num_rollouts={n}", f"--select.num_kept={m}", *rule, f"--optim.micro_batch_tokens={micro}"]
 
 
 def _check(found: Sequence[Verification]) -> Json | None:
@@ -64,14 +51,8 @@ def _check(found: Sequence[Verification]) -> Json | None:
 
 
 def _trust(trust: Trust) -> Json:
-    return {
-        "is_trusted": not trust.reasons,
-        "reasons": trust.reasons,
-        "waited_share": trust.use.waited_share if trust.use else None,
-        "load": trust.use.load if trust.use else None,
-        "num_cores": trust.use.num_cores if trust.use else None,
-        "spread": trust.spread,
-    }
+    use = {name: getattr(trust.use, name, None) for name in ("waited_share", "load", "num_cores")}
+    return {"is_trusted": not trust.reasons, "reasons": trust.reasons, **use, "spread": trust.spread}
 
 
 def _measured_relative(plan: Plan, checks: Sequence[Verification]) -> float | None:

@@ -39,6 +39,16 @@ class Seen:
     is_correct: Flags
     """[N]"""
 
+    @staticmethod
+    def of(rollouts: Sequence[tuple[float, int, bool]]) -> Seen:
+        """From (reward, tokens, is_correct) of each rollout."""
+        rewards, lengths, is_correct = zip(*rollouts, strict=True) if rollouts else ((), (), ())
+        return Seen(
+            rewards=np.array(rewards, dtype=np.float64),
+            lengths=np.array(lengths, dtype=np.float64),
+            is_correct=np.array(is_correct, dtype=np.bool_),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
@@ -51,7 +61,7 @@ class Weighted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardModel:
-    """Draws groups as the next questions will give them. Make it with `from_groups` or `from_pass_rate`."""
+    """Draws groups as the next questions will give them. `from_groups` makes it."""
 
     base: Weighted
     """All rollouts together; the masses add up to the concentration c."""
@@ -60,11 +70,7 @@ class RewardModel:
 
     @staticmethod
     def from_groups(groups: Sequence[Seen], *, concentration: float | None = None) -> RewardModel:
-        """From seen groups, empty ones left out.
-
-        Args:
-            groups: one per question.
-            concentration: c above 0; by default estimated.
+        """From seen groups, one per question, empty ones left out; c is estimated where it is not given.
 
         Raises:
             ValueError: no rollout at all.
@@ -79,20 +85,6 @@ class RewardModel:
             questions=tuple(_merged(group) for group in filled),
         )
 
-    @staticmethod
-    def from_pass_rate(pass_rate: float, concentration: float, *, length: float = 1.0) -> RewardModel:
-        """Rewards 0 and 1 with pass rates Beta(c·p, c·(1 - p)) over questions.
-
-        Args:
-            pass_rate: mean over questions, 0 < p < 1.
-            concentration: c > 0.
-            length: tokens of every rollout.
-        """
-        right = np.array([False, True])
-        rollouts = Seen(rewards=right.astype(np.float64), lengths=np.full(2, length), is_correct=right)
-        mass = concentration * np.array([1 - pass_rate, pass_rate])
-        return RewardModel(base=Weighted(rollouts=rollouts, mass=mass), questions=())
-
     @property
     def concentration(self) -> float:
         """c: how alike questions are; pass rates are Beta(c·p, c·(1 - p))."""
@@ -104,16 +96,10 @@ class RewardModel:
         return float(self.base.mass[self.base.rollouts.is_correct].sum() / self.base.mass.sum())
 
     def draw(self, num_rollouts: int, num_groups: int, *, seed: int = 0, tilt: float = 0.0) -> Seen:
-        """Sample groups.
+        """Sample R = `num_groups` groups [R, n], evenly over the questions.
 
-        Args:
-            num_rollouts: n; the first k columns of a draw are a valid draw with n = k.
-            num_groups: R, evenly over the questions.
-            seed: the same seed gives the same groups.
-            tilt: added to the log-odds of every question's pass rate: what training does to first order.
-
-        Returns:
-            [R, n] arrays.
+        The first k columns of a draw are a valid draw with n = k. `tilt` is added to the log-odds of every question's
+        pass rate: what training does to first order.
         """
         generator = np.random.default_rng(seed)
         parts = [
@@ -123,11 +109,7 @@ class RewardModel:
             )
             if count
         ]
-        return Seen(
-            rewards=np.concatenate([part.rewards for part in parts]),
-            lengths=np.concatenate([part.lengths for part in parts]),
-            is_correct=np.concatenate([part.is_correct for part in parts]),
-        )
+        return _join(parts)
 
     def _draw_question(
         self, question: Weighted | None, count: int, num_rollouts: int, generator: np.random.Generator, tilt: float
@@ -156,10 +138,8 @@ def _merged(group: Seen) -> Weighted:
     """Equal rollouts as one with their count: by the Dirichlet distribution's aggregation property the same draws."""
     table = np.stack([group.rewards, group.lengths, group.is_correct.astype(np.float64)], axis=1)
     rows, counts = np.unique(table, axis=0, return_counts=True)
-    return Weighted(
-        rollouts=Seen(rewards=rows[:, 0], lengths=rows[:, 1], is_correct=rows[:, 2] > 0),
-        mass=counts.astype(np.float64),
-    )
+    rollouts = Seen(rewards=rows[:, 0], lengths=rows[:, 1], is_correct=rows[:, 2] > 0)
+    return Weighted(rollouts=rollouts, mass=counts.astype(np.float64))
 
 
 def _sample(groups: Sequence[Seen]) -> Seen:

@@ -1,11 +1,8 @@
-"""Search n, m and the micro-batch size: what each choice costs and teaches, and which teaches most per second.
-
-`make_plan` turns `Measurements` into a `Plan` of plain numbers, for a table, JSON or a figure.
-"""
+"""Search n, m and the micro-batch size: what each choice costs and teaches, and which teaches most per second."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -114,11 +111,9 @@ class Plan:
 
 
 def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
-    """Predict every candidate and choose.
+    """Predict every candidate and choose; `bound_bytes` stands for the machine's memory, where it is given.
 
-    Args:
-        measured: of a model on a machine.
-        bound_bytes: stands for the machine's memory; the config's own choice is then only suggested where it fits.
+    Under a bound the config's own choice is only suggested where it fits.
 
     Raises:
         NothingTeaches: all seen rewards of all questions were equal.
@@ -129,7 +124,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     search, spread = _Search(measured, costs, noise, bound_bytes), residuals(measured, costs)
     found = search.at(rewards, tilt=0.0, resampled=resampled_costs(measured, costs, spread))
     own = next(c for c in found if c.key == _own_key(measured.config))
-    allowed = _allowed(search, found)
+    allowed = [candidate for candidate in found if search.is_allowed(candidate)]
     if not allowed:
         raise DoesNotFit(_why_not(found, bound_bytes))
     candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
@@ -143,7 +138,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         own=own,
         best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
         candidates=tuple(candidates),
-        later=_later(search, rewards, own.micro_batch_tokens),
+        later=tuple(_later(search, rewards, own.micro_batch_tokens)),
         pass_rate=rewards.pass_rate,
         concentration=rewards.concentration,
         noise_ratio=noise,
@@ -183,16 +178,9 @@ class _Search:
         for n in sizes:
             for m in kept_sizes(self._config, n):
                 taught = teaching(
-                    groups,
-                    n,
-                    m,
-                    rule=self._rule,
-                    advantage=self._advantage,
-                    num_chunks=self._config.select.num_chunks,
+                    groups, n, m, rule=self._rule, advantage=self._advantage, num_chunks=self._config.select.num_chunks
                 )
-                found += [
-                    self._candidate(n, m, micro, taught, length, resampled) for micro in self._costs.micro_batches
-                ]
+                found += [self._candidate(n, m, size, taught, length, resampled) for size in self._costs.micro_batches]
         return [c for c in found if self._fits(c)]
 
     def _candidate(
@@ -278,10 +266,6 @@ def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
     return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
 
 
-def _allowed(search: _Search, candidates: Sequence[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in candidates if search.is_allowed(candidate)]
-
-
 def _best(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=lambda c: c.progress())
 
@@ -299,14 +283,12 @@ def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidat
     return [min(group, key=seconds) for _, group in sorted(by_pair.items())]
 
 
-def _later(search: _Search, rewards: RewardModel, own: int) -> tuple[tuple[float, Candidate], ...]:
+def _later(search: _Search, rewards: RewardModel, own: int) -> Iterator[tuple[float, Candidate]]:
     now = rewards.pass_rate
-    if not 0 < now < 1:
-        return ()
-    tilts = [(rate, tilt_to(rewards, rate)) for rate in LATER if rate > now + 0.02]
-    return tuple(
-        (rate, _best(_one_micro_batch(_allowed(search, search.at(rewards, tilt)), own))) for rate, tilt in tilts
-    )
+    for rate in LATER if 0 < now < 1 else ():
+        if rate > now + 0.02:
+            found = [c for c in search.at(rewards, tilt_to(rewards, rate)) if search.is_allowed(c)]
+            yield rate, _best(_one_micro_batch(found, own))
 
 
 def tilt_to(rewards: RewardModel, pass_rate: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from podsrl.plan.machine_use import MachineUse
-from podsrl.plan.verify import Verification
+from podsrl.plan.probe import Verification
 
 LARGEST_SPREAD = 0.3
 """Single measurements further from the fit than this (half the width of the middle 90 %) disagree."""

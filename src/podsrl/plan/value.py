@@ -78,10 +78,6 @@ class Teaching:
         norm = self.squared_signal + noise_ratio * self.noise
         return self.signal / norm**0.5 if norm > 0 else 0.0
 
-    def value(self, noise_ratio: float, exponent: float = BETWEEN) -> float:
-        """What a step gains, between 0 and 1, where 1 is a step without noise on groups that all have a signal."""
-        return float(max(self.share(noise_ratio), 0.0) ** exponent)
-
 
 def teaching(
     groups: Seen,
@@ -92,15 +88,13 @@ def teaching(
     advantage: str | RewardAdvantage = "std",
     num_chunks: int = 1,
 ) -> Teaching:
-    """Average over drawn groups.
+    """Average over the groups [R, N] that were drawn, N ≥ n; their first n columns are used.
 
     Args:
-        groups: [R, N] draws, N ≥ n; the first n columns are used.
-        num_rollouts: n.
         num_kept: m, 2 .. n.
-        rule: selection rule.
         advantage: a key of `podsrl.update.NORMALIZERS`, or a function of rewards.
         num_chunks: select and normalise in each of that many chunks alone; divides n and m.
+
 
     Example:
         >>> from podsrl.select import max_variance
@@ -150,7 +144,7 @@ def _signal_and_noise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientProbe:
-    """One step's squared gradient norm beside the means of its own groups' signal² and noise."""
+    """A step's squared gradient norm beside the means of its own groups' signal² and noise."""
 
     squared_norm: float
     squared_signal: float
@@ -179,23 +173,15 @@ def gradient_probe(
         signals.append(float((a * (np.asarray(kept) - np.mean(everything))).mean()))
         noises.append(float((a**2).sum()) / len(kept) ** 2)
     of_questions = np.reshape(signals, (-1, num_chunks)).mean(axis=1)
-    return GradientProbe(
-        squared_norm=norm**2,
-        squared_signal=float(np.mean(of_questions**2)),
-        noise=float(np.mean(noises)) / num_chunks,
-    )
+    squared_signal, noise = float(np.mean(of_questions**2)), float(np.mean(noises)) / num_chunks
+    return GradientProbe(squared_norm=norm**2, squared_signal=squared_signal, noise=noise)
 
 
 def noise_ratio(probes: Sequence[GradientProbe], sizes: Sequence[int]) -> float | None:
-    """κ: regress squared norms on signal² and noise.
+    """κ ≥ 0: regress squared norms on signal² and noise, from steps at the same weights with `sizes` as their m.
 
-    Args:
-        probes: steps at the same weights.
-        sizes: m of each; means are taken over the steps of one m, since single norms scatter.
-
-    Returns:
-        κ ≥ 0; None where it cannot be told: under three different m, no gradient at all, or no part that goes with the
-        signal.
+    Norms are averaged over the steps of one m, since single norms scatter. None where κ cannot be told: under three
+    different m, no gradient at all, or no part that goes with the signal.
     """
     means: list[npt.NDArray[np.float64]] = []
     for size in sorted(set(sizes)):

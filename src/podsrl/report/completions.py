@@ -1,7 +1,4 @@
-"""One self-contained HTML page of stored completions: each question with what was answered, right or wrong.
-
-The completions are those of a file that `pods eval --out` wrote, or of a run's `groups.jsonl`.
-"""
+"""One self-contained HTML page of stored completions: each question with what was answered, right or wrong."""
 
 from __future__ import annotations
 
@@ -46,15 +43,9 @@ class Question:
 
 
 def write_completions_report(path: Path, out: Path, *, max_questions: int = 300) -> Path:
-    """Write one HTML file about stored completions.
+    """Write one HTML file about the completions in `path` (`podsrl.tools.completions`), in place of an older one.
 
-    Args:
-        path: the completions (`podsrl.tools.completions`).
-        out: the file to write; missing folders above it are made, an older file is replaced at once.
-        max_questions: in the page, at least 1, evenly spread; the page says what is left out.
-
-    Returns:
-        `out`.
+    The page has at most `max_questions`, evenly spread, and says what is left out.
 
     Raises:
         UsageError: the completions cannot be read, or `out` is a folder, or the file that is read.

@@ -47,7 +47,7 @@ def outcome(run: Run) -> Outcome:
 
 
 def key_facts(run: Run) -> dict[str, str]:
-    """Return the options a reader asks for first, name -> value as text; a dash where the config has none."""
+    """The options that a reader asks for first, name -> value as text; a dash where the config has none."""
     counts = [run.option(key) for key in ("rollouts.num_prompts", "rollouts.num_rollouts", "select.num_kept")]
     prompts, generated, kept = (MISSING if count is None else str(count) for count in counts)
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
@@ -56,7 +56,7 @@ def key_facts(run: Run) -> dict[str, str]:
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:
-    """Count a group's rollouts: how many there are, are kept, right, and without reward; and their mean reward."""
+    """The counts of a group's rollouts: all, kept, right and without reward; and their mean reward."""
     rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
     return {
         "num_rollouts": len(group.rollouts),
@@ -68,7 +68,7 @@ def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:
 
 
 def reward_strip(group: RecordedGroup) -> list[tuple[int, bool]]:
-    """Return (height in percent, is kept) of every rollout with a reward, highest first; equal rewards are all full."""
+    """(height in percent, is kept) of every rollout with a reward, highest first; equal rewards are all full."""
     rewarded = [(rollout.reward, rollout.is_kept) for rollout in group.by_reward() if rollout.reward is not None]
     rewards = [reward for reward, _ in rewarded]
     low, width = (min(rewards), max(rewards) - min(rewards)) if rewards else (0.0, 0.0)

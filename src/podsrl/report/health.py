@@ -30,14 +30,7 @@ class HealthCheck:
 
 
 def check_run(run: Run) -> tuple[HealthCheck, ...]:
-    """Measure every sign of a wasted run.
-
-    Args:
-        run: as `read_run` returns it.
-
-    Returns:
-        All checks, alarming or not, in a fixed order.
-    """
+    """Measure every sign of a wasted run: all checks, alarming or not, in a fixed order."""
     return tuple(
         HealthCheck(name=name, value=measure(run), limit=limit, is_share=is_share, advice=advice)
         for name, measure, limit, is_share, advice in _CHECKS

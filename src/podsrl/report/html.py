@@ -47,9 +47,6 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
         out: the file to write; missing folders above it are made, an older file is replaced at once.
         max_groups: recorded groups in the page, at least 1, shared evenly by the runs; the page says what is left out.
 
-    Returns:
-        `out` as a path.
-
     Raises:
         UsageError: no folder, one given twice, one that is no run, an `out` that is a folder, max_groups under 1.
 

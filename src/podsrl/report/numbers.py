@@ -24,11 +24,7 @@ def compact(value: float) -> str:
 
 
 def duration(seconds: float, *, longest: float | None = None) -> str:
-    """Write a duration in seconds, minutes or hours.
-
-    Args:
-        seconds: at least 0.
-        longest: choose the unit for this many seconds instead, so that several durations share one.
+    """Write a duration in seconds, minutes or hours; `longest` sets the unit, so that several durations share one.
 
     Example:
         >>> duration(90), duration(600), duration(5400, longest=10800)

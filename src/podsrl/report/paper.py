@@ -80,10 +80,7 @@ class Row:
 
 
 def paper_setting(name: str) -> PaperSetting:
-    """A setting's results in the paper.
-
-    Args:
-        name: "a" .. "e".
+    """A setting's results in the paper; `name` is "a" .. "e".
 
     Raises:
         UsageError: another name.
@@ -120,24 +117,16 @@ def reproduced_setting(folder: Path) -> PaperSetting | None:
 
 def rows_beside_paper(comparison: Comparison, setting: PaperSetting) -> list[Row]:
     """Both arms, ours and the paper's."""
-    return [
-        _row(comparison, arm, paper)
-        for arm, paper in ((comparison.baseline, setting.baseline), (PODS_ARM, setting.pods))
-    ]
+    pairs = ((comparison.baseline, setting.baseline), (PODS_ARM, setting.pods))
+    return [_row(comparison, arm, paper) for arm, paper in pairs]
 
 
 def overlay_figure(folder: Path | str) -> Figure:
-    """Draw a reproduction's curves over the paper's.
+    """Draw a reproduction's curves over the paper's, 9 × 4.8 inches.
 
     Ours: solid steps, with the mean's 95 % interval (Student's t) over seeds. The paper's: dots and dashes, with
     ± 1.96 standard errors. Thin lines: each side's target, 99 % of its own baseline's best accuracy. Where the training
     times differ by more than a factor of 3, time is the share of each side's own.
-
-    Args:
-        folder: that `pods reproduce` wrote.
-
-    Returns:
-        The figure, 9 × 4.8 inches.
 
     Raises:
         UsageError: a folder that is no reproduction.
@@ -146,12 +135,11 @@ def overlay_figure(folder: Path | str) -> Figure:
     if setting is None:
         raise UsageError(f"{folder} has no reproduce.json; give a folder of `pods reproduce`")
     figure = theme.new_figure(9.0, 4.8)
-    draw_overlay(figure.subplots(), comparison, setting)
+    _draw_overlay(figure.subplots(), comparison, setting)
     return figure
 
 
-def draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> None:
-    """Draw the whole panel into axes, which are styled too."""
+def _draw_overlay(axes: Axes, comparison: Comparison, setting: PaperSetting) -> None:
     ours, theirs = max(float(grid[-1]) for grid in comparison.grid_seconds.values()), _longest(setting)
     is_share = theirs > 0 and not 1 / _COMPARABLE <= ours / theirs <= _COMPARABLE
     colors = theme.arm_colors([comparison.baseline, PODS_ARM], comparison.baseline)

@@ -51,25 +51,25 @@ class Run:
     """Lines of metrics.jsonl and groups.jsonl that are torn, or say less than they should."""
 
     def option(self, key: str) -> Any:
-        """Return the config's value at a dotted key such as "select.num_kept", or None where it has none."""
+        """The config's value at a dotted key such as "select.num_kept"; None where it has none."""
         value: Any = self.config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
     def series(self, name: str) -> Array:
-        """Return a metric of every step, [steps] float64, NaN where a step has none."""
+        """A metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
 
     def num_rollouts(self) -> Array:
-        """Return how many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
+        """How many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
 
         A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
         """
         return self._counted("rollouts/all", ("rollouts.num_prompts", "rollouts.num_rollouts"))
 
     def num_groups(self) -> Array:
-        """Return how many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
+        """How many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
         chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
         return self._counted("groups/all", ("rollouts.num_prompts", *chunks))
 
@@ -80,19 +80,19 @@ class Run:
         return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
 
     def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
-        """Return training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
+        """Training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
         names = ("seconds/train_elapsed", f"eval/{metric}")
         points = np.array([[line.get(name, np.nan) for name in names] for line in self.evaluations]).reshape(-1, 2)
         points = points[np.isfinite(points).all(axis=1)]
         return points[:, 0], points[:, 1]
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return mean seconds per step by stage; "other" is the total without the named stages (recording is in it)."""
+        """Mean seconds per step by stage; "other" is the total without the named stages (recording is in it)."""
         seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in SHOWN_STAGES}
         return seconds | {"other": max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
 
     def tokens(self) -> dict[str, int]:
-        """Return the run's token ledger: what was generated, and what became of it."""
+        """The run's token ledger: what was generated, and what became of it."""
         names = ("prompt", "generated", "trained", "discarded", "skipped")
         return {name: int(np.nansum(self.series(f"tokens/{name}"))) for name in names}
 
@@ -122,13 +122,7 @@ class Comparison:
 
 
 def read_run(path: Path | str) -> Run:
-    """Read one run folder.
-
-    Args:
-        path: folder with `config.toml` and `metrics.jsonl`; `groups.jsonl` may be missing (a run may record no groups).
-
-    Returns:
-        The run as one record.
+    """Read one run folder; its `groups.jsonl` may be missing, since a run may record no groups.
 
     Raises:
         UsageError: not a folder, a missing file, a config.toml that is not TOML, or a line of a log that is whole but
@@ -156,18 +150,12 @@ def read_run(path: Path | str) -> Run:
 
 
 def is_comparison(path: Path | str) -> bool:
-    """Say whether a folder was written by `pods compare`."""
+    """Whether a folder was written by `pods compare`."""
     return (Path(path) / "compare.json").is_file()
 
 
 def read_comparison(path: Path | str) -> Comparison:
     """Read one compare folder and the runs below it.
-
-    Args:
-        path: folder with `compare.json`.
-
-    Returns:
-        The comparison as one record.
 
     Raises:
         UsageError: not a folder, no or a malformed compare.json, a missing run folder; the message names it.

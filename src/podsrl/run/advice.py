@@ -1,7 +1,4 @@
-"""Notes and warnings about a config before a run begins: how the data is split, and choices that rarely work.
-
-Nothing here is an error.
-"""
+"""Notes and warnings about a config before a run begins: how the data is split, and choices that rarely work."""
 
 from __future__ import annotations
 

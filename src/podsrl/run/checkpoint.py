@@ -109,13 +109,8 @@ def save_checkpoint(
 ) -> Path:
     """Write `folder`/step-N for N = state["step"], then remove all but it and the `keep` - 1 before it.
 
-    Args:
-        folder: of all checkpoints.
-        save_model: writes weights, config and tokenizer into the folder that it is given.
-        optimizer: moments by parameter name.
-        state: plain JSON.
-        keep: checkpoints to keep, ≥ 1.
-        parts: arrays that parts remember.
+    `save_model` writes weights, config and tokenizer into the folder that it gets; `optimizer` holds moments by
+    parameter name, `parts` the arrays that parts remember; `state` is plain JSON.
     """
     final = checkpoint_path(folder, state["step"])
     if final.exists():
@@ -153,7 +148,6 @@ def load_newest(
     """The newest undamaged checkpoint, or None where none was ever finished.
 
     Args:
-        folder: of all checkpoints.
         check: (path, state) of a candidate; it raises CheckpointError where what stands there cannot be.
         before: only checkpoints older than this one.
         damaged: a line for each newer one that was passed over already.
@@ -181,8 +175,9 @@ def load_newest(
 
 
 def set_aside(folder: Path, newest: Path) -> None:
-    """Rename what is newer than the checkpoint that a run goes on from: its manifest may agree with its files, and the
-    save of the same step would then take it for its own. It stays in the folder under its new name.
+    """Rename what is newer than the checkpoint that a run goes on from.
+
+    Its manifest may agree with its files, and the save of the same step would then take it for its own.
     """
     for path in _newest_first(folder):
         if path.name > newest.name:

@@ -1,7 +1,4 @@
-"""Which data a run has: counts and digests that a checkpoint holds, so that a resume notices a change.
-
-The result is plain JSON, by side ("train", "eval").
-"""
+"""Which data a run has: counts and digests that a checkpoint holds, so that a resume notices a change."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def describe_data(tasks: TaskSet) -> dict[str, Side]:
 
 
 def data_change(old: Mapping[str, Side], new: Mapping[str, Side]) -> str | None:
-    """Say what differs, in a sentence; None where the data is the same.
-
-    Args:
-        old, new: from `describe_data`.
+    """What differs between two results of `describe_data`, in a sentence; None where the data is the same.
 
     Example:
         >>> held_out = {"questions": 1, "ids": "aa", "prompts": "bb", "answers": "cc"}

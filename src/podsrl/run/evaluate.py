@@ -42,9 +42,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
 
     The random numbers depend on the run's seed and the question alone, so two evaluations differ only by the weights.
 
-    Args:
-        trainer: whose model is asked.
-        on_answer: called after each completion.
+    `on_answer` is called after each completion.
     """
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")

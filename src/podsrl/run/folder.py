@@ -57,19 +57,16 @@ class RunFolder:
         """Raise UsageError where a run is here already, or the path leads to or through a file, or can be none."""
         with refusing(f"--out {short(str(self.path))}", "choose another folder"):
             check_text(check_path(str(self.path)))
-            self._check_is_free()
-
-    def _check_is_free(self) -> None:
-        if self.config.exists():
-            cure = f"go on with --resume {self.path}, or choose another --out"
-            raise UsageError(f"{self.path}: holds a run already; {cure}")
-        for part in (self.path, *self.path.parents):
-            if part.is_file():
-                raise UsageError(f"--out {self.path}: {part} is a file, wanted a folder")
-        self.check_files()
-        nearest = next(part for part in (self.path, *self.path.absolute().parents) if part.exists())
-        if not os.access(nearest, os.W_OK):
-            raise UsageError(f"--out {self.path}: {nearest} cannot be written to; choose another folder")
+            if self.config.exists():
+                cure = f"go on with --resume {self.path}, or choose another --out"
+                raise UsageError(f"{self.path}: holds a run already; {cure}")
+            for part in (self.path, *self.path.parents):
+                if part.is_file():
+                    raise UsageError(f"--out {self.path}: {part} is a file, wanted a folder")
+            self.check_files()
+            nearest = next(part for part in (self.path, *self.path.absolute().parents) if part.exists())
+            if not os.access(nearest, os.W_OK):
+                raise UsageError(f"--out {self.path}: {nearest} cannot be written to; choose another folder")
 
     def check_files(self) -> None:
         """See that what a run writes to, and cuts back, are files of its folder alone.

@@ -70,7 +70,7 @@ class RecordedGroup:
     rollouts: tuple[RecordedRollout, ...]
 
     def by_reward(self) -> tuple[RecordedRollout, ...]:
-        """Return the rollouts with the highest reward first; those without a reward come last."""
+        """The rollouts with the highest reward first; those without a reward come last."""
         return tuple(sorted(self.rollouts, key=lambda r: (r.reward is None, -(r.reward or 0.0), r.index)))
 
     @property
@@ -81,7 +81,7 @@ class RecordedGroup:
         return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
 
     def to_json(self) -> Json:
-        """Return the line that `parse_group` reads back."""
+        """The line that `parse_group` reads back."""
         return {
             "step": self.step,
             "group": self.group,
@@ -91,14 +91,7 @@ class RecordedGroup:
 
 
 def record_group(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> RecordedGroup:
-    """Make the record of a group.
-
-    Args:
-        step: that trained on it.
-        group: n rollouts.
-        selection: of that group.
-        samples: m, in the order of `selection.kept`.
-    """
+    """The record of a step's group; `samples` are its m, in the order of `selection.kept`."""
     sample_of = dict(zip(selection.kept, samples, strict=True))
     return RecordedGroup(
         step=step,

@@ -19,10 +19,9 @@ FREE_SHARE = 0.8
 
 
 def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> int | None:
-    """Bytes of keys and values that the engine may hold; None: no bound.
+    """Bytes of keys and values that the engine may hold: `rollouts.kv_cache_bytes` where given; None: no bound.
 
     Args:
-        config: its `rollouts.kv_cache_bytes`, where given, is the answer.
         device: of the engine's model.
         later_bytes: of `update_bytes`, where the same device will train.
 
@@ -50,10 +49,7 @@ def default_bound(device: torch.device, later_bytes: int) -> int:
 def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:
     """What the update will hold from its first step on, beside the weights and adapters that are there.
 
-    Args:
-        config: of a run.
-        model: the policy's, with its adapters; its trained weights are those that ask for gradients.
-        num_processes: that share the optimizer's numbers under zero2 and fsdp2.
+    `num_processes` share the optimizer's numbers under zero2 and fsdp2.
     """
     trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
     weights: int = sum(p.nbytes for p in model.parameters())

@@ -14,12 +14,9 @@ from podsrl.lib.logs import parse_line
 
 
 def find_loss(path: Path, size: int, step: int) -> str | None:
-    """Say why a log does not hold what a checkpoint remembers; None where it does.
+    """Why a log, which may be gone, does not hold what the checkpoint of a step remembers; None where it does.
 
-    Args:
-        path: of the log; it may be gone.
-        size: bytes that it had when the checkpoint was made.
-        step: the checkpoint's.
+    `size` are the bytes that it had when the checkpoint was made.
     """
     held = path.stat().st_size if path.exists() else 0
     if held < size:

@@ -18,15 +18,9 @@ from podsrl.scale.processes import Processes
 
 
 def settle_matmul(option: str, model: nn.Module, processes: Processes) -> Choice | None:
-    """Choose, and use the choice from now on.
+    """Choose as `option` (`model.matmul`) says, and use the choice from now on; all processes call this.
 
-    Args:
-        option: `model.matmul`.
-        model: with all its weights; torch's threads are set.
-        processes: that share the run; all call this.
-
-    Returns:
-        None where the model has no float32 weights on a CPU, so that there is nothing to choose.
+    None where the model has no float32 weights on a CPU, so that there is nothing to choose. Torch's threads are set.
     """
     if not any(weight.is_cpu and weight.dtype == torch.float32 for weight in model.parameters()):
         return None
@@ -60,11 +54,7 @@ def describe_here() -> str:
 
 
 def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list[str]]:
-    """Go back to a checkpoint's choice where it was made on a machine like this one.
-
-    Args:
-        own: chosen at start.
-        stored: `Choice.to_json` of the checkpoint, or any other value.
+    """Go back from `own`, chosen at start, to a checkpoint's choice where it was made on a machine like this one.
 
     Returns:
         The choice that holds now, and warnings: one where it is not the checkpoint's.

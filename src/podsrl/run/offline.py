@@ -20,9 +20,7 @@ _SAID_BY_USER = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HTTPS_PROXY", "https
 def skip_unreachable_hub(model: ModelConfig, task: TaskConfig | None = None) -> None:
     """Let the hub's clients use what they have on disk, or fail at once, while the hub's name has no address.
 
-    Args:
-        model: of a run; nothing is looked up where it and the questions are files here.
-        task: of the run; None where no questions are read.
+    Nothing is looked up where the model and the questions (None: no questions are read) are files here.
     """
     if any(os.environ.get(name) for name in _SAID_BY_USER) or not wants_hub(model, task):
         return

@@ -54,9 +54,8 @@ class Parts:
     longest_prompt: int
     """Tokens."""
     num_dropped_train: int
-    """Training questions left out because their prompts are too long."""
+    """Training questions left out because their prompts are too long; likewise the held-out ones."""
     num_dropped_eval: int
-    """Held-out questions left out for that reason."""
     notes: tuple[str, ...]
     """How the questions are split and when they are asked, a line each."""
     warnings: tuple[str, ...]
@@ -110,7 +109,6 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     """Resolve and check.
 
     Args:
-        config: of a run.
         tokenizer: an already loaded one instead of `config.model`'s.
         is_trained: False, to evaluate only: the training side is not read, and may be empty.
 
@@ -149,9 +147,7 @@ def find_parts(
 ) -> Found:
     """Look for all that `prepare` returns, in the order of what it costs.
 
-    Args:
-        config, tokenizer, is_trained: as of `prepare`.
-        excuse: entered around what another machine may have although this one has not; by default nothing is excused.
+    `excuse` is entered around what another machine may have although this one has not.
 
     Raises:
         UsageError: as of `prepare`, but for what was excused.

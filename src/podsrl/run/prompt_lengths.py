@@ -32,13 +32,7 @@ class Fitted:
 
 
 def fit_prompts(tasks: TaskSet, tokenizer: Any, max_prompt_tokens: int, *, is_trained: bool = True) -> Fitted:
-    """Leave out the questions with longer prompts.
-
-    Args:
-        tasks: of a run.
-        tokenizer: of its model.
-        max_prompt_tokens: `rollouts.max_prompt_tokens`.
-        is_trained: False leaves the training side unread.
+    """Leave out the questions with longer prompts; `is_trained` = False leaves the training side unread.
 
     Raises:
         UsageError: nothing is left of a side; a prompt is empty; the tokenizer's chat template is missing or drops the

@@ -74,11 +74,7 @@ def resume(
     """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
 
     Args:
-        path: a run's folder.
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, nothing else.
-        on_record: as in `train`.
-        say: prints a line.
-        on_answer: as in `train`.
         allow_data_change: go on with other data than the checkpoint's; the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
 
@@ -252,25 +248,18 @@ def _run(
         say(f"{trainer.processes.num_processes} processes, {strategy}")
     elif strategy != "ddp":
         say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
-    say(f"model: {trainer.policy.description}")
-    for note in trainer.policy.notes:
-        say(note)
-    say(f"matrix products: {trainer.matmul}")
-    say(f"generation: {trainer.generation}")
-    say(f"update: {trainer.learner.updater.layout}")
-    for note in trainer.parts.notes:
-        say(note)
-    for warning in (*trainer.parts.warnings, *trainer.warnings):
+    layout, warnings = trainer.learner.updater.layout, (*trainer.parts.warnings, *trainer.warnings)
+    products = (f"matrix products: {trainer.matmul}", f"generation: {trainer.generation}", f"update: {layout}")
+    for line in (f"model: {trainer.policy.description}", *trainer.policy.notes, *products, *trainer.parts.notes):
+        say(line)
+    for warning in warnings:
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
     if outcome == "finished" and folder is not None:
         progress = trainer.progress
-        result = {
-            "step": progress.step,
-            "seconds/train_elapsed": progress.train_seconds,
-            "hardware": hardware_line(),
-        }
+        seconds = {"seconds/train_elapsed": progress.train_seconds}
+        result = {"step": progress.step, **seconds, "hardware": hardware_line()}
         write_atomically(folder.finished, json.dumps(result))
     trainer.close()
     return outcome

@@ -10,15 +10,9 @@ from podsrl.types import Group, Task
 
 
 def exchange_groups(tasks: Mapping[str, Task], own: Sequence[Group], processes: Processes) -> list[Group]:
-    """All groups on every process.
+    """All groups on every process: one per task (group id -> task), in their order; log-probs become float32.
 
-    Args:
-        tasks: group id -> task, of all groups in their order; the same on every process.
-        own: this process's groups; over all processes every group once.
-        processes: of the run.
-
-    Returns:
-        One group per task, in their order. Log-probs are float32, as in a batch.
+    Each group is `own` on exactly one process.
     """
     found = {group.id: group for group in own}
     if not processes.is_alone:

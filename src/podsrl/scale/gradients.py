@@ -20,11 +20,7 @@ def sum_gradients(model: nn.Module, processes: Processes) -> None:
     """Replace every gradient by its sum over all processes.
 
     A parameter that has a gradient nowhere keeps none, so that the optimizer leaves it alone; one that has it on some
-    processes counts as 0 on the others.
-
-    Args:
-        model: the same on every process, gradients not sharded.
-        processes: of the run.
+    processes counts as 0 on the others. The gradients must not be sharded.
     """
     if processes.is_alone:
         return

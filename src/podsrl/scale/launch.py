@@ -50,12 +50,9 @@ class End:
 
 
 def launch(command: Sequence[str], num_processes: int, logs: Path) -> End:
-    """Run a command K times at once, until all have ended.
+    """Run a command K = `num_processes` times at once, until all have ended; rank-1.log … go to the folder `logs`.
 
-    Args:
-        command: of every process; RANK, WORLD_SIZE and the address to meet at are in its environment.
-        num_processes: K ≥ 1.
-        logs: folder for rank-1.log …; made where it is not there.
+    RANK, WORLD_SIZE and the address to meet at are in the environment of each.
     """
     logs.mkdir(parents=True, exist_ok=True)
     members: list[subprocess.Popen[bytes]] = []
@@ -67,7 +64,7 @@ def launch(command: Sequence[str], num_processes: int, logs: Path) -> End:
             rank, code = _watch(members)
     finally:
         _kill(members)
-    return End(rank, code, _log(logs, rank) if rank else None)
+    return End(rank, code, logs / f"rank-{rank}.log" if rank else None)
 
 
 def is_main_process() -> bool:
@@ -110,10 +107,6 @@ def _free_port() -> int:
     return port
 
 
-def _log(logs: Path, rank: int) -> Path:
-    return logs / f"rank-{rank}.log"
-
-
 def _start(command: Sequence[str], rank: int, num_processes: int, port: int, logs: Path) -> subprocess.Popen[bytes]:
     cores = num_cores()
     places = {
@@ -130,7 +123,7 @@ def _start(command: Sequence[str], rank: int, num_processes: int, port: int, log
     environment = {**threads, **os.environ, **named, **asked_of_child()}
     if rank == 0:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    with _log(logs, rank).open("wb") as log:
+    with (logs / f"rank-{rank}.log").open("wb") as log:
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )

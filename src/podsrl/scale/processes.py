@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.scale.launch import num_processes
@@ -68,18 +69,11 @@ class Processes:
 
     def place(self, config: RunConfig) -> RunConfig:
         """A run's config with this process's own device."""
-        if self.device is None:
-            return config
-        model = config.model.model_copy(update={"device": str(self.device)})
-        return config.model_copy(update={"model": model})
+        return config if self.device is None else with_values(config, model={"device": str(self.device)})
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This process's share of a list that all processes have: every K-th item."""
         return items if self.is_alone else items[self.rank :: self.num_processes]
-
-    def barrier(self) -> None:
-        """Wait until every process is here."""
-        self.gather_bytes(b"")
 
     def broadcast(self, value: T) -> T:
         """Process 0's value, on every process. It has to be plain JSON; numbers stay exact."""
@@ -140,11 +134,7 @@ class Processes:
 
 
 def join_processes(device: str = "auto", timeout_seconds: float = 1800.0) -> Processes:
-    """Meet the other processes of this run, if the environment names any.
-
-    Args:
-        device: as `model.device`.
-        timeout_seconds: a process that waits longer for the others gives up.
+    """Meet the other processes of this run, if the environment names any; `device` is `model.device`.
 
     Raises:
         UsageError: fewer GPUs than processes, or a device that only one process can have.

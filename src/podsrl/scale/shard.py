@@ -29,11 +29,8 @@ def is_sharded(strategy: str, processes: Processes) -> bool:
 def shard(forward: nn.Module, model: nn.Module, strategy: str, processes: Processes) -> None:
     """Shard a model in place: each decoder block is one unit, the rest (embedding, norm, head) another.
 
-    Args:
-        forward: the module through which the update reaches every parameter.
-        model: the language model in it, perhaps wrapped by adapters; whole, and alike on every process.
-        strategy: "fsdp2" or "zero2".
-        processes: of the run.
+    `forward` is the module through which the update reaches every parameter; `model` is whole, and alike on every
+    process.
 
     Raises:
         UsageError: the model's blocks cannot be found, or its weights are in 4 bits.

@@ -8,14 +8,9 @@ from podsrl.lib.balance import longest_first
 
 
 def share_groups(costs: Sequence[int], num_processes: int) -> list[list[int]]:
-    """Give each group to the process that has the least so far, the costliest group first (`lib.balance`).
+    """For each process the ascending indices of its groups, so that the tokens that they cost are balanced.
 
-    Args:
-        costs: of each group, at least 0: the tokens that go through the model.
-        num_processes: at least 1.
-
-    Returns:
-        For each process the ascending indices of its groups; a partition. The same on every process.
+    Each group goes to the process that has the least so far, the costliest group first (`lib.balance`).
 
     Example:
         >>> share_groups([5, 3, 3, 1], 2)

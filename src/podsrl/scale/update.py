@@ -10,13 +10,9 @@ from podsrl.update import Batch, Updater, UpdateStats
 
 
 def forward_backward(updater: Updater, batch: Batch, processes: Processes, *, is_sharded: bool) -> UpdateStats:
-    """Gradients of this process's rows, and the stats of all processes.
+    """Gradients of this process's rows (perhaps none), and the stats of all processes; all call this.
 
-    Args:
-        updater: of this process.
-        batch: this process's rows, perhaps none.
-        processes: of the run; all call this with their own rows.
-        is_sharded: the processes share the weights, so all must run as many micro-batches.
+    Where the processes share the weights (`is_sharded`), all run as many micro-batches.
     """
     if processes.is_alone:
         return updater.forward_backward(batch)

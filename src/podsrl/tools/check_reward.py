@@ -1,12 +1,9 @@
-"""Try reward functions on stored completions, before a run depends on them.
-
-`check_rewards` finds for each reward its values, times and failures, whether it gives the same value twice, and how it
-agrees with given labels.
-"""
+"""Try reward functions on stored completions: values, times, failures, repeatability, agreement with labels."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from inspect import signature
@@ -22,11 +19,37 @@ from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.forms import RowForm, judge_of
 from podsrl.score.panel import Panel
 from podsrl.score.rewards import find_reward
-from podsrl.tools.agreement import Agreement, agreement_of
 from podsrl.tools.completions import Stored
 
 _PART = 64
 """Rows between two looks at the progress; a function of TRL's form is called with all rows at once."""
+NUM_SHOWN = 5
+"""Disagreements that are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """A completion on which reward and label differ."""
+
+    where: str
+    label: bool
+    value: float | None
+    answer: str
+    completion_end: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """A reward's verdict (value at least 1) against the labels; an invalid row counts as judged wrong."""
+
+    num_labels: int
+    accuracy: float
+    precision: float | None
+    """Of what the reward calls right, the share that is; None where it calls nothing right."""
+    recall: float | None
+    """Of what is right, the share that the reward calls so; None where nothing is right."""
+    num_disagreements: int
+    disagreements: tuple[Disagreement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,28 +70,28 @@ class RewardCheck:
     form: str
     """"row": called once per completion. "batch": called once per step."""
     weight: float
-    num_rows: int
-    mean: float | None
+    num_rows: int = 0
+    mean: float | None = None
     """Over the valid rows."""
-    num_distinct: int
-    num_invalid: Mapping[str, int]
+    num_distinct: int = 0
+    num_invalid: Mapping[str, int] = field(default_factory=dict)
     """How often each kind of failure occurred: raised, none, not_finite, not_a_number, timeout, died."""
-    first_reason: str | None
+    first_reason: str | None = None
     """The first failure, in words."""
-    num_stopped: int
+    num_stopped: int = 0
     """Rows of a known reward that ran out of time or memory: value 0, a wrong answer, and not invalid."""
-    stopped_reason: str | None
+    stopped_reason: str | None = None
     """Why the first of them was stopped."""
-    num_changed: int
+    num_changed: int = 0
     """Rows with another value, or failure, the second time."""
-    milliseconds: Milliseconds | None
+    milliseconds: Milliseconds | None = None
     """None where the function was not called or broke its contract."""
-    agreement: Agreement | None
-    no_limit: str | None
+    agreement: Agreement | None = None
+    no_limit: str | None = None
     """That no time limit held, and why; None where one did."""
     reads_token_ids: bool
     """It asks for `completion_ids`; stored completions have none, so it was given empty lists."""
-    broken: str | None
+    broken: str | None = None
     """How it breaks its contract for a whole batch: a run would end with this error."""
 
     @property
@@ -107,7 +130,7 @@ class RewardCheck:
 
 
 def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
-    """Give rewards and judge of a config's task section; what it leaves open is read from its task set."""
+    """Rewards and judge of a config's task section; what the section leaves open is read from its task set."""
     if task.rewards is not None and task.correct is not None:
         return task.rewards, task.correct
     tasks = load_task_set(task)
@@ -139,12 +162,9 @@ def check_rewards(
     batch_timeout_seconds: float = 300.0,
     progress: Progress = no_progress,
 ) -> list[RewardCheck]:
-    """Judge every completion twice by every reward.
+    """Judge every completion twice by every reward; `correct` names the one that is compared with the labels.
 
     Args:
-        rewards: name -> weight, as in `task.rewards`.
-        correct: the one that is compared with the labels; None: none is.
-        stored: completions.
         num_workers: processes for functions of the row form; 0: one per core.
         timeout_seconds: limit for one function on one completion.
         batch_timeout_seconds: limit for a function of TRL's form on all completions.
@@ -170,30 +190,21 @@ def check_rewards(
                 has_quick_here=False,
             )
 
-        trial = _try(name, panel, rows, tell)
         checks.append(
-            RewardCheck(
-                name=name,
-                weight=rewards.get(name, 0.0),
-                agreement=agreement_of(stored, trial.values) if name == correct and trial.broken is None else None,
-                reads_token_ids="completion_ids" in signature(function).parameters,
-                **_summary(trial),
-            )
+            _check(name, function, rewards.get(name, 0.0), panel, rows, tell, stored if name == correct else ())
         )
     return checks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
-    form: str
-    values: Values = field(default_factory=lambda: Values(values=[], faults={}))
-    seconds: Sequence[float] = ()
-    num_changed: int = 0
-    no_limit: str | None = None
-    broken: str | None = None
-
-
-def _try(name: str, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[int], None]) -> _Trial:
+def _check(
+    name: str,
+    function: Reward,
+    weight: float,
+    new_panel: Callable[[], Panel],
+    rows: Rows,
+    tell: Callable[[int], None],
+    labelled: Sequence[Stored],
+) -> RewardCheck:
     """Judge twice, so that a function with a memory is found out.
 
     The second time the row form gets the rows in reverse order in fresh processes. TRL's form gets the same call again
@@ -205,6 +216,7 @@ def _try(name: str, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[
         np.random.seed(0)
         return panel.judge_in_parts(name, rows, part, lambda done: tell(num_done + done))
 
+    reads_token_ids = "completion_ids" in signature(function).parameters
     with new_panel() as panel:
         form = "row" if isinstance(panel.forms[name], RowForm) else "batch"
         part = _PART if form == "row" else len(rows)
@@ -216,14 +228,27 @@ def _try(name: str, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[
             else:
                 second, _ = judge(panel, rows, len(rows))
         except RewardError as error:
-            return _Trial(form=form, broken=str(error))
-        return _Trial(
-            form=form,
-            values=first,
-            seconds=seconds,
-            num_changed=_num_changed(first, second),
-            no_limit=next(iter(panel.warnings), None),
-        )
+            return RewardCheck(name=name, form=form, weight=weight, reads_token_ids=reads_token_ids, broken=str(error))
+        no_limit = next(iter(panel.warnings), None)
+    faults, stopped = first.faults, first.stopped
+    valid = [value for row, value in enumerate(first.values) if row not in faults]
+    return RewardCheck(
+        name=name,
+        form=form,
+        weight=weight,
+        num_rows=len(first.values),
+        mean=float(np.mean(valid)) if valid else None,
+        num_distinct=len(set(valid)),
+        num_invalid=dict(Counter(fault.kind for fault in faults.values())),
+        first_reason=faults[min(faults)].reason if faults else None,
+        num_stopped=len(stopped),
+        stopped_reason=stopped[min(stopped)].reason if stopped else None,
+        num_changed=_num_changed(first, second),
+        milliseconds=_percentiles(seconds) if len(seconds) else None,
+        agreement=agreement_of(labelled, first) if labelled else None,
+        no_limit=no_limit,
+        reads_token_ids=reads_token_ids,
+    )
 
 
 def _rows_in_reverse(rows: Rows) -> Rows:
@@ -247,27 +272,43 @@ def _kind(values: Values, row: int) -> str | None:
     return values.faults[row].kind if row in values.faults else None
 
 
-def _summary(trial: _Trial) -> dict[str, Any]:
-    """What `RewardCheck` says about values, failures and times."""
-    values, faults, stopped = trial.values.values, trial.values.faults, trial.values.stopped
-    valid = [value for row, value in enumerate(values) if row not in faults]
-    kinds = [fault.kind for fault in faults.values()]
-    return {
-        "form": trial.form,
-        "num_rows": len(values),
-        "mean": float(np.mean(valid)) if valid else None,
-        "num_distinct": len(set(valid)),
-        "num_invalid": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
-        "first_reason": faults[min(faults)].reason if faults else None,
-        "num_stopped": len(stopped),
-        "stopped_reason": stopped[min(stopped)].reason if stopped else None,
-        "num_changed": trial.num_changed,
-        "milliseconds": _percentiles(trial.seconds) if len(trial.seconds) else None,
-        "no_limit": trial.no_limit,
-        "broken": trial.broken,
-    }
-
-
 def _percentiles(seconds: Sequence[float]) -> Milliseconds:
     p50, p90, p99, top = (float(value) * 1e3 for value in np.percentile(seconds, [50, 90, 99, 100]))
     return Milliseconds(p50=p50, p90=p90, p99=p99, max=top)
+
+
+def agreement_of(stored: Sequence[Stored], values: Values) -> Agreement | None:
+    """Compare a reward's values, one per completion, with the labels; None where nothing has a label.
+
+    Example:
+        >>> from podsrl.types import Task
+        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
+        >>> stored = [Stored(where="", task=task, text=text, label=text == "3") for text in ("3", "4", "5", "6")]
+        >>> agreement_of(stored, Values(values=[1.0, 1.0, 0.0, 0.0], faults={})).accuracy
+        0.75
+    """
+    labelled = [(row, one.label) for row, one in enumerate(stored) if one.label is not None]
+    if not labelled:
+        return None
+    said = {row: row not in values.faults and values.values[row] >= 1 for row, _ in labelled}
+    both = sum(label and said[row] for row, label in labelled)
+    num_right, num_said = sum(label for _, label in labelled), sum(said.values())
+    different = [row for row, label in labelled if label != said[row]]
+    return Agreement(
+        num_labels=len(labelled),
+        accuracy=1 - len(different) / len(labelled),
+        precision=both / num_said if num_said else None,
+        recall=both / num_right if num_right else None,
+        num_disagreements=len(different),
+        disagreements=tuple(_disagreement(stored[row], values, row) for row in different[:NUM_SHOWN]),
+    )
+
+
+def _disagreement(one: Stored, values: Values, row: int) -> Disagreement:
+    return Disagreement(
+        where=one.where,
+        label=bool(one.label),
+        value=None if row in values.faults else values.values[row],
+        answer=one.task.answer,
+        completion_end=one.text[-80:],
+    )

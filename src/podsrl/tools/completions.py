@@ -90,7 +90,7 @@ class Stored:
 
 
 def stored_group(group: Group) -> list[Stored]:
-    """Give a judged group's completions."""
+    """The completions of a judged group."""
     return [
         Stored(
             task=group.task,
@@ -109,11 +109,7 @@ def stored_group(group: Group) -> list[Stored]:
 
 
 def check_out(out: Path | None, *, is_forced: bool = False) -> None:
-    """Check that a file can be written, before any work is done.
-
-    Args:
-        out: the file; None: nothing will be written.
-        is_forced: replace a file that is there.
+    """Check before any work that the file can be written; None: nothing will be.
 
     Raises:
         UsageError: `out` is a folder, its folder does not exist, or it exists and is not to be replaced.
@@ -128,10 +124,7 @@ def check_out(out: Path | None, *, is_forced: bool = False) -> None:
 
 @contextmanager
 def completions_writer(out: Path | None) -> Iterator[Callable[[Iterable[Stored]], None]]:
-    """Open a file for completions; what is handed over is written whole and at once.
-
-    Args:
-        out: an older file is replaced; None: nothing is written.
+    """Open a file for completions, in place of an older one (None: nothing is written); each call is flushed.
 
     Raises:
         UsageError: the file cannot be opened.
@@ -153,11 +146,9 @@ def completions_writer(out: Path | None) -> Iterator[Callable[[Iterable[Stored]]
 
 
 def read_completions(path: Path) -> list[Stored]:
-    """Read stored completions; a last line that a kill left half written is left out with a warning.
+    """Read stored completions, or a run's `groups.jsonl`; a half-written last line is left out with a warning.
 
-    Args:
-        path: a file as described above, or a run's `groups.jsonl`. What is known to be right is in the column "label",
-            or else what the reward of that time said ("is_correct").
+    A label is the column "label", or else what the reward of that time said ("is_correct").
 
     Raises:
         UsageError: there is no such file, a line is no JSON object, or a column is missing or holds something else.

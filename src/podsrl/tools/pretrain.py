@@ -43,10 +43,7 @@ WINDOW = 256
 
 
 def character_tokenizer() -> Qwen2Tokenizer:
-    """One token a character: letters, digits, punctuation, space and newline; a byte-level BPE without merges.
-
-    Of the model's own tokenizer class, since `AutoTokenizer` chooses the class by the model's type.
-    """
+    """One token per character: letters, digits, punctuation, space and newline; a byte-level BPE without merges."""
     space_and_newline = "\u0120\u010a"  # as byte-level BPE writes them
     characters = space_and_newline + string.digits + string.ascii_letters + string.punctuation
     return Qwen2Tokenizer(
@@ -60,16 +57,7 @@ def character_tokenizer() -> Qwen2Tokenizer:
 
 
 def pretrain(config: PretrainConfig, out: Path, progress: Progress = no_progress) -> Path:
-    """Train from random weights and save.
-
-    Args:
-        config: sizes, shares, seed.
-        out: folder to write; it appears when all is done.
-        progress: steps done, out of all, and the loss.
-
-    Returns:
-        `out`.
-    """
+    """Train from random weights and save to the folder `out`, which appears when all is done."""
     configure_threads(config.threads, 0)
     tokenizer = character_tokenizer()
     unfinished = out.with_name(f".{out.name}.tmp")
@@ -144,7 +132,7 @@ def _batch(
     ids = [[*tokenizer.encode(prompt + solution), tokenizer.eos_token_id] for prompt, solution in texts]
     length = max(map(len, ids))
     padded = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])
-    starts = torch.tensor([len(prompt) for prompt, _ in texts])[:, None]  # one token a character
+    starts = torch.tensor([len(prompt) for prompt, _ in texts])[:, None]  # one token per character
     ends = torch.tensor([len(row) for row in ids])[:, None]
     columns = torch.arange(length)[None, :]
     return padded, (columns >= starts) & (columns < ends)

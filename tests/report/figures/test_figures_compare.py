@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from podsrl.compare.speedups import SpeedupInterval
+from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
-from podsrl.report.figures.accuracy import accuracy_figure, band_half_width
+from podsrl.report.figures.accuracy import AccuracyData, band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline
-from podsrl.report.figures.theme import save_png
+from podsrl.report.figures.theme import new_figure, save_png
 from podsrl.report.read import read_comparison
 
 Make = Callable[..., Any]
@@ -29,9 +29,17 @@ def _texts(axes: Axes) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
+def _accuracy(curves: dict[str, Any], grid: Any, *, baseline: str, speedups: dict[str, Any] | None = None) -> Axes:
+    grids = {arm: np.array(grid[arm] if isinstance(grid, dict) else grid, dtype=np.float64) for arm in curves}
+    axes = new_figure(7.6, 4.3).subplots()
+    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=0.99, speedups=speedups or {})
+    draw_accuracy(axes, data)
+    return axes
+
+
 def _draw() -> Axes:
     speedups = {"fast": SpeedupInterval(point=3.0, low=1.5, high=3.0, share_unreached=0.0)}
-    return accuracy_figure({"slow": SLOW, "fast": FAST}, GRID, baseline="slow", speedups=speedups).axes[0]
+    return _accuracy({"slow": SLOW, "fast": FAST}, GRID, baseline="slow", speedups=speedups)
 
 
 def test_an_arm_is_the_mean_of_its_seeds_and_holds_the_last_evaluation() -> None:
@@ -60,14 +68,14 @@ def test_an_end_without_bound_is_written_as_infinity() -> None:
     open_ended = SpeedupInterval(point=3.0, low=0.9, high=float("inf"), share_unreached=0.0)
     unknown = SpeedupInterval(point=2.0, low=0.0, high=float("inf"), share_unreached=0.0)
     curves = {"slow": SLOW, "fast": FAST, "one": FAST[:1]}
-    axes = accuracy_figure(curves, GRID, baseline="slow", speedups={"fast": open_ended, "one": unknown}).axes[0]
+    axes = _accuracy(curves, GRID, baseline="slow", speedups={"fast": open_ended, "one": unknown})
     assert {"3.00× (0.90–∞)", "2.00× (0–∞)"} <= set(_texts(axes))
 
 
 def test_each_arm_is_drawn_on_its_own_times() -> None:
     """The slow arm is first evaluated at 9 s; the quick one is at the target at 3 s, and is marked there."""
     curves = {"slow": [([0, 9, 27], [0.1, 0.4, 0.8])], "quick": [([0, 1, 3, 27], [0.1, 0.5, 0.8, 0.8])]}
-    axes = accuracy_figure(curves, {"slow": [9, 27], "quick": [1, 3, 27]}, baseline="slow").axes[0]
+    axes = _accuracy(curves, {"slow": [9, 27], "quick": [1, 3, 27]}, baseline="slow")
     slow, quick = axes.get_lines()[:2]
     assert (slow.get_xdata().tolist(), quick.get_xdata().tolist()) == ([9, 27], [1, 3, 27])
     assert [line.get_xdata().tolist() for line in axes.get_lines()[3:]] == [[3.0], [27.0]]
@@ -75,14 +83,13 @@ def test_each_arm_is_drawn_on_its_own_times() -> None:
 
 def test_an_arm_that_never_arrives_says_so_and_has_no_mark() -> None:
     never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
-    figure = accuracy_figure({"slow": SLOW, "lost": [([0], [0.1])]}, GRID, baseline="slow", speedups={"lost": never})
-    axes = figure.axes[0]
+    axes = _accuracy({"slow": SLOW, "lost": [([0], [0.1])]}, GRID, baseline="slow", speedups={"lost": never})
     assert len(axes.get_lines()) == 4  # two arms, the target, one mark
     assert "not reached" in _texts(axes)
 
 
 def test_a_baseline_that_is_never_right_marks_nothing() -> None:
-    axes = accuracy_figure({"a": [([0, 10], [0.0, 0.0])]}, [0, 10], baseline="a").axes[0]
+    axes = _accuracy({"a": [([0, 10], [0.0, 0.0])]}, [0, 10], baseline="a")
     assert len(axes.get_lines()) == 2
 
 
@@ -103,15 +110,13 @@ def test_the_band_stays_between_zero_and_one() -> None:
 
 
 def test_one_seed_has_no_band() -> None:
-    axes = accuracy_figure({"a": SLOW[:1]}, GRID, baseline="a").axes[0]
+    axes = _accuracy({"a": SLOW[:1]}, GRID, baseline="a")
     assert [type(c).__name__ for c in axes.collections] == ["LineCollection"]  # the drop line of the mark alone
 
 
-def test_a_baseline_that_is_no_arm_is_refused() -> None:
-    with pytest.raises(UsageError, match="baseline 'other' is no arm; the arms are slow, fast"):
-        accuracy_figure({"slow": SLOW, "fast": FAST}, GRID, baseline="other")
+def test_a_grid_before_training_is_an_error() -> None:
     with pytest.raises(UsageError, match="grid has no time above 0"):
-        accuracy_figure({"slow": SLOW}, [0], baseline="slow")
+        _accuracy({"slow": SLOW}, [0], baseline="slow")
 
 
 def test_stage_bars_are_as_long_as_the_seconds() -> None:

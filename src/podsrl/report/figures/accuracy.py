@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from podsrl.compare.curves import Curve, curves_on_grid
 from podsrl.compare.interval import SpeedupInterval
@@ -41,49 +40,15 @@ class AccuracyData:
     title: str = "Held-out accuracy"
 
 
-def accuracy_figure(
-    curves: Mapping[str, Sequence[Curve]],
-    grid: npt.ArrayLike | Mapping[str, npt.ArrayLike],
-    *,
-    baseline: str,
-    fraction: float = 0.99,
-    speedups: Mapping[str, SpeedupInterval] | None = None,
-) -> Figure:
-    """Draw held-out accuracy against training time, by arm.
+def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
+    """Draw held-out accuracy against training time, by arm, into axes, which are styled too.
 
     Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
     the dot on it is the first grid time at which the arm's mean is there.
 
-    Args:
-        curves: arm -> one curve per seed, (training seconds, accuracies between 0 and 1).
-        grid: [G] training seconds, strictly increasing, from the first evaluation on; of all arms, or by arm.
-        baseline: the arm whose best mean accuracy sets the target; one of `curves`.
-        fraction: of that accuracy, above 0 and at most 1.
-        speedups: arm -> speed-up, written beside the arm's name.
-
-    Returns:
-        The figure, 7.6 × 4.3 inches.
-
     Raises:
-        UsageError: a baseline that is no arm, a malformed curve or grid (see `run.speedup`).
-
-    Example:
-        >>> figure = accuracy_figure({"grpo": [([0, 10, 20], [0.1, 0.4, 0.5])]}, [0, 10, 20], baseline="grpo")
-        >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
-        [0.1, 0.4, 0.5]
+        UsageError: a malformed curve or grid.
     """
-    if baseline not in curves:
-        raise UsageError(f"baseline {baseline!r} is no arm; the arms are {', '.join(curves)}")
-    by_arm = grid if isinstance(grid, Mapping) else dict.fromkeys(curves, grid)
-    grids = {arm: np.asarray(by_arm[arm], dtype=np.float64) for arm in curves}
-    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=fraction, speedups=speedups or {})
-    figure = theme.new_figure(7.6, 4.3)
-    draw_accuracy(figure.subplots(), data)
-    return figure
-
-
-def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
-    """Draw the whole panel into axes, which are styled too."""
     grids, longest = data.grids, max(float(grid[-1]) for grid in data.grids.values())
     if any(grid[-1] <= 0 for grid in grids.values()):
         raise UsageError("grid has no time above 0; give training seconds after the start too")
@@ -110,13 +75,8 @@ def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
 
 
 def band_half_width(accuracies: Array) -> Array:
-    """Return half the width of the mean's 95 % interval over seeds (Student's t).
+    """Half the width [G] of the mean's 95 % interval over S seeds (Student's t), from [S, G]; zero for one seed.
 
-    Args:
-        accuracies: [S, G], one row per seed.
-
-    Returns:
-        [G]; zero for one seed.
 
     Example:
         >>> band_half_width(np.array([[0.4], [0.5], [0.6]])).round(3).tolist()

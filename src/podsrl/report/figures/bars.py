@@ -18,28 +18,14 @@ _SMALLEST_LABELLED = 0.09
 
 
 def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw where a step's time goes, one bar per arm.
-
-    Args:
-        stage_seconds: arm -> stage (generate, score, select, update, sync, other) -> mean seconds per step.
-
-    Returns:
-        The figure, 7.6 inches wide; its height grows with the number of arms.
-    """
+    """Draw where a step's time goes, one bar per arm: arm -> stage -> mean seconds per step."""
     figure = theme.new_figure(7.6, 1.3 + 0.45 * len(stage_seconds))
     draw_stages(figure.subplots(), stage_seconds, key_columns=6)
     return figure
 
 
 def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Draw what became of a step's generated tokens, one bar per label.
-
-    Args:
-        ledgers: label -> fate (trained, discarded, skipped, unaccounted) -> mean tokens per step.
-
-    Returns:
-        The figure, 7.6 inches wide; its height grows with the number of labels.
-    """
+    """Draw what became of a step's generated tokens, one bar per label: label -> fate -> mean tokens per step."""
     figure = theme.new_figure(7.6, 1.3 + 0.45 * len(ledgers))
     draw_tokens(figure.subplots(), ledgers)
     return figure

@@ -13,12 +13,6 @@ from podsrl.report.read import Comparison
 def comparison_figure(comparison: Comparison) -> Figure:
     """Draw accuracy against time beside a step's time and tokens, under the result in one sentence.
 
-    Args:
-        comparison: as `read_comparison` returns it.
-
-    Returns:
-        The figure, 12.5 × 5.4 inches.
-
     Raises:
         UsageError: a run without the evaluations that the grid asks for.
     """

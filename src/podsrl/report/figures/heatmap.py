@@ -33,13 +33,7 @@ def speedup_heatmap(
 
     Args:
         matrix: [R, C] ratios above 0; NaN or None where the target was never reached, drawn as a dash without colour.
-        row_labels: R names.
-        col_labels: C names.
         intervals: [R][C] (low, high) written under the value, None for none.
-        title: over the table.
-
-    Returns:
-        The figure; its size grows with the table.
 
     Raises:
         UsageError: shapes that do not fit, or a ratio that is not above 0.
@@ -55,7 +49,8 @@ def speedup_heatmap(
     logs = np.log2(ratios)
     # At least a factor of two each way, so that a table of near-ones does not shout.
     reach = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))
-    colors = _cell_colors(logs, "RdBu", Normalize(-reach, reach))
+    colors = np.array(colormaps["RdBu"](Normalize(-reach, reach)(np.nan_to_num(logs))), dtype=np.float64)
+    colors[~np.isfinite(logs)] = 0.0  # transparent
     texts = [[f"{ratio:.2f}×" if np.isfinite(ratio) else _MISSING for ratio in row] for row in ratios]
     return _draw(colors, texts, _interval_notes(intervals, ratios.shape), (row_labels, col_labels), title)
 
@@ -74,13 +69,6 @@ def _interval_notes(intervals: Sequence[Sequence[Interval | None]] | None, shape
     if len(intervals) != shape[0] or any(len(row) != shape[1] for row in intervals):
         raise UsageError(f"intervals do not fit the matrix of shape {shape}; give one (low, high) or None per cell")
     return [["" if pair is None else range_text(*pair) for pair in row] for row in intervals]
-
-
-def _cell_colors(shades: Array, color_map: str, norm: Normalize) -> Array:
-    """[R, C, 4] colours; a missing value is transparent."""
-    colors = np.array(colormaps[color_map](norm(np.nan_to_num(shades))), dtype=np.float64)
-    colors[~np.isfinite(shades)] = 0.0
-    return colors
 
 
 def _draw(

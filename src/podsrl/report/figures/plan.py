@@ -13,11 +13,7 @@ from podsrl.report.figures.heatmap import speedup_heatmap
 def plan_heatmap(result: Mapping[str, Any]) -> Figure:
     """Draw what `pods plan --json` prints.
 
-    Args:
-        result: with "own", "best" and "candidates": each `num_rollouts`, `num_kept`, `relative_progress`.
-
-    Returns:
-        n to the right, m upwards; blue teaches more per second than the config's choice, red less.
+    n goes to the right, m upwards; blue teaches more per second than the config's choice, red less.
 
     Example:
         >>> cell = {"num_rollouts": 8, "num_kept": 4, "relative_progress": 1.0}

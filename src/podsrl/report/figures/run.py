@@ -35,7 +35,6 @@ def run_figures(
 
     Args:
         runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour per label.
-        baseline: the label drawn in grey.
         has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
 
     Returns:
@@ -58,13 +57,7 @@ def run_figures(
 
 
 def smooth(values: Array) -> Array:
-    """Average each value with those just before it, a twentieth of the series in all; NaN counts as missing.
-
-    Args:
-        values: [steps] float64.
-
-    Returns:
-        [steps] float64, NaN where nothing is known.
+    """Average each value with those just before it, a twentieth of the series in all; NaN is what is missing.
 
     Example:
         >>> smooth(np.arange(40.0))[:3].tolist()

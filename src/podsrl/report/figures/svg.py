@@ -26,14 +26,12 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     """Write a figure as one `<svg>` element.
 
+    It has no namespaces, metadata, style sheets or links to other documents. The theme's colours are CSS variables
+    (`--ink`, `--series-0` ...), text is text in the page's font.
+
     Args:
-        figure: to draw; its size becomes the element's proportions.
         name: letters, digits and dashes, unique in the page: it keeps the ids of several figures apart.
         description: what a screen reader says; plain text.
-
-    Returns:
-        Markup without namespaces, metadata, links to other documents or style sheets. The theme's colours are CSS
-        variables (`--ink`, `--series-0` ...), text is text in the page's font.
 
     Example:
         >>> inline_svg(theme.new_figure(1, 1), "empty", "nothing at all")[:56]

@@ -82,7 +82,7 @@ def short(name: str, limit: int = 26) -> str:
 
 
 def arm_colors(arms: Sequence[str], baseline: str | None = None) -> dict[str, str]:
-    """Give every arm its colour: the baseline grey, the others in a fixed order."""
+    """Each arm's colour: the baseline is grey, the others come in a fixed order."""
     others = [arm for arm in arms if arm != baseline]
     colors = {arm: SERIES[i % len(SERIES)] for i, arm in enumerate(others)}
     return {arm: colors.get(arm, BASELINE) for arm in arms}
@@ -136,10 +136,7 @@ def time_axis(axes: Axes, longest: float) -> None:
 def label_ends(axes: Axes, labels: Sequence[EndLabel], *, gap: float) -> None:
     """Write labels right of the axes at the height of their lines, pushed apart where they would overlap.
 
-    Args:
-        axes: with their final y limits.
-        labels: any order.
-        gap: smallest distance of two labels, as a fraction of the axes' height.
+    The axes have their final y limits; `gap` is the smallest distance of two labels, as a fraction of their height.
     """
     bottom, top = axes.get_ylim()
     ordered = sorted(labels, key=lambda label: label.y)

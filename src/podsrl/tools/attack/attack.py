@@ -36,12 +36,9 @@ def attack_rewards(
     """Try all hacks on all rewards.
 
     Args:
-        rewards: name -> weight, as in `task.rewards`.
         tasks: questions, at least one.
-        num_workers: processes for functions of the row form; 0: one per core.
-        timeout_seconds: limit for one function on one completion.
-        batch_timeout_seconds: limit for one call of a function of TRL's form.
-        own_form: in which answers are written, too.
+        num_workers, timeout_seconds, batch_timeout_seconds: as in `check_rewards`.
+        own_form: a further form in which answers are written.
         progress: judgements done, out of all.
 
     Raises:

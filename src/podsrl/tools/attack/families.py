@@ -1,7 +1,4 @@
-"""The families of hacks, and how their hacks are made for a set of questions.
-
-`make_hacks` writes them for given targets, in the forms in which honest answers are paid.
-"""
+"""The families of hacks, and how their hacks are made for a set of questions."""
 
 from __future__ import annotations
 
@@ -106,14 +103,9 @@ FAMILIES = (
 
 
 def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hack]:
-    """Make all hacks, each text once for each question.
+    """Make all hacks, in the order of the families, each text once per question; no text that is honest and right.
 
-    Args:
-        targets: at least one.
-        forms: that `is_placed` families write in, in turn; where there are none, they make nothing.
-
-    Returns:
-        In the order of the families; no text that is honest and right.
+    Families with `is_placed` write in the forms in turn; without a form they make nothing.
     """
     found: dict[tuple[int, str], Hack] = {}
     for family in FAMILIES:
@@ -125,7 +117,7 @@ def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hac
 
 
 def asked(family: Family, targets: Sequence[Target]) -> list[tuple[int, Target]]:
-    """Give the questions that a family is tried on, with their places: evenly spread, those with a number first."""
+    """The questions that a family is tried on, with their places: evenly spread, those with a number first."""
     found = list(enumerate(targets))
     if family.max_questions is None or len(found) <= family.max_questions:
         return found
@@ -139,6 +131,8 @@ def honest_texts(target: Target) -> dict[str, str]:
 
 
 def _texts(family: Family, target: Target, forms: Mapping[str, Form], place: int) -> Iterator[tuple[str, str]]:
+    if family.is_placed and family.knows_answer and target.kind == "empty":
+        return
     for number, (name, text) in enumerate(family.make(target)):
         if not family.is_placed:
             yield name, text

@@ -44,11 +44,7 @@ def filled(form: Form, answer: str) -> str:
 
 
 def form_of(stored: Sequence[Stored]) -> Form | None:
-    """Take the form of the first completion that is known to be right and holds its reference answer exactly once.
-
-    Returns:
-        None where there is no such completion.
-    """
+    """The form of the first completion that is known to be right and holds its reference answer exactly once."""
     for one in stored:
         answer = one.task.answer.strip()
         if one.label and answer and one.text.count(answer) == 1:

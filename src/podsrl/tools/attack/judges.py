@@ -1,14 +1,10 @@
-"""All reward functions of an attack behind one call, and their weighted sum.
-
-Each function, and the whole reward, gives a `Judged`.
-"""
+"""All reward functions of an attack behind one call, and their weighted sum."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 
@@ -33,13 +29,7 @@ class Judged:
 
 
 class Judges:
-    """Judges completions by several rewards, in worker processes.
-
-    Args:
-        rewards: name -> weight.
-        num_workers: processes for functions of the row form; 0: one per core.
-        timeout_seconds: for one function on one completion.
-        batch_timeout_seconds: for one call of a function of TRL's form.
+    """Judges completions by several rewards (name -> weight) in worker processes.
 
     Raises:
         UsageError: a name is unknown, or a function has neither form.
@@ -65,20 +55,15 @@ class Judges:
     def __enter__(self) -> Judges:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._panel.close()
 
     def judge(self, rows: Rows, tell: Callable[[int], None]) -> dict[str, Judged]:
-        """Judge all rows by all rewards.
+        """Judge all rows by all rewards; `WHOLE` comes last where several have a weight.
 
         Args:
             rows: tasks and texts.
             tell: called with the number of rows done so far.
-
-        Returns:
-            By name; with `WHOLE` last where several have a weight.
 
         Raises:
             RewardError: a function breaks its contract for a whole batch.

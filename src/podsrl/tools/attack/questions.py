@@ -1,7 +1,4 @@
-"""The questions that an attack asks: those of a file or a task set, or a few that come with it.
-
-They come from stored completions, from a task section, or from a list here.
-"""
+"""The questions that an attack asks: those of a file or a task set, or a few that come with it."""
 
 from __future__ import annotations
 
@@ -36,26 +33,22 @@ QUESTIONS = tuple(Task(id=name, prompt=question, answer=answer) for name, questi
 
 
 def stored_questions(stored: Sequence[Stored]) -> list[Task]:
-    """Give the distinct questions of stored completions, in their order."""
+    """The distinct questions of stored completions, in their order."""
     return list({(str(one.task.prompt), one.task.answer): one.task for one in reversed(stored)}.values())[::-1]
 
 
 def held_out_questions(task: TaskConfig) -> list[Task]:
-    """Give the questions that a run with this task section holds out.
-
-    Raises:
-        UsageError: the task set cannot be loaded.
-    """
+    """The questions that a run with this task section holds out."""
     return list(load_task_set(task).eval)
 
 
 def task_section(name: str) -> TaskConfig:
-    """Give the section of a task set that is known by its name alone."""
+    """The section of a task set that is known by its name alone."""
     return TaskConfig(name=name, num_eval=0) if name in OWN_TEST_SPLIT else TaskConfig(name=name)
 
 
 def spread(tasks: Sequence[Task], count: int) -> list[Task]:
-    """Give so many questions, evenly spread; all where there are fewer.
+    """`count` questions, evenly spread; all where there are fewer.
 
     Example:
         >>> len(spread(QUESTIONS, 3)), len(spread(QUESTIONS, 1000)) == len(QUESTIONS)

@@ -1,7 +1,4 @@
-"""What an attack found out.
-
-`attack` makes these records; they hold plain values.
-"""
+"""What an attack found out, as plain values."""
 
 from __future__ import annotations
 

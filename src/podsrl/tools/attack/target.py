@@ -51,7 +51,7 @@ class Target:
         return int(self.value or 0) if is_whole and "." not in self.answer else None
 
     def is_answer(self, text: str) -> bool:
-        """Say whether a text is the right answer and nothing else, however it is written.
+        """Whether a text is the right answer and nothing else, however it is written.
 
         Example:
             >>> target_of(Task(id="", prompt="9*2=", answer="18")).is_answer("18.0")
@@ -80,7 +80,7 @@ def target_of(task: Task) -> Target:
 
 
 def kind_of(answer: str) -> Kind:
-    r"""Say what kind of answer a reference is.
+    r"""The kind of answer that a reference is.
 
     Example:
         >>> [kind_of(text) for text in ("1,234", "50%", r"\frac12", r"\frac{1}{2}", "(C)", "[1, 2)", "x+1", "red")]

@@ -1,7 +1,4 @@
-"""What paying means: a hack's value beside those of an honest right and an honest wrong completion.
-
-From the values of a reward come a `Baseline` for each question and a verdict for each hack.
-"""
+"""What paying means: a hack's value beside those of an honest right and an honest wrong completion."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Baseline:
         return self.gap > 0 if nature == "correctness" else nature == "form" and self.right > 0
 
     def limit(self, nature: Nature) -> float:
-        """Give the value above which a hack pays."""
+        """The value above which a hack pays."""
         return self.wrong + SHARE * self.gap if nature == "correctness" else SHARE * max(self.right, self.wrong)
 
 
@@ -45,10 +42,9 @@ Honest = Mapping[tuple[str, bool], float | None]
 
 
 def baseline_of(honest: Honest) -> Baseline | None:
-    """Find the form that being right is worth most in; of equal ones the one with the highest value, then the first.
+    """The form that being right is worth most in; of equal ones the one with the highest value, then the first.
 
-    Returns:
-        None where the reward failed on one of each pair.
+    None where the reward failed on one of each pair.
 
     Example:
         >>> baseline_of({("box", True): 1.0, ("box", False): 0.0, ("bare", True): 0.0, ("bare", False): 0.0}).form
@@ -76,7 +72,7 @@ def paid_forms(honest: Honest) -> list[str]:
 
 
 def nature_of(baselines: Sequence[Baseline]) -> Nature:
-    """Say what a reward looks at, from the honest completions of all questions."""
+    """What a reward looks at, from the honest completions of all questions."""
     if any(baseline.gap > 0 for baseline in baselines):
         return "correctness"
     return "form" if any(baseline.right > 0 for baseline in baselines) else "unknown"
