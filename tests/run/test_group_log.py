@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from podsrl.run.group_log import LARGEST, parse_group, record_group
-from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
+from podsrl.types import Completion, FinishReason, Group, Rollout, Sample, Selection, Task
 from podsrl.update import to_samples
 
 NAN = float("nan")
@@ -44,11 +44,15 @@ def group_of(rewards: list[float], **changes: Any) -> Group:
     )
 
 
+def samples_of(group: Group, selection: Selection, advantages: list[float]) -> list[Sample]:
+    return to_samples([group], [selection], [torch.tensor(advantages)])
+
+
 def line_of(rewards: list[float], advantages: list[float] | None = None, **changes: Any) -> dict[str, Any]:
     """A line in which all rollouts are kept, by default with their rewards' distance from 0.5 as advantages."""
     selection = Selection(group_id="s1/0/7+5", kept=tuple(range(len(rewards))), dropped={})
     own, group = advantages or [reward - 0.5 for reward in rewards], group_of(rewards, **changes)
-    return record_group(1, group, selection, to_samples([group], [selection], [torch.tensor(own)])).to_json()
+    return record_group(1, group, selection, samples_of(group, selection, own)).to_json()
 
 
 def rollout(index: int, length: int, finish: FinishReason, **changes: Any) -> Rollout:
@@ -95,6 +99,7 @@ LINE: dict[str, Any] = {
             "kept": True,
             "drop_reason": None,
             "advantage": 0.75,
+            "version": 0,
         },
         {
             "index": 1,
@@ -108,6 +113,7 @@ LINE: dict[str, Any] = {
             "kept": True,
             "drop_reason": None,
             "advantage": -0.75,
+            "version": 0,
         },
         {
             "index": 2,
@@ -121,6 +127,7 @@ LINE: dict[str, Any] = {
             "kept": False,
             "drop_reason": "invalid",
             "advantage": None,
+            "version": 0,
         },
         {
             "index": 3,
@@ -134,13 +141,14 @@ LINE: dict[str, Any] = {
             "kept": False,
             "drop_reason": "pruned",
             "advantage": None,
+            "version": 0,
         },
     ],
 }
 
 
 def test_a_line_written_by_hand_is_the_line_of_its_group_and_is_read_back() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
     assert record.to_json() == LINE
     assert parse_group(LINE) == record
     assert list(record.to_json()["rollouts"][0]) == list(LINE["rollouts"][0])
@@ -166,7 +174,7 @@ def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
 def test_a_record_survives_its_line() -> None:
     group = group_of([0.0, 1.0, 1.0, NAN])
     selection = Selection(group_id="s1/0/7+5", kept=(0, 2), dropped={1: "not_selected", 3: "pruned"})
-    record = record_group(1, group, selection, to_samples([group], [selection], [torch.tensor([-1.0, 1.0])]))
+    record = record_group(1, group, selection, samples_of(group, selection, [-1.0, 1.0]))
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
     assert [rollout.advantage for rollout in record.rollouts] == [-1.0, None, 1.0, None]
     assert [rollout.is_kept for rollout in record.rollouts] == [True, False, True, False]
@@ -213,18 +221,19 @@ def test_a_group_has_signal_where_kept_rewards_differ() -> None:
 
 def test_a_dropped_reward_is_no_signal() -> None:
     selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={2: "not_selected"})
-    assert record_group(1, group_of([1.0, 1.0, 0.0]), selection, [0.5, -0.5]).is_zero_signal
+    equal = group_of([1.0, 1.0, 0.0])
+    assert record_group(1, equal, selection, samples_of(equal, selection, [0.5, -0.5])).is_zero_signal
 
 
 def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
     assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
     of_no_token = replace(record.rollouts[0], advantage=())
     assert of_no_token.mean_advantage == 0.0
 
 
 def test_a_postponed_rollout_counts_as_pruned() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, [0.75, -0.75])
+    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
     assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
     assert replace(record.rollouts[0], finish_reason="postponed").is_pruned
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from podsrl.generate import EngineStats
+from podsrl.run.collect import Collected
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.score.scorer import ScoreStats
 from podsrl.types import Completion
@@ -33,10 +34,14 @@ def counted(*others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Any:
             peak_kv_bytes=400, stats=EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
         ),
         scorer=SimpleNamespace(stats=ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))),
-        collector=SimpleNamespace(postponed=[unfinished(2), unfinished(3)]),
         learner=SimpleNamespace(updater=SimpleNamespace(peak_bytes=lambda: peak_bytes)),
         processes=SimpleNamespace(gather=lambda own: [own, *others]),
     )
+
+
+def collected(*lengths: int) -> Collected:
+    """A step's, with unfinished completions of these lengths."""
+    return Collected(groups=(), probes=(), data_position=0, postponed=tuple(map(unfinished, lengths)))
 
 
 ALONE = Load(
@@ -54,11 +59,11 @@ ALONE = Load(
 
 
 def test_a_process_alone_has_its_own_counts() -> None:
-    assert gather_load(counted()) == ALONE
+    assert gather_load(counted(), collected(2, 3)) == ALONE
 
 
 def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_largest() -> None:
-    assert gather_load(counted(OTHER)) == Load(
+    assert gather_load(counted(OTHER), collected(2, 3)) == Load(
         num_decode_steps=9,
         num_forwarded=141,
         num_reread=25,
@@ -74,7 +79,7 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
 
 def test_a_cpu_counts_no_memory_of_the_update() -> None:
     other = (*OTHER[:4], None, *OTHER[5:])
-    assert gather_load(counted(other, peak_bytes=None)).peak_update_bytes is None
+    assert gather_load(counted(other, peak_bytes=None), collected()).peak_update_bytes is None
 
 
 def test_counts_begin_at_zero() -> None:
@@ -92,4 +97,4 @@ def test_counts_begin_at_zero() -> None:
         num_postponed=0,
         num_postponed_tokens=0,
     )
-    assert gather_load(trainer) == zero
+    assert gather_load(trainer, collected()) == zero

@@ -247,8 +247,8 @@ def test_a_step_is_empty_where_no_group_keeps_a_rollout() -> None:
 
 def test_the_lines_of_a_steps_groups_hold_its_advantages() -> None:
     """One number per rollout, or one per token without the padding."""
-    advantages = (torch.tensor([0.5, -0.5]), torch.tensor([[0.25] * 5, [-0.25] * 5]), torch.tensor([1.0, -1.0]))
-    lines = list(group_records(replace(STEP, advantages=advantages)))
+    advantages = [torch.tensor([0.5, -0.5]), torch.tensor([[0.25] * 5, [-0.25] * 5]), torch.tensor([1.0, -1.0])]
+    lines = list(group_records(replace(STEP, samples=tuple(to_samples(GROUPS, SELECTIONS, advantages)))))
     assert [(line["step"], line["group"]) for line in lines] == [(3, "mixed"), (3, "equal"), (3, "cut")]
     assert [[rollout["advantage"] for rollout in line["rollouts"]] for line in lines] == [
         [0.5, -0.5, None],
