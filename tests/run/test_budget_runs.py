@@ -108,3 +108,11 @@ def test_states_of_another_form_are_refused() -> None:
             split_states({"p": {"key": value}})
     with pytest.raises(UsageError, match=r"state\(\) of 'p' returned"):
         split_states({"p": [1]})  # type: ignore[dict-item]
+
+
+def test_the_time_limits_of_rewards_are_those_of_a_step_not_of_a_round() -> None:
+    trainer = Trainer(config_of("after_a_probe"))
+    new_step, calls = trainer.scorer.new_step, []
+    trainer.scorer.new_step = lambda: (calls.append(1), new_step())[1]  # type: ignore[func-returns-value, method-assign]
+    collected = trainer.sample()
+    assert len(collected.probes) == 3 and len(calls) == 1

@@ -92,7 +92,8 @@ class Collector:
         while asks := self._ask(view, stage):
             wanted = self._opened(view, asks)
             asked.update({group.id: count for group, count in wanted})
-            view = view.after(self.answer(wanted, self.sampling, stage=stage))
+            view = view.after(self.answer(wanted, self.sampling, stage=stage, is_last=False))
+        self.scorer.new_step()
         self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.is_trained})
         return Collected(
             groups=tuple(group for group in view.groups if group.is_trained),
@@ -108,6 +109,7 @@ class Collector:
         *,
         stage: Stage = nullcontext,
         on_answer: OnAnswer | None = None,
+        is_last: bool = True,
     ) -> list[Group]:
         """Add rollouts to groups, which may be empty so far (`new_group`).
 
@@ -117,6 +119,7 @@ class Collector:
             sampling: how they are drawn.
             stage: as in `collect`.
             on_answer: called after each completion.
+            is_last: as in `Scorer.score`.
 
         Returns:
             The grown groups in the same order, on every process.
@@ -125,7 +128,7 @@ class Collector:
         with stage("generate"):
             completions = self._generate(own, sampling, on_answer)
         with stage("score"):
-            found = self._score([group for group, _ in own], completions)
+            found = self._score([group for group, _ in own], completions, is_last)
         if not self._processes.is_alone:
             with stage("exchange"):
                 found = exchange_groups({group.id: group.task for group, _ in wanted}, found, self._processes)
@@ -201,13 +204,15 @@ class Collector:
         first = 1 + max(rollout.completion.index for rollout in group.rollouts)
         return Request(group.id, group.prompt_ids, count, sampling, first_index=first, stream=group.id)
 
-    def _score(self, groups: Sequence[Group], completions: Sequence[Sequence[Completion]]) -> list[Group]:
+    def _score(
+        self, groups: Sequence[Group], completions: Sequence[Sequence[Completion]], is_last: bool
+    ) -> list[Group]:
         """The groups with these completions' rollouts in place of their own; by this process alone."""
         if not groups:
             return []
         texts = self._all_texts(completions)
         texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions]
-        rollouts = self.scorer.score([group.task for group in groups], completions, texts_PG)
+        rollouts = self.scorer.score([group.task for group in groups], completions, texts_PG, is_last=is_last)
         return [
             replace(group, prompt_ids=self.prompt_ids(group.task), rollouts=tuple(of_group))
             for group, of_group in zip(groups, rollouts, strict=True)

@@ -156,8 +156,7 @@ class Scorer:
             tasks_P: P tasks; groups may differ in size.
             completions_PG: the completions of each task.
             texts_PG: the same, decoded without special tokens.
-            is_last: whether no further call of this step follows, so that the time limit, which time-outs of a step
-                lower, is back at its full length.
+            is_last: call `new_step` afterwards; False where further calls of the same step follow.
 
         Returns:
             Rollouts in the same nesting. Where any function failed, or a completion is "invalid" or "aborted", the
@@ -178,8 +177,12 @@ class Scorer:
         ]
         rollouts = iter(self._judge([row for rows_G in rows_PG for row in rows_G if not row.is_pruned]))
         if is_last:
-            self._panel.new_step()
+            self.new_step()
         return [[self._pruned(row) if row.is_pruned else next(rollouts) for row in rows_G] for rows_G in rows_PG]
+
+    def new_step(self) -> None:
+        """The time limit, which time-outs of a step lower, is back at its full length."""
+        self._panel.new_step()
 
     def _judge(self, judged: Sequence[_Row]) -> list[Rollout]:
         for row in judged:
