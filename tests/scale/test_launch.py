@@ -198,7 +198,7 @@ def test_the_error_of_the_process_that_fails_is_the_one_shown(tmp_path: Path) ->
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if "error:" in line or "failed:" in line]
     assert len(errors) == 1 and errors[0].startswith("process 1: error: ") and "breaks_on_one" in errors[0], done.stderr
-    assert f"its log: {tmp_path / 'run' / 'logs' / 'rank-1.log'}" in done.stderr
+    assert str(tmp_path / "run" / "logs" / "rank-1.log") in done.stderr
     assert ranks_of(tmp_path / "run") == {}
 
 

@@ -115,7 +115,8 @@ def test_each_weak_reward_pays_for_the_families_that_fool_it_and_strict_ones_for
 def test_what_makes_a_reward_fail_is_told_apart_from_what_pays(own: None) -> None:
     found = attack("picky", "hanging", "nothing_for_long", num_questions=1, timeout=2.0)
     assert families(found["picky"], "num_escaped") >= {"odd characters", "look-alike", "invisible"}
-    assert {one.reason for one in found["picky"].escaped} == {"reward 'attacked_rewards:picky' raised ValueError: odd"}
+    [reason] = {one.reason for one in found["picky"].escaped}
+    assert reason.startswith("reward 'attacked_rewards:picky' raised ValueError: odd (attacked_rewards.py, line ")
     assert {(one.family, one.hack) for one in found["hanging"].escaped} == {("regex bomb", "digits")}
     assert "took longer than 2 s" in str(found["hanging"].escaped[0].reason)
     assert families(found["nothing_for_long"], "num_escaped") >= {"long text", "regex bomb", "repetition"}
