@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,13 @@ import pytest
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
+
+
+@pytest.fixture(scope="module")
+def exact(qwen2: Any) -> Any:
+    """In float64, where no token hangs on how many rows are computed together."""
+    return copy.deepcopy(qwen2).double()
+
 
 PROMPT = (5, 7, 9)
 FIRST, ALL = 8, 32
@@ -44,11 +52,11 @@ def check_same(found: list[Completion], wanted: list[Completion]) -> None:
     ("scheduler", "num_slots"), [("full", None), ("continuous", 5), ("micro+ljf", 6), ("probed+sjf", 7), ("dynamic", 5)]
 )
 def test_eight_rollouts_and_24_later_ones_are_the_32_of_one_request(
-    qwen2: Any, tokenizer: Any, scheduler: str, num_slots: int | None, sampling: Sampling
+    exact: Any, tokenizer: Any, scheduler: str, num_slots: int | None, sampling: Sampling
 ) -> None:
     request = Request("s3/0/q", PROMPT, ALL, sampling)
-    wanted = list(Engine(qwen2, seed=4, tokenizer=tokenizer).generate([request]))
-    engine = Engine(qwen2, seed=4, num_slots=num_slots, scheduler=scheduler, tokenizer=tokenizer)
+    wanted = list(Engine(exact, seed=4, tokenizer=tokenizer).generate([request]))
+    engine = Engine(exact, seed=4, num_slots=num_slots, scheduler=scheduler, tokenizer=tokenizer)
     found = list(engine.generate([part(request, 0, FIRST, "s3/0/q")]))
     assert sorted(completion.index for completion in found) == list(range(FIRST))
     found += engine.generate([part(request, FIRST, ALL - FIRST, "s3/0/q")])  # the first has ended: its id is free again
@@ -58,9 +66,9 @@ def test_eight_rollouts_and_24_later_ones_are_the_32_of_one_request(
 
 
 @pytest.mark.parametrize("scheduler", ["continuous", "dynamic+sjf"])
-def test_they_may_join_while_the_first_run_and_are_forked_and_aborted(qwen2: Any, scheduler: str) -> None:
-    wanted = list(Engine(qwen2, seed=4).generate([WHOLE]))
-    engine = Engine(qwen2, seed=4, num_slots=12, scheduler=scheduler)
+def test_they_may_join_while_the_first_run_and_are_forked_and_aborted(exact: Any, scheduler: str) -> None:
+    wanted = list(Engine(exact, seed=4).generate([WHOLE]))
+    engine = Engine(exact, seed=4, num_slots=12, scheduler=scheduler)
     engine.submit([part(WHOLE, 0, FIRST, WHOLE.id)])
     found = [completion for _ in range(3) for completion in engine.step()]
     engine.submit([part(WHOLE, FIRST, 20), part(WHOLE, 30, 2)])  # 28 and 29 are left out
@@ -79,16 +87,16 @@ def test_they_may_join_while_the_first_run_and_are_forked_and_aborted(qwen2: Any
     assert len(found) == len(group) + 3
 
 
-def test_a_stream_alone_names_the_numbers(qwen2: Any) -> None:
-    engine = Engine(qwen2, seed=4)
+def test_a_stream_alone_names_the_numbers(exact: Any) -> None:
+    engine = Engine(exact, seed=4)
     wanted = list(engine.generate([WHOLE]))
     check_same(list(engine.generate([Request("other", PROMPT, ALL, PLAIN, stream=WHOLE.id)])), wanted)
     other = by_index(list(engine.generate([Request("other", PROMPT, ALL, PLAIN)])))
     assert any(other[completion.index].token_ids != completion.token_ids for completion in wanted)
 
 
-def test_rollouts_that_would_draw_the_same_tokens_at_once_are_an_error(qwen2: Any) -> None:
-    engine = Engine(qwen2)
+def test_rollouts_that_would_draw_the_same_tokens_at_once_are_an_error(exact: Any) -> None:
+    engine = Engine(exact)
     engine.submit([part(WHOLE, 0, FIRST, WHOLE.id)])
     with pytest.raises(UsageError, match=r"first_index = 7.*rollouts 7 to 7 of stream 's3/0/q'"):
         engine.submit([part(WHOLE, 7, 4)])
@@ -104,5 +112,5 @@ def test_a_negative_first_index_is_an_error() -> None:
         Request("a", PROMPT, first_index=-1)
 
 
-def test_the_engine_says_that_it_can(qwen2: Any) -> None:
-    assert {"join", "abort_rollouts", "pause", "fork", "hooks"} <= Engine(qwen2).abilities
+def test_the_engine_says_that_it_can(exact: Any) -> None:
+    assert {"join", "abort_rollouts", "pause", "fork", "hooks"} <= Engine(exact).abilities
