@@ -16,7 +16,7 @@ NUMBERS := $(addprefix tests/, generate lib plan policy run scale score select s
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
-	@echo "make test    all tests (make unit: the fast ones, in about a minute; make device: those of GPUs)"
+	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
 	@echo "make check   ruff and mypy"
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   fast tests as another processor, and with two threads"

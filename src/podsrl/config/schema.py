@@ -163,7 +163,8 @@ class RolloutConfig(Section):
 
 
 class BudgetConfig(Section):
-    """Which questions a step asks, and how many rollouts of each. A part's own options stand in `[options.NAME]`."""
+    """The budget decides which questions a step asks, and how many rollouts of each. Options of its parts stand in
+    `[options.NAME]`."""
 
     enough: str = "one_round"
     """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), or
