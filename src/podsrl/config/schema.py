@@ -160,6 +160,10 @@ class RolloutConfig(Section):
     lengths may change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
     """Questions with a longer prompt are left out and counted, never truncated."""
+    generator: str = "engine"
+    """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
+    vLLM server that runs already; several addresses are separated by commas), or "module:function". Its options stand
+    in `[options.NAME]`; see docs/generators.md."""
 
 
 class BudgetConfig(Section):
@@ -257,6 +261,21 @@ class ScaleConfig(Section):
     too."""
     timeout_seconds: PositiveSeconds = 1800.0
     """A process that waits longer than this for the others gives up."""
+    generators: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Generators in processes of their own, over all processes of the run; 0: one within each process of the run."""
+    ray: str = ""
+    """Where these generators run: "" (on this machine), "HOST:PORT" (on this Ray cluster), or "local" (on a Ray cluster
+    of this machine that the run starts)."""
+
+
+class StepsConfig(Section):
+    """In which order a step generates and trains."""
+
+    name: Literal["sync", "ahead"] = "sync"
+    """"sync": generate, then train. "ahead": generate the next step's rollouts while this step trains, which wants
+    generators elsewhere (`scale.generators`, or servers)."""
+    lag: Literal[0, 1] = 1
+    """With "ahead": steps by which the weights that generate are older than those that train; 0 is "sync"."""
 
 
 class EvalConfig(Section):
@@ -319,12 +338,13 @@ class RunConfig(Section):
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
     scale: ScaleConfig = ScaleConfig()
+    steps: StepsConfig = StepsConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig(steps=100)
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a part that `[budget]` names: its name -> a table."""
+    """Options of a part that `[budget]` or `rollouts.generator` names: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request
+from podsrl.generate import Engine, Request, new_engine
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy, prompts_ids
@@ -17,7 +17,7 @@ from podsrl.run.checks import check_window
 from podsrl.run.evaluate import eval_request_id, eval_sampling
 from podsrl.run.matmul import settle_matmul
 from podsrl.run.prepare import prepare
-from podsrl.run.wiring import new_engine, stop_token_ids
+from podsrl.run.wiring import new_setting, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.types import Completion, Group, Task
@@ -97,7 +97,7 @@ class Evaluator:
         policy = load_policy(config, tokenizer) if adapters else None
         model = policy.generator_model if policy else load_model(config.model).eval()
         check_window(model, self._parts.longest_prompt, config.rollouts.max_new_tokens)
-        engine = new_engine(config, model, tokenizer)
+        engine = new_engine(new_setting(config, lambda: model, model.device, tokenizer))
         if policy and adapters:
             policy.load(adapters)
             engine.load_weights(policy.sampled_weights(), version=0)

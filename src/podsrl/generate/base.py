@@ -1,9 +1,9 @@
-"""What a generator is asked (`Request`, `Sampling`), what it is (`Generator`), and what it counts (`EngineStats`)."""
+"""What a generator is (`Generator`), is made for (`Setting`), is asked (`Request`, `Sampling`) and counts (`EngineStats`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -121,6 +121,33 @@ class Request:
         return self.id if self.stream is None else self.stream
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a generator is made for: the run's model and bounds. A generator takes of it what it needs."""
+
+    load_model: Callable[[], Any]
+    """Gives the torch module to sample from, with the weights of now. In the trainer's own process it may share its
+    tensors with what is trained."""
+    folder: str
+    """Model folder in Hugging Face layout, with the weights and the tokenizer that the run began from."""
+    trust_remote_code: bool = False
+    tokenizer: Any = None
+    dtype: str = "float32"
+    """Number format of the weights: "float32", "bfloat16" or "float16"."""
+    device: str = "cpu"
+    """Of the run's model, as torch names it."""
+    seed: int = 0
+    """With a request's stream, a rollout's index and a token's position it decides every random number."""
+    max_prompt_tokens: int = 512
+    max_new_tokens: int = 64
+    num_slots: int | None = None
+    """Most rollouts at once; None: the generator decides."""
+    kv_cache_bytes: int | None = None
+    """Bound of the key-value memory; None: the generator decides."""
+    scheduler: str = "continuous"
+    """`rollouts.scheduler`."""
+
+
 @dataclass(slots=True)
 class EngineStats:
     """Counts of a generator since they were last replaced by new ones."""
@@ -157,6 +184,8 @@ class Generator(Protocol):
     - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
     - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
     - "pause", "fork", "hooks": the methods and the attribute of these names of `Engine`
+    - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later
+    - "proof": the method `first_logprob`, by which the trainer checks that new weights have arrived
     """
     peak_kv_bytes: int = 0
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
@@ -183,6 +212,26 @@ class Generator(Protocol):
         module, its parameters must afterwards be these, by name and value.
         """
         ...
+
+    def describe(self, requests: Sequence[Request]) -> str:
+        """What generates, and how requests like these share its memory, in one line.
+
+        Raises:
+            UsageError: one of them can never fit.
+        """
+        return type(self).__name__
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        """With the ability "proof": the likeliest token after a prompt, and its natural log-prob at temperature 1."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what it holds: processes, connections, files. Nothing is generated afterwards."""
+
+
+def abilities_of(generator: Generator) -> frozenset[str]:
+    """What a generator can do; one that does not inherit from `Generator` may leave the attribute out."""
+    return getattr(generator, "abilities", frozenset())
 
 
 def _require(is_ok: bool, option: str, got: object, wanted: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.generate import Generator, Request, Sampling
+from podsrl.generate import Generator, Request, Sampling, abilities_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
@@ -196,7 +196,7 @@ class Collector:
         """The group's id names the random numbers, so that later rollouts continue those of the earlier ones."""
         if not group.rollouts:
             return Request(group.id, self.prompt_ids(group.task), count, sampling)
-        if "join" not in getattr(self.engine, "abilities", frozenset()):
+        if "join" not in abilities_of(self.engine):
             raise UsageError(
                 f"the budget asks for more rollouts of group {group.id!r}, and the generator "
                 f"{type(self.engine).__name__} has not the ability 'join': use one that has, or a budget of one round"

@@ -14,6 +14,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.control import Budget, make_budget
 from podsrl.errors import UsageError
+from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
@@ -35,6 +36,8 @@ Excuse = Callable[[str], AbstractContextManager[None]]
 class Parts:
     """What a trainer is made of, besides the model."""
 
+    generator: Kind
+    """Makes the run's generator."""
     budget: Budget
     """Decides what each step asks."""
     rule: Rule
@@ -69,6 +72,7 @@ class Parts:
 class Names:
     """What the names in a config stand for, whatever model and data it names."""
 
+    generator: Kind
     budget: Budget
     rule: Rule
     advantage: Advantage
@@ -119,6 +123,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     judged, fitted = found.judged, found.fitted
     assert judged is not None and fitted is not None, "nothing was excused"
     return Parts(
+        generator=found.names.generator,
         budget=found.names.budget,
         rule=found.names.rule,
         advantage=found.names.advantage,
@@ -198,8 +203,11 @@ def _resolve_names(config: RunConfig) -> Names:
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
     advantage = resolve_advantage(algorithm.advantage)
     try_advantage(advantage, select.num_kept // chunks)
-    budget = make_budget(config.budget.model_dump(), config.options)
-    return Names(budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
+    generator = resolve_generator(config.rollouts.generator, config.options)
+    of_budget = {name: table for name, table in config.options.items() if name != generator.options_name}
+    budget = make_budget(config.budget.model_dump(), of_budget)
+    generator.check()
+    return Names(generator=generator, budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
 
 def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:

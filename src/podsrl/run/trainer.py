@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
-from podsrl.generate import Engine, Generator, Sampling
+from podsrl.generate import Generator, Sampling
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import derive, seed_globals, selection_generator
 from podsrl.policy import load_policy
@@ -45,7 +45,7 @@ from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,
-    new_engine,
+    new_setting,
     new_updater,
     stop_token_ids,
     train_sampling,
@@ -104,12 +104,12 @@ class Trainer:
         self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
-        engine = self._new_engine()
+        generator = self._new_generator()
         self.generation = describe_generation(
-            engine, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
+            generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )
-        """Which decode step runs, and how a step's rollouts share the key-value memory."""
-        self.collector = self._new_collector(engine)
+        """What generates, and how a step's rollouts share the key-value memory."""
+        self.collector = self._new_collector(generator)
         self.learner = self._new_learner()
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
@@ -228,7 +228,8 @@ class Trainer:
         load_trainer(self, checkpoint, allow_data_change=allow_data_change)
 
     def close(self) -> None:
-        """End the reward workers, and leave the other processes."""
+        """End the generator and the reward workers, and leave the other processes."""
+        self.engine.close()
         self.parts.close()
         self.processes.close()
 
@@ -263,12 +264,12 @@ class Trainer:
         """The tokenizer's end token and all that the model's generation config names."""
         return stop_token_ids(self.model, self.tokenizer)
 
-    def _new_engine(self) -> Engine:
-        """Before the learner, which may cut the weights up: the engine may need a whole copy."""
-        config = self.config
+    def _new_generator(self) -> Generator:
+        """Before the learner, which may cut the weights up: the generator may need a whole copy."""
+        config, policy = self.config, self.policy
+        load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
         later = update_bytes(config, self.model, self.processes.num_processes)
-        model = generator_model(self.policy, is_sharded(config.scale.strategy, self.processes))
-        return new_engine(config, model, self.tokenizer, later)
+        return self.parts.generator.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
 
     def _new_collector(self, engine: Generator) -> Collector:
         return Collector(

@@ -1,14 +1,17 @@
-"""The large parts of a trainer, built from its config: the engine, and the updater with what it forwards."""
+"""The large parts of a trainer, built from its config: the generator, and the updater with what it forwards."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from podsrl.config.schema import RunConfig
-from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate import Generator, Request, Sampling, Setting
 from podsrl.lib.seeds import derive
-from podsrl.policy import AdaptedPolicy, Policy
+from podsrl.policy import AdaptedPolicy, Policy, model_folder
 from podsrl.run.kv_bound import FREE_SHARE, kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
@@ -16,15 +19,24 @@ from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.update import TokenLogprobs, Updater
 
 
-def new_engine(config: RunConfig, model: Any, tokenizer: Any, later_bytes: int = 0) -> Engine:
-    """The built-in generator; `later_bytes` of the device's memory are left to others (see `kv_bound`)."""
-    return Engine(
-        model,
-        num_slots=config.rollouts.num_slots or None,
-        kv_cache_bytes=kv_bound(config, model.device, later_bytes),
-        scheduler=config.rollouts.scheduler,
-        seed=derive(config.seed, "sampling"),
+def new_setting(
+    config: RunConfig, load_model: Callable[[], Any], device: torch.device, tokenizer: Any, later_bytes: int = 0
+) -> Setting:
+    """What the run's generator is made for; `later_bytes` of the device's memory are left to others (`kv_bound`)."""
+    rollouts = config.rollouts
+    return Setting(
+        load_model=load_model,
+        folder=model_folder(config.model.path),
+        trust_remote_code=config.model.trust_remote_code,
         tokenizer=tokenizer,
+        dtype=config.model.dtype,
+        device=str(device),
+        seed=derive(config.seed, "sampling"),
+        max_prompt_tokens=rollouts.max_prompt_tokens,
+        max_new_tokens=rollouts.max_new_tokens,
+        num_slots=rollouts.num_slots or None,
+        kv_cache_bytes=kv_bound(config, device, later_bytes),
+        scheduler=rollouts.scheduler,
     )
 
 
@@ -57,18 +69,18 @@ def generator_model(policy: Policy, is_sharded: bool) -> Any:
 
 
 def describe_generation(
-    engine: Engine, config: RunConfig, sampling: Sampling, longest_prompt: int, num_processes: int
+    generator: Generator, config: RunConfig, sampling: Sampling, longest_prompt: int, num_processes: int
 ) -> str:
-    """Which decode step runs, and how a step's rollouts share the key-value memory of one process.
+    """What generates, and how a step's rollouts share the key-value memory of one process.
 
     Raises:
         UsageError: a rollout can never fit in the memory.
     """
     longest, num_prompts = (0,) * longest_prompt, -(-config.rollouts.num_prompts // num_processes)
-    memory = engine.plan(Request(str(i), longest, config.rollouts.num_rollouts, sampling) for i in range(num_prompts))
-    step = "hand-written decode step" if engine.forward.name == "fast" else "the model's own forward"
-    is_default = engine.kv_cache_bytes is not None and not config.rollouts.kv_cache_bytes
-    return f"{step}; {memory}" + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")
+    n = config.rollouts.num_rollouts
+    line = generator.describe([Request(str(i), longest, n, sampling) for i in range(num_prompts)])
+    is_default = getattr(generator, "kv_cache_bytes", None) is not None and not config.rollouts.kv_cache_bytes
+    return line + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")
 
 
 def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Updater:

@@ -168,6 +168,18 @@ class Engine:
         """How the memory would be divided for these requests. UsageError: one of them can never fit."""
         return plan_memory(list(requests), self.forward.layout.token_bytes, self.num_slots, self.kv_cache_bytes)
 
+    def describe(self, requests: Iterable[Request]) -> str:
+        """Which decode step runs, and how requests like these share the key-value memory.
+
+        Raises:
+            UsageError: one of them can never fit.
+        """
+        step = "hand-written decode step" if self.forward.name == "fast" else "the model's own forward"
+        return f"{step}; {self.plan(requests)}"
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     @property
     def stats(self) -> EngineStats:
         """Counts since the engine was made, or since this was last replaced."""
