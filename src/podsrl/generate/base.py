@@ -1,4 +1,4 @@
-"""What a generator is (`Generator`), is made for (`Setting`), is asked (`Request`, `Sampling`) and counts (`EngineStats`)."""
+"""What a generator is (`Generator`), what it is made for (`Setting`), asked (`Request`, `Sampling`) and counts."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ class Trainer:
         self.learner = self._new_learner()
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
-        self.weights_digest = ""
-        """Of the weights that the engine samples from, since the last `sync`."""
+        self.weights_digest = self.learner.publish(generator)
+        """Of the weights that the generator samples from."""
         self.clock = StageClock(self.model.device)
         """Of the present step, or of the last one until `sample` begins another."""
         self.step_seconds = 0.0
