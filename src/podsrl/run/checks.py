@@ -43,8 +43,8 @@ def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
     if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
         raise UsageError(
             f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
-            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = false, or "
-            f"scale.generators = {num_processes}"
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
         )
 
 
