@@ -12,6 +12,7 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
+from podsrl.generate.vllm.weights import tied_names
 
 OWN_OPTIONS = {
     "model": "model.path",
@@ -57,6 +58,7 @@ def make_vllm(
     check_scheduler(setting.scheduler)
     _check_model(setting)
     start.import_vllm()
+    tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
     kv_bytes = setting.kv_cache_bytes
     if kv_bytes is None and start.is_on_cpu():
         kv_bytes = start.CPU_KV_BYTES
@@ -89,6 +91,7 @@ def make_vllm(
         seed=setting.seed,
         scheduler=setting.scheduler,
         max_tokens=max_tokens,
+        tied=tied,
         weights_parent=weights_folder,
         watch=watch,
     )
