@@ -163,8 +163,10 @@ class VLLM(Generator):
         priorities = self._priorities.of(requests)
         inbox: deque[tuple[_Rollout, Any]] = deque()
         rollouts = [_Rollout(request, i, self.version, inbox) for request in requests for i in request.indices]
-        keys = [self._ask(each, priorities[each.request.id, each.index]) for each in rollouts]
+        keys: list[str] = []
         try:
+            for rollout in rollouts:
+                keys.append(self._ask(rollout, priorities[rollout.request.id, rollout.index]))
             yield None
             for _ in rollouts:
                 while not inbox:
@@ -201,7 +203,7 @@ class VLLM(Generator):
         prompt = {"prompt_token_ids": list(rollout.request.prompt_ids), "cache_salt": self._salt}
         try:
             self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
-        except ValueError as error:
+        except Exception as error:  # as in `_step`
             raise UsageError(f"request {rollout.request.id!r}: vLLM does not take it: {error}") from None
         self._running[key] = rollout
         return key
@@ -211,7 +213,8 @@ class VLLM(Generator):
         if self._llm is None:
             raise PodsError("this vLLM is closed: nothing can be generated")
         try:
-            outputs = self._llm.llm_engine.step()
+            with start.torch_numbers_kept():
+                outputs = self._llm.llm_engine.step()
         except Exception as error:  # vLLM's own types differ between its versions
             self._running.clear()
             raise PodsError(f"vLLM failed: {type(error).__name__}: {error}; its own messages say why") from error
