@@ -94,16 +94,17 @@ def new_models(folder: Path) -> Models:
 
 
 @contextmanager
-def left_nothing() -> Iterator[None]:
-    """Check that no child process and no file in shared memory is left that was not there before."""
-    before = what_is_there()
+def left_nothing(folder: Path | None = None) -> Iterator[None]:
+    """Check that no child process is left that was not there before, and no file in `folder`."""
+    before = children()
     yield
-    assert what_is_there() - before == set()
+    assert children() - before == set()
+    assert folder is None or list(folder.iterdir()) == []
 
 
-def what_is_there() -> set[str]:
-    """Children of this process, but for the helper of `multiprocessing` that stays, and files in shared memory."""
-    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if "podsrl" in name}
+def children() -> set[str]:
+    """Process id and command of this process's children, but for helpers of `multiprocessing` that stay."""
+    found = set()
     for process in Path("/proc").iterdir():
         try:
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]

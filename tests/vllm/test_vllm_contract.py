@@ -36,9 +36,10 @@ class TestInThisProcess(GeneratorContract):
 class TestInItsOwnProcesses(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def generator(cls, models: Models) -> Iterator[Generator]:
-        with left_nothing():
-            generator = make_vllm(setting_of(models), in_process=False)
+    def generator(cls, models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
+        folder = tmp_path_factory.mktemp("weights")
+        with left_nothing(folder):
+            generator = make_vllm(setting_of(models), in_process=False, weights_folder=str(folder))
             yield generator
             generator.close()
             generator.close()

@@ -129,9 +129,8 @@ def check_run(config: RunConfig) -> None:
     """UsageError: the run wants what vLLM has no counterpart of."""
     rollouts, evaluation = config.rollouts, config.eval
     check_scheduler(rollouts.scheduler)
-    shape = {"temperature": rollouts.temperature, "top_p": rollouts.top_p, "min_p": rollouts.min_p}
     for section, sampling in (
-        ("rollouts", Sampling(**shape)),
+        ("rollouts", Sampling(temperature=rollouts.temperature, top_p=rollouts.top_p, min_p=rollouts.min_p)),
         ("eval", Sampling(temperature=evaluation.temperature, top_p=evaluation.top_p)),
     ):
         try:

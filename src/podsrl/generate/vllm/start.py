@@ -111,7 +111,7 @@ def untouched() -> Iterator[None]:
 def torch_numbers_kept() -> Iterator[None]:
     """Put torch's global generators back: vLLM draws from them in every step, also where each request has a seed."""
     state = torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
