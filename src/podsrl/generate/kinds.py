@@ -64,7 +64,7 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
         False
     """
     head = name.partition("+")[0] if name.startswith("vllm+") else name
-    table: dict[str, Factory] = {"engine": new_engine, "vllm": make_vllm}
+    table: dict[str, Callable[..., Any]] = {"engine": new_engine, "vllm": make_vllm}
     factory = resolve(
         head,
         table,
