@@ -58,6 +58,16 @@ def check_elsewhere(config: RunConfig, kind: Kind) -> None:
         )
 
 
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes."""
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
+        )
+
+
 def check_dtype(config: RunConfig) -> None:
     """Weights and activations have a type that gradients fit into."""
     if config.model.dtype == "float16":
