@@ -87,7 +87,11 @@ class Pool(Generator):
     version = 0
 
     def __init__(
-        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "several generators"
+        self,
+        factories: Sequence[Callable[[], Generator]],
+        store: Store | None = None,
+        *,
+        what: str = "several generators",
     ) -> None:
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
@@ -108,7 +112,7 @@ class Pool(Generator):
         return _TRAVELS.intersection(*map(abilities_of, self._members)) | {"beside"}
 
     @property
-    def stats(self) -> EngineStats:  # type: ignore[override]
+    def stats(self) -> EngineStats:
         """The members' counts: the largest of `steps`, sums of the others. Set it to set them all."""
         each = [member.stats for member in self._members]
         counts = {field.name: [getattr(stats, field.name) for stats in each] for field in fields(EngineStats)}
@@ -120,7 +124,7 @@ class Pool(Generator):
             member.stats = EngineStats(**{field.name: getattr(stats, field.name) for field in fields(EngineStats)})
 
     @property
-    def peak_kv_bytes(self) -> int:  # type: ignore[override]
+    def peak_kv_bytes(self) -> int:
         """Of the member that held most."""
         return max(member.peak_kv_bytes for member in self._members)
 

@@ -92,7 +92,7 @@ class SharedWeights:
     def _write(self, tensor: Tensor, start: int) -> int:
         """Returns where the next tensor may start."""
         values = tensor.detach().cpu().contiguous().reshape(-1)
-        data = memoryview(values.view(torch.uint8).numpy()) if values.numel() else memoryview(b"")
+        data: memoryview = values.view(torch.uint8).numpy().data if values.numel() else memoryview(b"")
         place = start
         while data:
             count = os.pwrite(self._descriptor, data[:_WRITE_BYTES], place)

@@ -65,8 +65,16 @@ class Blueprint:
 
     @staticmethod
     def of(
-        model: Any, tokenizer: Any, setting: Setting, *, generator: str, options: Mapping[str, Any], config: ModelConfig,
-        threads: int, num_workers_here: int, is_sharing_gpu: bool = False
+        model: Any,
+        tokenizer: Any,
+        setting: Setting,
+        *,
+        generator: str,
+        options: Mapping[str, Any],
+        config: ModelConfig,
+        threads: int,
+        num_workers_here: int,
+        is_sharing_gpu: bool = False,
     ) -> Blueprint:
         """The blueprint of a worker that samples from this model, as `setting` says.
 
