@@ -150,8 +150,8 @@ def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
     if before == now:
         return []
     return [
-        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: tokens "
-        "stay the same, and log-probabilities may differ in their last bits"
+        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: "
+        "tokens stay the same, and log-probabilities may differ in their last bits"
     ]
 
 

@@ -58,7 +58,7 @@ def new_pool(
 
 
 def own_gpus(device: torch.device, processes: Processes, num: int) -> list[int]:
-    """GPUs of this process's `num` generators: those after the update's; where there is one in all, that; on a CPU none.
+    """GPUs of this process's `num` generators: those after the update's, or the only one there is; none on a CPU.
 
     Raises:
         UsageError: fewer GPUs than processes and generators on this machine.

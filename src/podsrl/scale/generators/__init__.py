@@ -1,1 +1,1 @@
-"""Generators that live elsewhere: the worker (`worker.py`), the process it lives in (`process.py`), and pools of them."""
+"""Generators elsewhere: the worker (`worker.py`), the process it lives in (`process.py`), pools of them (`pool.py`)."""

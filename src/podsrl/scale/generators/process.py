@@ -1,8 +1,8 @@
 """A generator in a child process of this machine.
 
 The child ends with its parent, however that ends, and is the leader of a session of its own, so that Ctrl-C reaches the
-parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). What the child
-does stands in `child.py`.
+parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). What the
+child does stands in `child.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ProcessGenerator(Generator):
         self._timeout_seconds, self._is_open = timeout_seconds, False
         self._number = 0  # of the newest call of `generate`
         self._facts: dict[str, Any] | None = None
-        self._printed: IO[bytes] = tempfile.TemporaryFile()
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lasts as long as the child)
         self._end, theirs = socket.socketpair()
         limit = struct.pack("ll", int(timeout_seconds) + 1, 0)
         self._end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
