@@ -14,6 +14,8 @@ from podsrl.generate.vllm.link import Link, Refused, Unreachable
 
 PROBE_TOKENS = 8
 _TEXT = "What is 12 + 345? Answer: 357.\n"
+_NO_LOGPROB = -9999.0
+"""vLLM writes it for minus infinity."""
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
 
 
@@ -51,10 +53,7 @@ def check_server(link: Link) -> ServerFacts:
         UsageError: it was started without a flag that a run needs, or it is no vLLM server.
     """
     try:
-        facts = _facts(link)
-        _check_dev_mode(link)
-        _check_drawing(link, facts)
-        _check_chunks(link)
+        return examine(link)
     except Unreachable as error:
         raise UnavailableError(
             f"rollouts.generator: no vLLM server answers at {link.url} ({error}); start one (MODEL as in model.path): "
@@ -63,6 +62,14 @@ def check_server(link: Link) -> ServerFacts:
     except Refused as error:
         hint = "; set options.vllm.key_from to the variable with its key" if error.status in (401, 403) else ""
         raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}{hint}") from error
+
+
+def examine(link: Link) -> ServerFacts:
+    """As `check_server`, with `Unreachable` and `Refused` as they come."""
+    facts = _facts(link)
+    _check_dev_mode(link)
+    _check_drawing(link, facts)
+    _check_chunks(link)
     return facts
 
 
@@ -134,7 +141,7 @@ def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence
         raise ValueError(f"a log-prob above 0 ({max(value for value in logprobs if value is not None)})")
     if not isinstance(reason, str) or (reason == "length" and len(ids) != num_tokens) or (reason == "stop" and not ids):
         raise ValueError(f"finish_reason {short(reason)} after {len(ids)} of {num_tokens} tokens")
-    return ids, logprobs, reason
+    return ids, [None if value is None or value <= _NO_LOGPROB else value for value in logprobs], reason
 
 
 def _facts(link: Link) -> ServerFacts:
@@ -142,12 +149,13 @@ def _facts(link: Link) -> ServerFacts:
     try:
         model = answer["data"][0]
         name, length = model["id"], model["max_model_len"]
-        assert isinstance(name, str) and type(length) is int
-    except (KeyError, IndexError, TypeError, AssertionError):
+    except (KeyError, IndexError, TypeError):
+        name = length = None
+    if not isinstance(name, str) or not isinstance(length, int):
         raise UsageError(
             f"rollouts.generator: the server at {link.url} is no vLLM server: /v1/models names no model with its "
             f"max_model_len; start one (MODEL as in model.path): {server_command()}"
-        ) from None
+        )
     try:
         version = link.ask("/version", timeout_seconds=10)
     except Refused:
