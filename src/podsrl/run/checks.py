@@ -11,6 +11,7 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
 from podsrl.run.checkpoint import Checkpoint
@@ -34,6 +35,16 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
         what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
         raise UsageError(
             f"scale.strategy = {strategy!r} shares out weights, which {what} cannot take: use 'ddp', or leave it out"
+        )
+
+
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes."""
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = false, or "
+            f"scale.generators = {num_processes}"
         )
 
 
