@@ -39,7 +39,12 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
 
 
 def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
-    """The generator can be in one of several processes."""
+    """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if 0 < len(kind.members) < num_processes:
+        raise UsageError(
+            f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
+            f"name at least {num_processes}, or start fewer processes"
+        )
     if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
         raise UsageError(
             f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "

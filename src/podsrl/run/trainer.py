@@ -45,6 +45,7 @@ from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,
+    new_generator,
     new_setting,
     new_updater,
     stop_token_ids,
@@ -270,7 +271,8 @@ class Trainer:
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
         kind = self.parts.generator
         later = update_bytes(config, self.model, self.processes.num_processes, has_copy=kind.has_own_weights)
-        return kind.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
+        setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
+        return new_generator(kind, setting, self.processes)
 
     def _new_collector(self, engine: Generator) -> Collector:
         return Collector(

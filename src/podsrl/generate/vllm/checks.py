@@ -1,4 +1,4 @@
-"""Whether a server can generate for a run: asked of it before any weights are read, and again with the model at hand."""
+"""Whether a server can generate for a run: asked before any weights are read, and again with the model at hand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from podsrl.errors import UnavailableError, UsageError, short
 from podsrl.generate.base import Setting
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, ServerLock
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 
 PROBE_TOKENS = 8
@@ -43,6 +44,30 @@ def server_command(model: str = "MODEL", max_model_len: int | None = None, *, po
         f"VLLM_SERVER_DEV_MODE=1 vllm serve {model} --host 127.0.0.1 --port {port or 8000} --logprobs-mode "
         f"processed_logprobs --scheduling-policy priority{length} (without a GPU also --no-enable-chunked-prefill)"
     )
+
+
+def check_address(
+    url: str,
+    *,
+    folder: str = DEFAULT_FOLDER,
+    retry_seconds: float = 1.0,
+    timeout_seconds: float = 1800.0,
+    key_from: str = "",
+) -> None:
+    """`check_server` of an address, and what can be checked of the options of a `VLLMServer`.
+
+    Raises:
+        UsageError: as `check_server`, or an option that cannot be.
+    """
+    for name, seconds in (("retry_seconds", retry_seconds), ("timeout_seconds", timeout_seconds)):
+        if not 0 < seconds < 1e6:
+            raise UsageError(f"options.vllm.{name} = {seconds:g}: wanted a number of seconds above 0, under a million")
+    ServerLock(folder, url).close()
+    link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
+    try:
+        check_server(link)
+    finally:
+        link.close()
 
 
 def check_server(link: Link) -> ServerFacts:
@@ -79,14 +104,17 @@ def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
     Raises:
         UsageError: it has not.
     """
-    wanted = setting.max_prompt_tokens + setting.max_new_tokens
+    own, its = _config(setting.folder), _config(facts.model)
+    window = own.get("max_position_embeddings")
+    longest = setting.max_prompt_tokens + setting.max_new_tokens
+    wanted = min(longest, window) if isinstance(window, int) else longest
     if facts.max_model_len < wanted:
         raise UsageError(
-            f"the server at {link.url} takes {facts.max_model_len} tokens per rollout, wanted rollouts.max_prompt_tokens "
-            f"+ rollouts.max_new_tokens = {wanted}: start it with --max-model-len {wanted}, or lower the options"
+            f"the server at {link.url} takes {facts.max_model_len} tokens per rollout, wanted {wanted} "
+            f"(rollouts.max_prompt_tokens + rollouts.max_new_tokens): start it with --max-model-len {wanted}, or "
+            "lower the options"
         )
     start = server_command(setting.folder, wanted)
-    own, its = _config(setting.folder), _config(facts.model)
     for name in ("architectures", *_SHAPE):
         if name in own and name in its and own[name] != its[name]:
             raise UsageError(
@@ -123,7 +151,7 @@ def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence
     """Token ids, their log-probs and the finish reason of an answer of `/v1/completions` with one choice.
 
     Raises:
-        ValueError: it has another form, more tokens than `num_tokens`, or values that cannot be; the message says which.
+        ValueError: it has another form, more than `num_tokens` tokens, or values that cannot be.
     """
     try:
         choice = answer["choices"][0]
@@ -133,7 +161,9 @@ def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence
         raise ValueError(f"no choice with token_ids, finish_reason and logprobs ({short(answer)})") from error
     if not isinstance(ids, list) or any(type(id) is not int or not 0 <= id < vocabulary for id in ids):
         raise ValueError(f"token_ids that are no list of ids below the vocabulary's size {vocabulary} ({short(ids)})")
-    if not isinstance(logprobs, list) or any(value is not None and type(value) not in (int, float) for value in logprobs):
+    if not isinstance(logprobs, list) or any(
+        value is not None and type(value) not in (int, float) for value in logprobs
+    ):
         raise ValueError(f"token_logprobs that are no list of numbers ({short(logprobs)})")
     if len(ids) > num_tokens or len(logprobs) != len(ids):
         raise ValueError(f"{len(ids)} tokens and {len(logprobs)} log-probs, wanted as many, and at most {num_tokens}")
@@ -170,18 +200,22 @@ def _check_dev_mode(link: Link) -> None:
     except Refused as error:
         if error.status in (404, 405):
             raise UsageError(
-                f"rollouts.generator: the server at {link.url} takes no weights: it has no route /collective_rpc; start "
-                f"it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command()}"
+                f"rollouts.generator: the server at {link.url} takes no weights: it has no route /collective_rpc; "
+                f"start it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command()}"
             ) from error
         raise
 
 
 def _check_drawing(link: Link, facts: ServerFacts) -> None:
-    """One request with every field that a run's requests have. With top-k 1 each drawn token has probability 1."""
+    """One request with every field that a run's requests have.
+
+    With top-k 1 a drawn token has probability 1, but for logits that are equal, which are rare.
+    """
+    num_tokens = min(PROBE_TOKENS, facts.max_model_len - 1)
     body = {
         "model": facts.model,
-        "prompt": [0],
-        "max_tokens": min(PROBE_TOKENS, facts.max_model_len - 1),
+        "prompt": [1, 2, 3],
+        "max_tokens": num_tokens,
         "temperature": 1.0,
         "top_k": 1,
         "ignore_eos": True,
@@ -199,13 +233,13 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
             ) from error
         raise
     try:
-        _, logprobs, _ = read_choice(answer, body["max_tokens"], 2**31)
+        _, logprobs, _ = read_choice(answer, num_tokens, 2**31)
     except ValueError as error:
         raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}") from error
-    if any(value is None or value < -1e-6 for value in logprobs):
+    if 2 * sum(value is not None and value > -1e-6 for value in logprobs) < num_tokens:
         raise UsageError(
-            f"rollouts.generator: the server at {link.url} gives log-probs before temperature and filters; start it with "
-            f"--logprobs-mode processed_logprobs: {server_command()}"
+            f"rollouts.generator: the server at {link.url} gives log-probs before temperature and filters; start it "
+            f"with --logprobs-mode processed_logprobs: {server_command()}"
         )
 
 
@@ -218,8 +252,8 @@ def _check_chunks(link: Link) -> None:
         return
     if is_chunked and "cpu" in str(device):
         raise UsageError(
-            f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests end "
-            f"it; start it with --no-enable-chunked-prefill: {server_command()}"
+            f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests "
+            f"end it; start it with --no-enable-chunked-prefill: {server_command()}"
         )
 
 

@@ -1,7 +1,7 @@
 """Weights for servers on files: a folder that both sides see, and a lock by which a server belongs to one run.
 
-Everything has a name `podsrl-<hash of an address>…` and is readable by its owner alone. What a killed run left behind is
-removed by the next one that gets the lock.
+Everything has a name `podsrl-<hash of an address>…` and is readable by its owner alone. What a killed run left behind
+is removed by the next one that gets the lock.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from podsrl.errors import PodsError, UsageError
+from podsrl.generate.vllm.weights import write_weights
 
-MAX_FILE_BYTES = 2**30
-"""Tensors are gathered up to so many bytes, then written: no more of them are in memory twice, or one tensor."""
+DEFAULT_FOLDER = "/dev/shm"
 RUN = secrets.token_hex(6)
 """Names this process on servers and in folders."""
 
@@ -59,7 +57,7 @@ class WeightFolder:
             label: a name for them, of letters, digits and "-".
 
         Returns:
-            The folder's path. It stays until the next weights are written, so that a server that restarts can load them.
+            The folder's path. It stays until the next weights are written, for a server that restarts.
 
         Raises:
             PodsError: they cannot be written; what was written is removed.
@@ -68,21 +66,15 @@ class WeightFolder:
         folder = self._folder = self._parent / f"{self._name}-{RUN}-{label}"
         try:
             folder.mkdir(mode=0o700)
-            found, num_bytes, num_files = dict[str, torch.Tensor](), 0, 0
-            for name, tensor in named_tensors:
-                found[name] = tensor.detach().to("cpu", copy=True).contiguous()
-                num_bytes += found[name].nbytes
-                if num_bytes >= MAX_FILE_BYTES:
-                    save_file(found, folder / f"model-{num_files:05d}.safetensors")
-                    found, num_bytes, num_files = {}, 0, num_files + 1
-            if found or not num_files:
-                save_file(found, folder / f"model-{num_files:05d}.safetensors")
-        except (OSError, SafetensorError) as error:
+            write_weights(named_tensors, folder)
+            if not any(folder.iterdir()):
+                save_file({}, folder / "model.safetensors")
+        except OSError as error:
             self.close()
             raise PodsError(
                 f"{self._option}: the weights cannot be written there ({error}); wanted a folder that the servers see "
                 "too, with room for the weights"
-            ) from error
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -129,8 +121,8 @@ class ServerLock:
                 lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except OSError as error:
                 raise UsageError(
-                    f"{self._option}: {self._path.name} cannot be opened there ({error.strerror}); wanted a folder that "
-                    f"this user can write to, and that no other user's run uses for {url}"
+                    f"{self._option}: {self._path.name} cannot be opened there ({error.strerror}); wanted a folder "
+                    f"that this user can write to, and that no other user's run uses for {url}"
                 ) from error
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,8 +134,8 @@ class ServerLock:
                 holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
                 os.close(lock)
                 raise UsageError(
-                    f"rollouts.generator: another run (process {holder or 'unknown'}) uses the server {url}; one server "
-                    "has the weights of one run: start a second server, or wait"
+                    f"rollouts.generator: another run (process {holder or 'unknown'}) uses the server {url}; one "
+                    "server has the weights of one run: start a second server, or wait"
                 ) from None
             os.close(lock)
 

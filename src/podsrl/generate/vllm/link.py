@@ -59,7 +59,9 @@ class Link:
         if key_from:
             key = os.environ.get(key_from, "").strip()
             if not key or not key.isprintable() or not key.isascii():
-                raise UsageError(f"options.vllm.key_from = {key_from!r}: that environment variable holds no key; set it")
+                raise UsageError(
+                    f"options.vllm.key_from = {key_from!r}: that environment variable holds no key; set it"
+                )
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._idle: list[tuple[float, HTTPConnection]] = []

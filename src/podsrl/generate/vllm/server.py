@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -13,18 +12,12 @@ import torch
 
 from podsrl.errors import LostGenerator, PodsError, UsageError, short
 from podsrl.generate.base import EngineStats, Generator, Request, Setting
-from podsrl.generate.vllm.checks import (
-    check_model,
-    check_server,
-    examine,
-    read_choice,
-    server_command,
-    vocabulary_size,
-)
-from podsrl.generate.vllm.handover import RUN, ServerLock, WeightFolder
+from podsrl.generate.vllm.checks import read_choice, vocabulary_size
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import check_sampling, new_cache_salt, new_completion, rollout_options
+from podsrl.generate.vllm.upkeep import Upkeep
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.types import Completion
 
@@ -34,7 +27,6 @@ NUM_TRIES = 4
 """Of a request that a server answers with an error of its own while it is there."""
 ABORT_SECONDS = 10.0
 """How long `abort` asks for the same rollouts again: a server may not have read their requests yet."""
-_MAX_PAUSE_SECONDS = 5.0
 
 
 class VLLMServer(Generator):
@@ -63,31 +55,26 @@ class VLLMServer(Generator):
         setting: Setting,
         *,
         url: str,
-        folder: str = "/dev/shm",
+        folder: str = DEFAULT_FOLDER,
         retry_seconds: float = 300.0,
         timeout_seconds: float = 1800.0,
         key_from: str = "",
     ) -> None:
         self.version = 0
-        self._setting, self._retry_seconds, self._timeout_seconds = setting, retry_seconds, timeout_seconds
+        self._seed, self._retry_seconds, self._timeout_seconds = setting.seed, retry_seconds, timeout_seconds
         self._vocabulary = vocabulary_size(setting)
         self._num_slots = setting.num_slots or MAX_OPEN
         self._priorities = Priorities(setting.scheduler, self._num_slots)
         self._stats, self._names = EngineStats(), count()
-        self._weights = WeightFolder(folder, url)
-        self._newest = self._label = ""  # the folder with the newest weights, and their name on the server
-        self._salt, self._num_loads, self._is_given, self._has_labels = new_cache_salt(), 0, False, True
-        self._is_sure, self._was_away = True, False  # that the server holds them; that a request has failed since
-        self._gone: LostGenerator | None = None
-        self._gate = threading.Lock()
+        self._weights, self._salt = WeightFolder(folder, url), new_cache_salt()
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
         self._workers = Workers(self._complete, self._num_slots)
         self._lock: ServerLock | None = None
         try:
-            self._facts = check_server(self._link)
-            check_model(self._link, self._facts, setting)
+            self._upkeep = Upkeep(self._link, setting, retry_seconds)
             self._lock = ServerLock(folder, url)
-            self._check_folder(folder)
+            self._upkeep.check_folder(self._weights.write((), "empty"))
+            self._weights.close()
         except BaseException:
             self.close()
             raise
@@ -120,7 +107,7 @@ class VLLMServer(Generator):
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
         jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]
-        self._begin()
+        self._upkeep.doubt(is_idle=not self._workers.num_open)
         self._workers.submit(jobs)
         reading = self._read(jobs, results)
         next(reading)
@@ -139,31 +126,30 @@ class VLLMServer(Generator):
             PodsError: the weights cannot be written.
         """
         self._wait_until_idle()
-        self.load_folder(self._weights.write(named_tensors, f"{version}-{self._num_loads}"), version)
+        self.load_folder(self._weights.write(named_tensors, f"{version}-{self._upkeep.num_loads}"), version)
 
     def load_folder(self, folder: str, version: int) -> None:
         """As `load_weights`, from a folder of safetensors files that has to stay until the next weights come."""
         self._wait_until_idle()
-        self.version, self._newest, self._is_given = version, folder, False
-        self._label, self._salt = f"podsrl-{RUN}-{version}-{self._num_loads}", new_cache_salt()
-        self._begin()
-        self._ready()
+        self.version, self._salt = version, new_cache_salt()
+        self._upkeep.give(folder, version)
 
     def describe(self, requests: Sequence[Request]) -> str:
-        longest, facts = self._facts.max_model_len, self._facts
+        facts = self._upkeep.facts
         for request in requests:
             num_tokens = len(request.prompt_ids) + request.sampling.max_new_tokens
-            if num_tokens > longest:
+            if num_tokens > facts.max_model_len:
                 raise UsageError(
                     f"request {request.id!r} wants up to {num_tokens} tokens, and the server at {self.url} takes "
-                    f"{longest}: start it with --max-model-len {num_tokens}, or lower rollouts.max_new_tokens"
+                    f"{facts.max_model_len}: start it with --max-model-len {num_tokens}, or lower "
+                    "rollouts.max_new_tokens"
                 )
         return f"vLLM {facts.version} server at {self.url}, {self._num_slots} requests at once"
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         body = self._body(Request("first", tuple(prompt_ids)), 0, 0)
         body |= {"temperature": 1.0, "max_tokens": 1, "logprobs": 1, "return_tokens_as_token_ids": True}
-        self._begin()
+        self._upkeep.doubt(is_idle=not self._workers.num_open)
         answer = self._ask(lambda: body)
         try:
             found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
@@ -224,21 +210,28 @@ class VLLMServer(Generator):
     def _ask(self, new_body: Callable[[], dict[str, Any]], job: Job | None = None) -> Any:
         """Ask `/v1/completions` until an answer comes whole from the newest weights; None: the job is aborted."""
         num_tries, since = 0, time.monotonic()
+
+        def is_aborted() -> bool:
+            return job is not None and job.is_aborted
+
         while True:
-            self._ready(job)
-            num_loads, body = self._num_loads, new_body()
+            self._upkeep.wait(is_aborted)
+            num_loads, body = self._upkeep.num_loads, new_body()
             try:
-                if job is not None and job.is_aborted:
+                if is_aborted():
                     return None
                 answer = self._link.ask("/v1/completions", body)
-                if num_loads == self._num_loads:  # else the server has restarted, and this may be of older weights
+                if (
+                    num_loads == self._upkeep.num_loads
+                ):  # else the server has restarted, and this may be of older weights
                     return answer
             except (Unreachable, Refused) as error:
-                num_tries, self._is_sure, self._was_away = num_tries + 1, False, True
+                num_tries += 1
+                self._upkeep.doubt(was_away=True)
                 if isinstance(error, Refused) and (error.status != 500 or num_tries >= NUM_TRIES):
                     raise PodsError(f"the server at {self.url} answers a request with {error}") from error
                 if num_tries >= NUM_TRIES and time.monotonic() - since > self._retry_seconds:
-                    raise self._lost(error) from error
+                    raise self._upkeep.lost(error) from error
                 time.sleep(0.1 * num_tries)
             finally:
                 if job is not None:
@@ -247,7 +240,7 @@ class VLLMServer(Generator):
     def _body(self, request: Request, index: int, priority: int) -> dict[str, Any]:
         """Of `/v1/completions`. What it leaves out would be taken from the model's generation config."""
         return {
-            "model": self._facts.model,
+            "model": self._upkeep.facts.model,
             "prompt": list(request.prompt_ids),
             "priority": priority,
             "cache_salt": self._salt,
@@ -255,7 +248,7 @@ class VLLMServer(Generator):
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            **rollout_options(request, index, self._setting.seed),
+            **rollout_options(request, index, self._seed),
         }
 
     def _abort(self, wanted: Callable[[Job], bool], seconds: float = ABORT_SECONDS) -> None:
@@ -272,112 +265,9 @@ class VLLMServer(Generator):
             if self._workers.wait(lambda: all(job.is_done for job in running), 0.1) or time.monotonic() > deadline:
                 return
 
-    # --- weights ---
-
-    def _begin(self) -> None:
-        """Ask the server before the next request whether it still holds the newest weights: it may have restarted."""
-        self._is_sure = False
-        if not self._workers.num_open:
-            self._gone = None
-
-    def _ready(self, job: Job | None = None) -> None:
-        """Return when the server answers and holds the newest weights, or when the job is aborted."""
-        if self._is_sure:
-            return
-        with self._gate:
-            deadline, pause = time.monotonic() + self._retry_seconds, 0.1
-            while not self._is_sure and not (job is not None and job.is_aborted):
-                if self._gone is not None:
-                    raise LostGenerator(str(self._gone))
-                try:
-                    self._give_newest()
-                    self._is_sure, self._was_away = True, False
-                except Unreachable as error:
-                    self._was_away = True
-                    if time.monotonic() + pause > deadline:
-                        self._gone = self._lost(error)
-                        raise self._gone from error
-                    time.sleep(pause)
-                    pause = min(2 * pause, _MAX_PAUSE_SECONDS)
-                except Refused as error:
-                    raise self._lost(error) from error
-
-    def _give_newest(self) -> None:
-        """Let the server load the newest weights, if it does not hold them."""
-        if not self._newest:
-            self._link.ask("/health", timeout_seconds=10)
-            return
-        if self._is_given:
-            if self._holds_newest():
-                return
-            self._facts = examine(self._link)  # a server that has restarted may have other flags
-            check_model(self._link, self._facts, self._setting)
-            self._num_loads += 1
-        self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": self._newest}})
-        if self._has_labels:
-            try:
-                self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
-            except Refused:  # not of every release
-                self._has_labels = False
-        self._num_loads, self._is_given = self._num_loads + 1, True
-
-    def _holds_newest(self) -> bool:
-        """By the name that they have on the server; without names, if it has answered all the time."""
-        if not self._has_labels:
-            return not self._was_away
-        answer = self._link.ask("/weight_info", timeout_seconds=60)
-        label = answer.get("weight_version") if isinstance(answer, dict) else None
-        if isinstance(label, str) and label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
-            raise PodsError(
-                f"another run has given its weights to the server at {self.url}; one server has the weights of one run: "
-                "start a second server"
-            )
-        return label == self._label
-
     def _wait_until_idle(self) -> None:
         while before := self._workers.num_open:
-            if not self._workers.wait(lambda: self._workers.num_open < before, self._timeout_seconds):  # noqa: B023
-                raise LostGenerator(f"the server at {self.url} finished no rollout in {self._timeout_seconds:g} seconds")
-
-    def _check_folder(self, folder: str) -> None:
-        """Let the server load a file without tensors, which changes nothing: it has to see the folder."""
-        kwargs = {"weights_path": self._weights.write((), "empty"), "is_checkpoint_format": False}
-        try:
-            self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
-        except Refused as error:
-            if "is_checkpoint_format" not in str(error):  # not of every release
-                raise UsageError(
-                    f"options.vllm.folder = {folder!r}: the server at {self.url} cannot read what this run writes there "
-                    f"({error}); wanted a folder that both see under the same path, as the same user"
-                ) from error
-        except Unreachable as error:
-            raise self._lost(error) from error
-        finally:
-            self._weights.close()
-
-    def _lost(self, error: Exception) -> LostGenerator:
-        return LostGenerator(
-            f"the vLLM server at {self.url} is lost, after {self._retry_seconds:g} seconds "
-            f"(options.vllm.retry_seconds): {error}; start it again: "
-            f"{server_command(self._setting.folder, self._facts.max_model_len)}"
-        )
-
-
-class FolderStore:
-    """The newest weights for several servers, written once: the store of a pool of `VLLMServer`."""
-
-    def __init__(self, folder: str, url: str) -> None:
-        self._weights, self._path, self._version, self._num_puts = WeightFolder(folder, url), "", 0, 0
-
-    def put(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Keep these weights instead of those before."""
-        self._num_puts, self._version = self._num_puts + 1, version
-        self._path = self._weights.write(named_tensors, f"{version}-all{self._num_puts}")
-
-    def give(self, member: VLLMServer) -> None:
-        """Let a server load the weights that were put last."""
-        member.load_folder(self._path, self._version)
-
-    def close(self) -> None:
-        """Remove the weights."""
-        self._weights.close()
+            if not self._workers.wait(lambda: self._workers.num_open < before, self._timeout_seconds):
+                raise LostGenerator(
+                    f"the server at {self.url} finished no rollout in {self._timeout_seconds:g} seconds"
+                )
