@@ -42,6 +42,9 @@ import torch  # noqa: E402
 
 from podsrl.lib.matmul import choice  # noqa: E402
 
+sys.path.append(str(Path(__file__).parent / "generate"))  # contract.py, which tests of several folders import
+pytest.register_assert_rewrite("contract")
+
 hypothesis.settings.register_profile("any_machine", deadline=None)  # on a busy one an example may take any time
 hypothesis.settings.load_profile("any_machine")
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))

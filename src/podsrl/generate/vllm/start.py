@@ -23,7 +23,8 @@ CPU_KV_BYTES = 1 << 30
 
 def check_installed() -> None:
     """UnavailableError: no vLLM here, and how to install it."""
-    if find_spec("vllm") is None:
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:  # a folder of this name is no package
         raise UnavailableError(f"rollouts.generator = 'vllm' needs the package vllm: {INSTALL}")
 
 
@@ -48,7 +49,7 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
         check_alone()
     with untouched():
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         LLM = import_vllm().LLM
         try:
