@@ -102,7 +102,7 @@ def _servers(name: str, options: Mapping[str, Any]) -> Kind:
     from podsrl.generate.vllm.checks import check_address
     from podsrl.generate.vllm.link import check_url
     from podsrl.generate.vllm.server import VLLMServer
-    from podsrl.generate.vllm.servers import FolderStore, check_run_on_servers
+    from podsrl.generate.vllm.servers import FolderStore
 
     urls = [check_url(url) for url in name.removeprefix("vllm+").split(",")]
     if len(set(urls)) < len(urls):
@@ -119,7 +119,7 @@ def _servers(name: str, options: Mapping[str, Any]) -> Kind:
         factory=VLLMServer,
         options={**checked, "url": urls[0]},
         check=check,
-        check_run=check_run_on_servers,
+        check_run=check_run,
         is_beside=True,
     )
     stores = (partial(FolderStore, url, **checked) for url in urls)

@@ -39,6 +39,7 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.learn import Learner, UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
+from podsrl.run.pools import new_pool
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
@@ -271,6 +272,8 @@ class Trainer:
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
         kind = self.parts.generator
         later = update_bytes(config, self.model, self.processes.num_processes, has_copy=kind.has_own_weights)
+        if config.scale.generators:
+            return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
         setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
         return new_generator(kind, setting, self.processes)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from podsrl.errors import UnavailableError, UsageError, short
 from podsrl.generate.base import Setting
-from podsrl.generate.vllm.handover import DEFAULT_FOLDER, ServerLock
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, check_parent
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 
 PROBE_TOKENS = 8
@@ -62,7 +62,7 @@ def check_address(
     for name, seconds in (("retry_seconds", retry_seconds), ("timeout_seconds", timeout_seconds)):
         if not 0 < seconds < 1e6:
             raise UsageError(f"options.vllm.{name} = {seconds:g}: wanted a number of seconds above 0, under a million")
-    ServerLock(folder, url).close()
+    check_parent(folder)
     link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
     try:
         check_server(link)

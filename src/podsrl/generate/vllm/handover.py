@@ -35,6 +35,17 @@ def name_of(url: str) -> str:
     return "podsrl-" + hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
 
+def check_parent(parent: str) -> Path:
+    """The folder that `options.vllm.folder` names. UsageError: there is none, or it cannot be written to."""
+    folder = Path(parent).absolute()
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"options.vllm.folder = {parent!r}: no such folder that can be written to; wanted one that the servers see "
+            "under the same path"
+        )
+    return folder
+
+
 class WeightFolder:
     """The newest weights as a folder of safetensors files.
 
@@ -99,9 +110,7 @@ class ServerLock:
     """
 
     def __init__(self, parent: str, url: str) -> None:
-        self._option, folder = f"options.vllm.folder = {parent!r}", Path(parent).absolute()
-        if not folder.is_dir():
-            raise UsageError(f"{self._option}: no such folder; wanted one that the servers see under the same path")
+        self._option, folder = f"options.vllm.folder = {parent!r}", check_parent(parent)
         self._path = folder / f"{name_of(url)}.lock"
         self._lock = self._take(url)
         for left in folder.glob(f"{name_of(url)}-*"):

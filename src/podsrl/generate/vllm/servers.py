@@ -7,10 +7,7 @@ from typing import Any
 
 import torch
 
-from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError, short
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, WeightFolder
-from podsrl.generate.vllm.make import check_run
 from podsrl.generate.vllm.server import VLLMServer
 
 
@@ -37,13 +34,3 @@ class FolderStore:
     def close(self) -> None:
         """Remove the weights."""
         self._weights.close()
-
-
-def check_run_on_servers(config: RunConfig) -> None:
-    """UsageError: the run wants what servers have no counterpart of."""
-    check_run(config)
-    if config.scale.generators:
-        raise UsageError(
-            f"scale.generators = {config.scale.generators} with {short(config.rollouts.generator)}: servers are "
-            "processes already; leave scale.generators out, or name more servers"
-        )
