@@ -15,6 +15,7 @@ from podsrl.generate.vllm.link import Link, Refused, Unreachable
 
 PROBE_TOKENS = 8
 _TEXT = "What is 12 + 345? Answer: 357.\n"
+_REASONS = ("stop", "length", "abort")
 _NO_LOGPROB = -9999.0
 """vLLM writes it for minus infinity."""
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
@@ -169,7 +170,7 @@ def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence
         raise ValueError(f"{len(ids)} tokens and {len(logprobs)} log-probs, wanted as many, and at most {num_tokens}")
     if any(value is not None and value > 1e-6 for value in logprobs):
         raise ValueError(f"a log-prob above 0 ({max(value for value in logprobs if value is not None)})")
-    if not isinstance(reason, str) or (reason == "length" and len(ids) != num_tokens) or (reason == "stop" and not ids):
+    if reason not in _REASONS or (reason == "length" and len(ids) != num_tokens) or (reason == "stop" and not ids):
         raise ValueError(f"finish_reason {short(reason)} after {len(ids)} of {num_tokens} tokens")
     return ids, [None if value is None or value <= _NO_LOGPROB else value for value in logprobs], reason
 
