@@ -6,7 +6,9 @@ import multiprocessing
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -47,7 +49,8 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
     check_installed()
     if in_process:
         check_alone()
-    with untouched():
+    with untouched(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about vLLM
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -111,21 +114,27 @@ class Watch:
     """Ends child processes that do not watch their parent themselves, when this process is gone, however it ended.
 
     Args:
-        children: their process ids.
+        pids: of the children.
     """
 
-    def __init__(self, children: list[int]) -> None:
+    def __init__(self, pids: Collection[int]) -> None:
+        self._pids = set(pids)
         script = 'trap "" INT TERM HUP; read -r _; kill -KILL "$@"'  # the read ends with this process
-        self._process = subprocess.Popen(
-            ["sh", "-c", script, "sh", *map(str, children)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        self._shell = subprocess.Popen(
+            ["sh", "-c", script, "sh", *map(str, self._pids)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def end(self) -> None:
-        """Stop watching; the children live on."""
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+    def end(self, seconds: float = 5.0) -> None:
+        """Wait until the children have ended, but not longer than this; then end them."""
+        deadline = time.monotonic() + seconds
+        while self._pids & children() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for child in multiprocessing.active_children():
+            if child.pid in self._pids:
+                child.kill()
+                child.join()
+        self._shell.kill()
+        self._shell.communicate()
 
 
 def children() -> set[int]:

@@ -24,6 +24,8 @@ from podsrl.types import Completion
 
 MAX_LOSSES = 3
 """Losses of one member in one call after which the run ends."""
+MAX_GAP = 0.25
+"""Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
 _FOR_ALL = {"steps"}
 """Counts of which a pool gives the largest of its members', since these work at the same time; the others add up."""
 _TRAVELS = frozenset({"join", "abort_rollouts", "proof"})
@@ -171,10 +173,15 @@ class Pool(Generator):
         return f"{self._what}: {next(iter(lines), 'nothing to generate')}"
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
-        """That of the first member whose likeliest token is another than most members have; else of the first."""
+        """Of the first member. PodsError: another one's differs by more than `MAX_GAP`: it has other weights."""
         found = [member.first_logprob(prompt_ids) for member in self._members]
-        [(usual, _)] = Counter(token for token, _ in found).most_common(1)
-        return next((each for each in found if each[0] != usual), found[0])
+        logprobs = [logprob for _, logprob in found]
+        if not all(abs(logprob - logprobs[0]) <= MAX_GAP for logprob in logprobs):  # also where one is no number
+            raise PodsError(
+                f"{self._what} do not hold the same weights: their log-probs of the likeliest token after "
+                f"{list(prompt_ids)} are {', '.join(f'{logprob:.4g}' for logprob in logprobs)}"
+            )
+        return found[0]
 
     def close(self) -> None:
         for member in self._members:
@@ -272,6 +279,3 @@ def _read(i: int, stream: Iterator[Completion], inbox: SimpleQueue[Found]) -> No
         inbox.put((i, None))
     except BaseException as error:
         inbox.put((i, error))
-
-
-__all__ = ["MAX_LOSSES", "Copies", "Pool", "Store"]
