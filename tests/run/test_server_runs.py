@@ -34,11 +34,13 @@ def server() -> Iterator[EngineServer]:
         yield found
 
 
+COUNTED = ("step", "version", "tokens", "rollouts", "groups", "reward", "accuracy", "eval")
+
+
 def metrics(path: Path) -> list[dict[str, Any]]:
-    """Without what another run of the same config does not repeat."""
+    """What rests on the tokens alone: the batch in which rollouts meet decides the last bits of log-probs."""
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    timed = ("seconds", "memory", "tokens_per_second")
-    return [{key: value for key, value in line.items() if not key.startswith(timed)} for line in lines]
+    return [{key: value for key, value in line.items() if key.startswith(COUNTED)} for line in lines]
 
 
 def is_left() -> list[str]:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class WeightFolder:
     def __init__(self, parent: str, url: str) -> None:
         self._option, self._name = f"options.vllm.folder = {parent!r}", name_of(url)
         self._parent = Path(parent).absolute()
-        self._folder: Path | None = None
+        self._remove = weakref.finalize(self, lambda: None)  # with the object or the process, at the latest
 
     def write(self, named_tensors: Iterable[tuple[str, torch.Tensor]], label: str) -> str:
         """Write weights in place of the last ones.
@@ -74,7 +75,8 @@ class WeightFolder:
             PodsError: they cannot be written; what was written is removed.
         """
         self.close()
-        folder = self._folder = self._parent / f"{self._name}-{RUN}-{label}"
+        folder = self._parent / f"{self._name}-{RUN}-{label}"
+        self._remove = weakref.finalize(self, _remove, folder, os.getpid())
         try:
             folder.mkdir(mode=0o700)
             write_weights(named_tensors, folder)
@@ -93,9 +95,7 @@ class WeightFolder:
 
     def close(self) -> None:
         """Remove the weights."""
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._remove()
 
 
 class ServerLock:
@@ -112,17 +112,11 @@ class ServerLock:
     def __init__(self, parent: str, url: str) -> None:
         self._option, folder = f"options.vllm.folder = {parent!r}", check_parent(parent)
         self._path = folder / f"{name_of(url)}.lock"
-        self._lock = self._take(url)
+        self.close = weakref.finalize(self, _release, self._take(url), self._path, os.getpid())
+        """Gives the server back; also with the object or the process, at the latest."""
         for left in folder.glob(f"{name_of(url)}-*"):
             if not left.name.startswith(f"{name_of(url)}-{RUN}-"):
                 shutil.rmtree(left, ignore_errors=True)
-
-    def close(self) -> None:
-        """Give the server back."""
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
-            self._path.unlink(missing_ok=True)  # while the lock is held: nobody else removes another one's file
-            os.close(lock)
 
     def _take(self, url: str) -> int:
         while True:
@@ -147,6 +141,17 @@ class ServerLock:
                     "server has the weights of one run: start a second server, or wait"
                 ) from None
             os.close(lock)
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # not in a child that was forked
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _release(lock: int, path: Path, process: int) -> None:
+    if os.getpid() == process:
+        path.unlink(missing_ok=True)  # while the lock is held: nobody else removes another one's file
+    os.close(lock)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
