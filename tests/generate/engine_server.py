@@ -32,7 +32,8 @@ class EngineServer:
     Args:
         model: what a newly started server generates with.
         folder: of the model; the server's name for it.
-        is_developer, has_priorities, is_processed: how vLLM was started.
+        is_developer, has_priorities, is_processed, is_on_cpu, is_chunked: how vLLM was started.
+        has_labels: it has names for weights, as releases from 0.32 on.
         key: that requests have to name.
         alter: (path, body, answer) -> answer, for wrong ones.
     """
@@ -49,6 +50,7 @@ class EngineServer:
         has_priorities: bool = True,
         is_processed: bool = True,
         has_labels: bool = True,
+        is_on_cpu: bool = False,
         is_chunked: bool = False,
         key: str = "",
         alter: Callable[[str, Any, Answer], Answer] = lambda path, body, answer: answer,
@@ -56,7 +58,7 @@ class EngineServer:
         self.model, self.tokenizer, self.folder, self.max_model_len = model, tokenizer, folder, max_model_len
         self.num_slots, self.key, self.alter = num_slots, key, alter
         self.is_developer, self.has_priorities, self.is_processed = is_developer, has_priorities, is_processed
-        self.has_labels, self.is_chunked = has_labels, is_chunked
+        self.has_labels, self.is_on_cpu, self.is_chunked = has_labels, is_on_cpu, is_chunked
         self.port = 0
         self.asked: list[tuple[str, Any]] = []
         """Path and body of every request, in order."""
@@ -71,7 +73,8 @@ class EngineServer:
 
     def start(self) -> None:
         """With the first weights, under the same port as before."""
-        self.engine = Engine(copy.deepcopy(self.model), num_slots=self.num_slots, tokenizer=self.tokenizer)
+        model = copy.deepcopy(self.model).double()  # which rollouts meet in a batch is left to chance, and rounds
+        self.engine = Engine(model, num_slots=self.num_slots, tokenizer=self.tokenizer)
         self.label, self.is_running = "default", True
         self._found: dict[str, Completion] = {}
         self._step = threading.Condition()
@@ -111,7 +114,8 @@ class EngineServer:
 
     def do_server_info(self, body: Any) -> Answer:
         scheduler = {"enable_chunked_prefill": self.is_chunked}
-        return 200, {"vllm_config": {"device_config": {"device": "cpu"}, "scheduler_config": scheduler}}
+        device = "cpu" if self.is_on_cpu else "cuda"
+        return 200, {"vllm_config": {"device_config": {"device": device}, "scheduler_config": scheduler}}
 
     def do_tokenize(self, body: Any) -> Answer:
         return 200, {"tokens": self.tokenizer.encode(body["prompt"], add_special_tokens=body["add_special_tokens"])}

@@ -50,7 +50,7 @@ def test_a_server_that_fits_is_taken(server: EngineServer, models: Models) -> No
         ({"is_developer": False}, "VLLM_SERVER_DEV_MODE=1"),
         ({"is_processed": False}, "--logprobs-mode processed_logprobs"),
         ({"has_priorities": False}, "--scheduling-policy priority"),
-        ({"is_chunked": True}, "--no-enable-chunked-prefill"),
+        ({"is_chunked": True, "is_on_cpu": True}, "--no-enable-chunked-prefill"),
         ({"key": "secret"}, "options.vllm.key_from"),
     ],
 )
@@ -141,6 +141,12 @@ def test_a_window_that_is_too_short_is_named_with_the_flag(server: EngineServer,
 
 def test_another_model_is_not_taken(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
     with pytest.raises(UsageError, match="hidden_size = 64, wanted 32"):
+        VLLMServer(setting(models, folder=str(tiny_model_folder)), url=server.url)
+
+
+def test_tied_embeddings_are_not_for_a_cpu(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
+    server.is_on_cpu, server.folder = True, tiny_model_folder
+    with pytest.raises(UsageError, match="tie_word_embeddings"):
         VLLMServer(setting(models, folder=str(tiny_model_folder)), url=server.url)
 
 
