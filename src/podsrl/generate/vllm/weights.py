@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -47,6 +47,37 @@ def weights_folder(named_tensors: Iterable[tuple[str, Tensor]], parent: str = ""
             f"weights for vLLM cannot be written to {above}: {error.strerror or error}; make room there, or name "
             "another folder with options.vllm.weights_folder"
         ) from None
+
+
+def tied_names(folder: str, *, trust_remote_code: bool = False) -> dict[str, tuple[str, ...]]:
+    """Name of a weight -> the other names of the same one, of a model folder's architecture; most models have none.
+
+    Raises:
+        UsageError: the model's config cannot be read.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            model.tie_weights()
+    except (ValueError, OSError, KeyError) as error:
+        raise UsageError(f"model.path = {folder!r}: its config cannot be read: {error}") from None
+    names: dict[Tensor, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(weight, []).append(name)
+    return {first: tuple(others) for first, *others in names.values() if others}
+
+
+def with_tied(
+    named_tensors: Iterable[tuple[str, Tensor]], tied: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Tied weights under all of their names: on a CPU vLLM packs a copy for the head, and renews it by its own name."""
+    for name, tensor in named_tensors:
+        for each in (name, *tied.get(name, ())):
+            yield each, tensor
 
 
 def remove_left_folders(above: Path) -> None:

@@ -1,0 +1,210 @@
+"""What vLLM is asked for and what it answers: no vLLM is needed here."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from podsrl.config.load import load_config
+from podsrl.errors import PodsError, UnavailableError, UsageError
+from podsrl.generate import Request, Sampling, resolve_generator
+from podsrl.generate.vllm.make import OWN_OPTIONS
+from podsrl.generate.vllm.order import Priorities
+from podsrl.generate.vllm.sampling import new_cache_salt, new_completion, rollout_options, rollout_seed
+from podsrl.generate.vllm.start import check_installed
+from podsrl.generate.vllm.weights import tied_names, weights_folder, with_tied
+from podsrl.run.checks import check_generator
+from podsrl.types import Completion
+
+Pods = Any
+REQUEST = Request("q", (5, 6), 3, Sampling(max_new_tokens=9, stop_token_ids=(1, 4), stop_strings=("x",)))
+
+
+def test_a_rollouts_seed_depends_on_seed_stream_and_index_alone() -> None:
+    joined = Request("q+2", (7,), 1, first_index=2, stream="q")
+    assert rollout_seed(3, REQUEST, 2) == rollout_seed(3, joined, 2)
+    seeds = {rollout_seed(seed, REQUEST, index) for seed in range(3) for index in range(3)}
+    assert len(seeds) == 9 and all(0 <= seed < 2**63 for seed in seeds)
+    assert rollout_seed(3, REQUEST, 2) == 4886566788724128277  # in every process, on every machine
+
+
+def test_a_request_decides_when_its_rollouts_end() -> None:
+    options = rollout_options(REQUEST, 0, seed=0)
+    assert (options["n"], options["max_tokens"], options["ignore_eos"], options["logprobs"]) == (1, 9, True, 0)
+    assert (options["stop_token_ids"], options["stop"]) == ([1, 4], ["x"])
+
+
+def test_an_answer_is_a_completion() -> None:
+    done = new_completion(REQUEST, 2, [8, 1], [-0.5, -0.25], "stop", version=6)
+    assert done == Completion(
+        request_id="q", index=2, token_ids=(8, 1), logprobs=(-0.5, -0.25), finish_reason="stop", version=6
+    )
+    assert new_completion(REQUEST, 0, (), (), None, 1).finish_reason == "aborted"
+
+
+def test_an_answer_ends_where_its_logprobs_are_no_numbers() -> None:
+    done = new_completion(REQUEST, 0, [8, 9, 9], [-0.5, float("nan"), -1.0], "length", version=0)
+    assert (done.token_ids, done.logprobs, done.finish_reason) == ((8,), (-0.5,), "invalid")
+
+
+@pytest.mark.parametrize(("logprobs", "reason"), [([-0.5], "stop"), ([-0.5, -0.5], "error")])
+def test_an_answer_of_another_form_is_an_error(logprobs: list[float], reason: str) -> None:
+    with pytest.raises(PodsError, match="rollout 0 of 'q'"):
+        new_completion(REQUEST, 0, [8, 9], logprobs, reason, version=0)
+
+
+def test_no_two_weights_share_a_salt() -> None:
+    assert len({new_cache_salt() for _ in range(100)}) == 100
+
+
+# --- the refill order ---
+
+
+def test_arrival_is_the_default_order_and_goes_on_from_call_to_call() -> None:
+    priorities = Priorities("dynamic", 8)
+    first = priorities.of([Request("a", (5,), 2), Request("b", (5,), 1)])
+    assert first == {("a", 0): 0, ("a", 1): 1, ("b", 0): 2}
+    assert priorities.of([Request("c", (5,), 1)]) == {("c", 0): 3}
+
+
+@pytest.mark.parametrize(("order", "first"), [("sjf", "short"), ("ljf", "long")])
+def test_lengths_are_learned_from_completions(order: str, first: str) -> None:
+    priorities = Priorities(f"continuous+{order}", 4)
+    for step in range(20):
+        ranks = priorities.of([Request(f"s{step}/{i}/{name}", (5,), 2) for i, name in enumerate(("long", "short"))])
+        best = min(ranks, key=lambda key: ranks[key])[0]
+        for request_id, index in ranks:
+            count = 40 if request_id.endswith("long") else 4
+            done = Completion(
+                request_id=request_id,
+                index=index,
+                token_ids=(9,) * count,
+                logprobs=(-1.0,) * count,
+                finish_reason="stop",
+                version=0,
+            )
+            priorities.finish(done)
+    assert best.endswith(first)
+
+
+# --- weights for other processes ---
+
+
+def test_weights_are_written_as_they_come_and_removed_whatever_happens(tmp_path: Path) -> None:
+    def temporary() -> Any:
+        buffer = torch.zeros(3)
+        for name in ("a", "b"):
+            buffer.add_(1.0)
+            yield name, buffer
+
+    with pytest.raises(KeyError), weights_folder(temporary(), str(tmp_path)) as folder:
+        (file,) = folder.iterdir()
+        assert {name: tensor.tolist() for name, tensor in load_file(file).items()} == {"a": [1.0] * 3, "b": [2.0] * 3}
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_used_is_not(tmp_path: Path) -> None:
+    left, fresh = tmp_path / "podsrl-weights-left", tmp_path / "podsrl-weights-fresh"
+    left.mkdir()
+    fresh.mkdir()
+    (left / "model.safetensors").write_bytes(b"x")
+    old = time.time() - 3600
+    with weights_folder([("a", torch.ones(2))], str(tmp_path)) as used:
+        assert not (tmp_path / "nothing").exists()
+        os.utime(left, (old, old))
+        os.utime(used, (old, old))
+        with weights_folder([("b", torch.ones(2))], str(tmp_path)):
+            assert used.exists() and fresh.exists() and not left.exists()
+
+
+def test_a_folder_that_cannot_be_written_names_the_option(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"options\.vllm\.weights_folder"),
+        weights_folder([], str(tmp_path / "no such folder")),
+    ):
+        pass
+
+
+def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) -> None:
+    make_model("qwen2", tie_word_embeddings=True).save_pretrained(tmp_path / "tied")
+    make_model("qwen2", tie_word_embeddings=False).save_pretrained(tmp_path / "apart")
+    tied = tied_names(str(tmp_path / "tied"))
+    assert tied == {"model.embed_tokens.weight": ("lm_head.weight",)}
+    assert tied_names(str(tmp_path / "apart")) == {}
+    given = [("model.embed_tokens.weight", torch.ones(1)), ("x", torch.zeros(1))]
+    assert [name for name, _ in with_tied(given, tied)] == ["model.embed_tokens.weight", "lm_head.weight", "x"]
+
+
+# --- before any weights are read ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("rollouts.scheduler=micro",),
+        ("rollouts.scheduler=full+ljf",),
+        ("rollouts.scheduler=probed",),
+        ("rollouts.temperature=2.5",),
+        ("eval.temperature=0.001",),
+        ("rollouts.min_p=0.1", "rollouts.top_p=0.9"),
+    ],
+)
+def test_what_vllm_has_no_counterpart_of_is_an_error(changes: tuple[str, ...]) -> None:
+    config = load_config("pods", ["rollouts.generator=vllm", *changes])
+    kind = resolve_generator(config.rollouts.generator, config.options)
+    name, _, value = changes[0].partition("=")
+    with pytest.raises(UsageError) as caught:
+        kind.check_run(config)
+    message = str(caught.value)
+    assert name in message and value in message and "\n" not in message
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "dynamic", "continuous+sjf", "continuous+grouped"])
+def test_what_vllm_has_a_counterpart_of_is_none(scheduler: str) -> None:
+    config = load_config("pods", ["rollouts.generator=vllm", f"rollouts.scheduler={scheduler}"])
+    resolve_generator("vllm", {}).check_run(config)
+
+
+def test_beside_other_processes_of_the_run_it_wants_processes_of_its_own() -> None:
+    config = load_config("pods", ["rollouts.generator=vllm"])
+    inside, outside = (resolve_generator("vllm", {"vllm": {"in_process": flag}}) for flag in (True, False))
+    with pytest.raises(UsageError, match=r"in_process = false"):
+        check_generator(inside, config, 2)
+    check_generator(inside, config, 1)
+    check_generator(outside, config, 2)
+    assert outside.is_beside and not inside.is_beside
+
+
+@pytest.mark.parametrize("name", OWN_OPTIONS)
+def test_options_that_podsrl_sets_are_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.generate.vllm.start.check_installed", lambda: None)
+    kind = resolve_generator("vllm", {"vllm": {name: "anything"}})
+    with pytest.raises(UsageError, match=rf"options\.vllm\.{name} = 'anything'"):
+        kind.check()
+
+
+def test_options_of_another_kind_are_an_error() -> None:
+    with pytest.raises(UsageError, match=r"options\.vllm\.gpu_memory_utilization"):
+        resolve_generator("vllm", {"vllm": {"gpu_memory_utilization": "half"}})
+
+
+def test_several_gpus_want_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.generate.vllm.start.check_installed", lambda: None)
+    with pytest.raises(UsageError, match="tensor_parallel_size = 2"):
+        resolve_generator("vllm", {"vllm": {"tensor_parallel_size": 2}}).check()
+    resolve_generator("vllm", {"vllm": {"tensor_parallel_size": 2, "in_process": False}}).check()
+
+
+def test_without_vllm_the_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, pods: Pods) -> None:
+    monkeypatch.setattr("podsrl.generate.vllm.start.find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match=r"pip install 'podsrl\[vllm\]'"):
+        check_installed()
+    code, _, err = pods("train", "pods", "--rollouts.generator=vllm", "--stop.steps=1", "--out=run")
+    assert code == 2 and "podsrl[vllm]" in err and len(err.strip().splitlines()) == 1

@@ -1,0 +1,168 @@
+"""What vLLM in this process leaves as it was, and what cannot be beside it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract import LONGEST, PROMPT, SEED, Models, new_models, temporary, what_is_there
+
+from podsrl.errors import UsageError
+from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.generate.vllm.make import make_vllm
+from podsrl.generate.vllm.order import Priorities
+
+
+def setting_of(models: Models, **changes: Any) -> Setting:
+    fixed = {"seed": SEED, "max_prompt_tokens": LONGEST - 32, "max_new_tokens": 32, **changes}
+    return Setting(load_model=lambda: models.first, folder=str(models.folder), tokenizer=models.tokenizer, **fixed)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    return new_models(tmp_path_factory.mktemp("process") / "model")
+
+
+def trace() -> dict[str, Any]:
+    """What training in this process depends on."""
+    return {
+        "python": random.getstate(),
+        "numpy": repr(np.random.get_state()),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "set_num_threads": torch.set_num_threads,
+        "dtype": torch.get_default_dtype(),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gradients": torch.is_grad_enabled(),
+        "cores": os.sched_getaffinity(0),
+        "environment": dict(os.environ),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+    }
+
+
+@pytest.fixture(scope="module")
+def changed(models: Models) -> dict[str, list[str]]:
+    """Stage of a generator's life -> what it changed."""
+    found: dict[str, list[str]] = {}
+
+    def note(stage: str, before: dict[str, Any]) -> None:
+        after = trace()
+        found[stage] = [name for name, value in before.items() if after[name] != value]
+
+    before = trace()
+    generator = make_vllm(setting_of(models))
+    note("start", before)
+    before = trace()
+    list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=8))]))
+    note("generate", before)
+    before = trace()
+    generator.load_weights(temporary(models.second), 1)
+    note("load_weights", before)
+    before = trace()
+    generator.first_logprob(PROMPT)
+    note("first_logprob", before)
+    before = trace()
+    generator.close()
+    note("close", before)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["start", "generate", "load_weights", "first_logprob", "close"])
+def test_random_numbers_threads_and_environment_stay_as_they_were(changed: dict[str, list[str]], stage: str) -> None:
+    assert changed[stage] == []
+
+
+@pytest.fixture(scope="module")
+def generator(models: Models, changed: dict[str, list[str]]) -> Iterator[Generator]:
+    generator = make_vllm(setting_of(models, num_slots=2, scheduler="continuous+ljf"))
+    yield generator
+    generator.close()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_second_one_in_this_process_is_an_error(generator: Generator, models: Models) -> None:
+    with pytest.raises(UsageError, match="in_process = false"):
+        make_vllm(setting_of(models))
+
+
+def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
+    """One slot's worth of short rollouts waits until the long ones, which came later, have begun."""
+    assert "at most 2 rollouts" in generator.describe([Request("a", PROMPT)])
+    short = [Request(f"short{i}", PROMPT, 1, Sampling(max_new_tokens=3)) for i in range(4)]
+    long = [Request(f"long{i}", PROMPT, 1, Sampling(max_new_tokens=30)) for i in range(2)]
+    wanted = Priorities("continuous+ljf", 2).of([*short, *long])
+    assert max(wanted[f"long{i}", 0] for i in range(2)) < min(wanted[f"short{i}", 0] for i in range(4))
+    ends = [done.request_id for done in generator.generate([*short, *long])]
+    assert set(ends[:2]) == {"long0", "long1"} and len(ends) == 6
+
+
+def test_weights_wait_for_what_runs(generator: Generator, models: Models) -> None:
+    running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30))])
+    next(iter(running))
+    with pytest.raises(UsageError, match="load_weights while"):
+        generator.load_weights(temporary(models.first), 3)
+    running.close()  # type: ignore[attr-defined]
+    generator.load_weights(temporary(models.first), 3)
+
+
+def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
+    with pytest.raises(UsageError, match="max_model_len"):
+        generator.describe([Request("a", PROMPT, 1, Sampling(max_new_tokens=LONGEST))])
+    with pytest.raises(UsageError, match="temperature = 3"):
+        generator.generate([Request("a", PROMPT, 1, Sampling(temperature=3.0))])
+    with pytest.raises(UsageError, match="'a' is used twice"):
+        generator.generate([Request("a", PROMPT), Request("a", PROMPT)])
+    with pytest.raises(UsageError, match="'a': vLLM does not take it"):
+        generator.generate([Request("a", (10**6,))])
+
+
+def test_stats_count_tokens(generator: Generator) -> None:
+    before = generator.stats.tokens
+    done = list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=6))]))
+    assert generator.stats.tokens - before == sum(len(each.token_ids) for each in done) == 24
+    assert generator.stats.prompt_tokens > 0 and generator.stats.steps > 0
+
+
+def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
+    with pytest.raises(UsageError, match="no_such_option"):
+        make_vllm(setting_of(models), in_process=False, no_such_option=1)
+
+
+KILLED = """
+import os, sys
+from podsrl.generate import Setting
+from podsrl.generate.vllm.make import make_vllm
+from podsrl.generate.vllm.start import children
+if __name__ == "__main__":
+    setting = Setting(load_model=lambda: None, folder=sys.argv[1], max_prompt_tokens=8, max_new_tokens=8)
+    generator = make_vllm(setting, in_process=False)
+    print(*children(), flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+def test_its_processes_end_with_this_one_however_it_ends(models: Models, tmp_path: Path) -> None:
+    before = {name for name in what_is_there() if name.startswith("/dev/shm")}
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    ended = subprocess.run([sys.executable, script, models.folder], capture_output=True, text=True, timeout=400)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    children = [Path("/proc", number) for number in ended.stdout.split()]
+    assert children
+    deadline = time.monotonic() + 20
+    while any(child.exists() and " Z " not in (child / "stat").read_text() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert {name for name in what_is_there() if name.startswith("/dev/shm")} <= before
