@@ -1,6 +1,6 @@
 """A server with the routes of vLLM's around the built-in engine: what a client of vLLM meets, without vLLM.
 
-It runs in threads of the test's process, can end and come back under the same address, and can be made to answer wrongly.
+It runs in threads of the test's process, can end and come back under the same address, and can answer wrongly.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import copy
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -143,6 +144,8 @@ class EngineServer:
         if not files:
             return 500, {"error": {"message": f"Repo id must be in the form 'repo_name': '{folder}'"}}
         weights = {name: tensor for file in files for name, tensor in load_file(file).items()}
+        if self.model.config.tie_word_embeddings:
+            weights.pop("lm_head.weight", None)  # comes under both of its names
         with self._step:
             assert self.engine.num_unfinished == 0, "weights changed under rollouts"
             try:
@@ -204,6 +207,7 @@ class EngineServer:
                 self._found |= {each.request_id: each for each in done}
                 if done:
                     step.notify_all()
+            time.sleep(0.001)  # for those who want the lock
 
 
 _DEVELOPER = ("/collective_rpc", "/abort_requests", "/weight_info", "/update_weight_version", "/server_info")

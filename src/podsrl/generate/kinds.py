@@ -45,7 +45,7 @@ class Kind:
     """It holds a copy of the weights on the device of the trainer's."""
     members: tuple[Kind, ...] = ()
     """Kinds whose generators work as one, such as servers."""
-    new_store: Callable[[], Any] | None = None
+    new_store: Callable[[Setting], Any] | None = None
     """Makes what holds the weights for all members."""
 
     def make(self, setting: Setting) -> Generator:
@@ -122,12 +122,11 @@ def _servers(name: str, options: Mapping[str, Any]) -> Kind:
         check_run=check_run,
         is_beside=True,
     )
-    stores = (partial(FolderStore, url, **checked) for url in urls)
-    each = [
-        replace(whole, options={**checked, "url": url}, new_store=store)
-        for url, store in zip(urls, stores, strict=True)
+    members = [
+        replace(whole, options={**checked, "url": url}, new_store=partial(FolderStore, url=url, **checked))
+        for url in urls
     ]
-    return replace(whole, members=tuple(each))
+    return replace(whole, members=tuple(members))
 
 
 def new_engine(setting: Setting) -> Engine:

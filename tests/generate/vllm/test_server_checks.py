@@ -78,7 +78,7 @@ def test_what_answers_without_a_model_is_no_vllm_server(server: EngineServer) ->
 
 def test_a_redirect_is_not_followed(server: EngineServer) -> None:
     server.alter = lambda path, body, answer: (307, {})
-    with pytest.raises(UsageError, match=r"redirects to 'http://127.0.0.1:9/elsewhere'"):
+    with pytest.raises(UsageError, match=r"redirects to 'http://127\.0\.0\.1:9/elsewhere'"):
         check(server.url)
 
 
@@ -92,7 +92,7 @@ def test_a_key_comes_from_the_environment(server: EngineServer, monkeypatch: pyt
     server.key = "secret"
     monkeypatch.setenv("MY_KEY", "secret")
     check(server.url, key_from="MY_KEY")
-    with pytest.raises(UsageError, match="options.vllm.key_from = 'NO_KEY'"):
+    with pytest.raises(UsageError, match=r"options\.vllm\.key_from = 'NO_KEY'"):
         check(server.url, key_from="NO_KEY")
 
 
@@ -141,12 +141,6 @@ def test_a_window_that_is_too_short_is_named_with_the_flag(server: EngineServer,
 
 def test_another_model_is_not_taken(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
     with pytest.raises(UsageError, match="hidden_size = 64, wanted 32"):
-        VLLMServer(setting(models, folder=str(tiny_model_folder)), url=server.url)
-
-
-def test_tied_embeddings_are_not_for_a_cpu(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
-    server.is_on_cpu, server.folder = True, tiny_model_folder
-    with pytest.raises(UsageError, match="tie_word_embeddings"):
         VLLMServer(setting(models, folder=str(tiny_model_folder)), url=server.url)
 
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
+from engine_server import serving
 
 from podsrl.generate import Generator, Setting
 from podsrl.generate.vllm.server import VLLMServer
 from podsrl.generate.vllm.servers import FolderStore
 from podsrl.scale.generators.pool import Pool
-from engine_server import serving
 
 
 def setting_of(models: Models) -> Setting:
@@ -36,6 +36,7 @@ class TestServer(GeneratorContract):
             generator.close()
 
 
+@pytest.mark.slow
 class TestTwoServers(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
@@ -44,7 +45,7 @@ class TestTwoServers(GeneratorContract):
         with left_nothing(), serving(*of) as one, serving(*of) as other:
             setting = setting_of(models)
             factories = [partial(VLLMServer, setting, url=server.url) for server in (one, other)]
-            generator = Pool(factories, FolderStore(one.url), what="2 servers")
+            generator = Pool(factories, FolderStore(setting, url=one.url), what="2 servers")
             generator.load_weights(models.first.named_parameters(), 0)
             yield generator
             generator.close()

@@ -136,7 +136,9 @@ def test_one_of_two_servers_restarts(server: EngineServer, models: Models, tmp_p
     with serving(models.first, models.tokenizer, models.folder) as other:
         make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=20)
         urls = (server.url, other.url)
-        pool = Pool([partial(make, url=url) for url in urls], FolderStore(urls[0], folder=str(tmp_path)))
+        pool = Pool(
+            [partial(make, url=url) for url in urls], FolderStore(setting(models), url=urls[0], folder=str(tmp_path))
+        )
         pool.load_weights(models.second.named_parameters(), 1)
         assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 1  # written once for both
         wanted = tokens_of(list(pool.generate(REQUESTS)))
@@ -151,7 +153,9 @@ def test_a_dead_one_of_two_servers_is_lost(server: EngineServer, models: Models,
     with serving(models.first, models.tokenizer, models.folder) as other:
         make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=0.5)
         urls = (server.url, other.url)
-        pool = Pool([partial(make, url=url) for url in urls], FolderStore(urls[0], folder=str(tmp_path)))
+        pool = Pool(
+            [partial(make, url=url) for url in urls], FolderStore(setting(models), url=urls[0], folder=str(tmp_path))
+        )
         other.die()
         with pytest.raises(LostGenerator):
             list(pool.generate(REQUESTS))

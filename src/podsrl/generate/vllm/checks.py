@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ class ServerFacts:
     """Tokens of a prompt with its completion, at most."""
     version: str
     """Of vLLM; "" where it does not say."""
-    is_on_cpu: bool = False
 
 
 def server_command(model: str = "MODEL", max_model_len: int | None = None, *, port: int | None = 8000) -> str:
@@ -96,7 +95,8 @@ def examine(link: Link) -> ServerFacts:
     facts = _facts(link)
     _check_dev_mode(link)
     _check_drawing(link, facts)
-    return replace(facts, is_on_cpu=_check_chunks(link))
+    _check_chunks(link)
+    return facts
 
 
 def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
@@ -122,11 +122,6 @@ def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
                 f"the server at {link.url} has another model than the run: {name} = {short(its[name])}, wanted "
                 f"{short(own[name])}; start it with the run's model: {start}"
             )
-    if facts.is_on_cpu and own.get("tie_word_embeddings"):
-        raise UsageError(
-            f"the server at {link.url} runs on a CPU, where vLLM keeps the old output layer of a model with tied "
-            "embeddings (tie_word_embeddings) when new weights come; use a GPU, or rollouts.generator = 'engine'"
-        )
     if setting.tokenizer is None:
         return
     try:
@@ -249,20 +244,18 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
         )
 
 
-def _check_chunks(link: Link) -> bool:
-    """A CPU server whose prefill is cut into chunks dies at the first seeded request that is cut; whether it is one."""
+def _check_chunks(link: Link) -> None:
+    """A CPU server whose prefill is cut into chunks dies at the first seeded request that is cut."""
     try:
         found = link.ask("/server_info?config_format=json", timeout_seconds=60)["vllm_config"]
         device, is_chunked = found["device_config"], found["scheduler_config"]["enable_chunked_prefill"]
     except (Refused, KeyError, TypeError):  # not of every release
-        return False
-    is_on_cpu = "cpu" in str(device)
-    if is_chunked and is_on_cpu:
+        return
+    if is_chunked and "cpu" in str(device):
         raise UsageError(
             f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests "
             f"end it; start it with --no-enable-chunked-prefill: {server_command()}"
         )
-    return is_on_cpu
 
 
 def _config(folder: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -58,7 +58,8 @@ class WeightFolder:
     def __init__(self, parent: str, url: str) -> None:
         self._option, self._name = f"options.vllm.folder = {parent!r}", name_of(url)
         self._parent = Path(parent).absolute()
-        self._remove = weakref.finalize(self, lambda: None)  # with the object or the process, at the latest
+        self._remove: Callable[[], object] = lambda: None
+        """Also with the object or the process, at the latest."""
 
     def write(self, named_tensors: Iterable[tuple[str, torch.Tensor]], label: str) -> str:
         """Write weights in place of the last ones.

@@ -18,6 +18,7 @@ from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import check_sampling, new_cache_salt, new_completion, rollout_options
 from podsrl.generate.vllm.upkeep import Upkeep
+from podsrl.generate.vllm.weights import tied_names, with_tied
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.types import Completion
 
@@ -67,6 +68,7 @@ class VLLMServer(Generator):
         self._priorities = Priorities(setting.scheduler, self._num_slots)
         self._stats, self._names = EngineStats(), count()
         self._weights, self._salt = WeightFolder(folder, url), new_cache_salt()
+        self._tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
         self._workers = Workers(self._complete, self._num_slots)
         self._lock: ServerLock | None = None
@@ -85,7 +87,7 @@ class VLLMServer(Generator):
         return self._link.url
 
     @property
-    def stats(self) -> EngineStats:  # type: ignore[override]
+    def stats(self) -> EngineStats:
         """Counts of completions that were read; `slots_used` are requests that were open at once."""
         self._stats.slots_used = max(self._stats.slots_used, self._workers.most_running)
         return self._stats
@@ -126,7 +128,9 @@ class VLLMServer(Generator):
             PodsError: the weights cannot be written.
         """
         self._wait_until_idle()
-        self.load_folder(self._weights.write(named_tensors, f"{version}-{self._upkeep.num_loads}"), version)
+        self.load_folder(
+            self._weights.write(with_tied(named_tensors, self._tied), f"{version}-{self._upkeep.num_loads}"), version
+        )
 
     def load_folder(self, folder: str, version: int) -> None:
         """As `load_weights`, from a folder of safetensors files that has to stay until the next weights come."""
