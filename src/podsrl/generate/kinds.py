@@ -71,7 +71,7 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     if name.startswith("vllm+"):
         return _servers(name, options.get("vllm", {}))
     head = name
-    table = {"engine": new_engine, "vllm": make_vllm}
+    table: dict[str, Factory] = {"engine": new_engine, "vllm": make_vllm}
     factory = resolve(
         head,
         table,
