@@ -44,6 +44,21 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
         )
 
 
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if 0 < len(kind.members) < num_processes:
+        raise UsageError(
+            f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
+            f"name at least {num_processes}, or start fewer processes"
+        )
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
+        )
+
+
 def check_elsewhere(config: RunConfig, kind: Kind) -> None:
     """Generators in processes of their own go with the other options."""
     scale = config.scale
@@ -55,16 +70,6 @@ def check_elsewhere(config: RunConfig, kind: Kind) -> None:
         raise UsageError(
             f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
             "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
-        )
-
-
-def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
-    """The generator can be in one of several processes."""
-    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
-        raise UsageError(
-            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
-            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
-            f"false, or scale.generators = {num_processes}"
         )
 
 

@@ -255,7 +255,11 @@ def _run(
     for warning in warnings:
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
-        outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+        try:
+            outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+        except BaseException:
+            trainer.engine.close()  # it may hold what outlives this process
+            raise
     if outcome == "finished" and folder is not None:
         progress = trainer.progress
         seconds = {"seconds/train_elapsed": progress.train_seconds}

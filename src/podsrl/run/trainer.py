@@ -46,6 +46,7 @@ from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,
+    new_generator,
     new_setting,
     new_updater,
     stop_token_ids,
@@ -274,7 +275,8 @@ class Trainer:
             later = update_bytes(config, self.model, num)
             return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
         later = update_bytes(config, self.model, num, has_copy=kind.has_own_weights)
-        return kind.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
+        setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
+        return new_generator(kind, setting, self.processes)
 
     def _new_collector(self, engine: Generator) -> Collector:
         return Collector(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from podsrl.config.schema import RunConfig
-from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.generate import Generator, Kind, Request, Sampling, Setting
 from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
 from podsrl.run.kv_bound import kv_bound
 from podsrl.run.prepare import Parts
+from podsrl.scale.generators.pool import Pool
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.update import TokenLogprobs, Updater
@@ -39,6 +41,16 @@ def new_setting(
         kv_cache_bytes=kv_bound(config, device, later_bytes),
         scheduler=rollouts.scheduler,
     )
+
+
+def new_generator(kind: Kind, setting: Setting, processes: Processes) -> Generator:
+    """The generator of a kind; of a kind with members a pool of this process's share of them."""
+    members = list(processes.share(kind.members))
+    if len(members) < 2:
+        return (members[0] if members else kind).make(setting)
+    new_store = members[0].new_store
+    store = new_store(setting) if new_store is not None else None
+    return Pool([partial(member.make, setting) for member in members], store, what=f"{len(members)} servers")
 
 
 def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

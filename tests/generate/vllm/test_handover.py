@@ -1,0 +1,97 @@
+"""The folder of weights and the lock of a server: who may read them, and that nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from podsrl.errors import PodsError, UsageError
+from podsrl.generate.vllm.handover import ServerLock, WeightFolder, name_of
+
+URL = "http://127.0.0.1:8000"
+HOLD = """
+import sys, time, torch
+from podsrl.generate.vllm.handover import ServerLock, WeightFolder
+lock, weights = ServerLock(sys.argv[1], sys.argv[2]), WeightFolder(sys.argv[1], sys.argv[2])
+weights.write([("a", torch.ones(3))], "1")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_weights_are_files_of_their_owner_that_replace_each_other(tmp_path: Path) -> None:
+    weights = WeightFolder(str(tmp_path), URL)
+    first = Path(weights.write(((name, torch.full((2, 2), i)) for i, name in enumerate("abc")), "1"))
+    assert first.name.startswith("podsrl-") and stat.S_IMODE(first.stat().st_mode) == 0o700
+    [file] = first.iterdir()
+    assert {name: float(tensor.sum()) for name, tensor in load_file(file).items()} == {"a": 0, "b": 4, "c": 8}
+    second = Path(weights.write([("a", torch.ones(3))], "2"))
+    assert list(tmp_path.iterdir()) == [second]
+    weights.close()
+    weights.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_stays_of_a_write_that_fails(tmp_path: Path) -> None:
+    def tensors() -> Iterator[tuple[str, torch.Tensor]]:
+        yield "a", torch.ones(3)
+        raise KeyboardInterrupt
+
+    weights = WeightFolder(str(tmp_path), URL)
+    with pytest.raises(KeyboardInterrupt):
+        weights.write(tensors(), "1")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PodsError, match=r"options\.vllm\.folder"):
+        WeightFolder(str(tmp_path / "file"), URL).write([("a", torch.ones(3))], "1")
+
+
+def test_weights_go_with_the_object_that_wrote_them(tmp_path: Path) -> None:
+    weights, lock = WeightFolder(str(tmp_path), URL), ServerLock(str(tmp_path), URL)
+    weights.write([("a", torch.ones(3))], "1")
+    del weights, lock
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    aim = tmp_path / "aim"
+    (tmp_path / f"{name_of(URL)}.lock").symlink_to(aim)
+    with pytest.raises(UsageError, match="cannot be opened"):
+        ServerLock(str(tmp_path), URL)
+    assert not aim.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, None])
+def test_what_another_process_leaves_is_removed_by_the_next_and_never_while_it_lives(
+    tmp_path: Path, how: signal.Signals | None
+) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path), URL], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"ready\n"
+        with pytest.raises(UsageError, match=f"process {other.pid}"):
+            ServerLock(str(tmp_path), URL)
+        ServerLock(str(tmp_path), URL + "0").close()
+        assert len(list(tmp_path.iterdir())) == 2
+        if how is not None:
+            os.kill(other.pid, how)
+        other.communicate(timeout=60)
+    finally:
+        other.kill()
+        other.wait()
+    assert bool(list(tmp_path.iterdir())) == (how == signal.SIGKILL)
+    lock = ServerLock(str(tmp_path), URL)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    lock.close()
+    assert list(tmp_path.iterdir()) == []
