@@ -72,19 +72,19 @@ class Pool(Generator):
         factories: R functions that make a member each; called again for a member that is lost. A factory should not
             wait, so that all members start at the same time. Members bound their own waits.
         store: of the weights; None: `Copies`.
-        what: the members in words, for the start line and for messages.
+        what: all members in words, for the start line: "2 servers".
 
     Raises:
         UsageError: no factory.
 
     Example:
-        >>> pool = Pool([new_member] * 2, what="generators")                             # doctest: +SKIP
+        >>> pool = Pool([new_member] * 2, what="2 generators on this machine")  # doctest: +SKIP
     """
 
     version = 0
 
     def __init__(
-        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "generators"
+        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "several generators"
     ) -> None:
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
@@ -167,7 +167,7 @@ class Pool(Generator):
         num = len(self._members)
         shares = [list(requests[i::num]) for i in range(num) if requests[i::num]]
         lines = dict.fromkeys(member.describe(share) for member, share in zip(self._members, shares, strict=False))
-        return f"{num} {self._what}: {next(iter(lines), 'nothing to generate')}"
+        return f"{self._what}: {next(iter(lines), 'nothing to generate')}"
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         """That of the first member whose likeliest token is another than most members have; else of the first."""
