@@ -142,6 +142,7 @@ def join(address: Address) -> None:
             return
         try:
             with _silence(), _own_signals():
+                _read_token_again()
                 ray.init(address=option, namespace="podsrl", log_to_driver=False, configure_logging=False)
         except Exception as error:
             raise UsageError(f"scale.ray = {option!r}: {_reason(error)}") from None
@@ -244,10 +245,10 @@ def _check_code(option: str, need: Need) -> None:
     here = version("podsrl")
     for name, there in zip(fit, found, strict=True):
         if there != here:
-            what = f"is version {there}" if there else "is not installed in the Python of its Ray"
+            what = f"has podsrl {there}" if there else "has no podsrl (or one without Ray generators)"
             raise UsageError(
-                f"scale.ray = {option!r}: podsrl {what} on node {name.rpartition(' ')[0]}, and {here} here; there: "
-                f"pip install 'podsrl[ray]=={here}', then start its Ray again"
+                f"scale.ray = {option!r}: the Python of Ray on node {name.rpartition(' ')[0]} {what}, wanted {here} as "
+                f"here: run pip install 'podsrl[ray]=={here}' there, and start its Ray again"
             )
 
 
@@ -340,6 +341,14 @@ def _settings(token: str) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def _read_token_again() -> None:
+    """Ray reads the variables of its token once per process, and the program may have imported it long ago."""
+    from ray import _raylet
+
+    _raylet.Config.initialize("")
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager
