@@ -39,6 +39,7 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.learn import Learner, UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
+from podsrl.run.pools import new_pool
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
@@ -269,6 +270,8 @@ class Trainer:
         config, policy = self.config, self.policy
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
         later = update_bytes(config, self.model, self.processes.num_processes)
+        if config.scale.generators:
+            return new_pool(config, self.parts.generator, policy, self.tokenizer, self.processes, later)
         return self.parts.generator.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
 
     def _new_collector(self, engine: Generator) -> Collector:
