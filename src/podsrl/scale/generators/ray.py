@@ -6,11 +6,8 @@ nobody would know. An actor that dies, or whose node does, is a `LostGenerator`,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +16,12 @@ from torch import Tensor
 from podsrl.errors import LostGenerator, PodsError
 from podsrl.generate import EngineStats, Generator, Request
 from podsrl.records import decode_completions
+from podsrl.scale.generators.process import add_stats
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
 from podsrl.sync import SyncError
 from podsrl.types import Completion
-
-_ANSWER_SECONDS = 600.0
-"""Limit for an actor to take weights, or to answer what needs no generation."""
 
 
 class Actor:
@@ -67,6 +62,7 @@ class RayGenerator(Generator):
         group: placement group of the run's actors (`ray_cluster.reserve`).
         index: which place of it this one takes; places of lost ones are taken again.
         need: what it takes of a node.
+        timeout_seconds: of every wait for an answer once it has started.
 
     Raises:
         LostGenerator: (from any method) the actor died, or its node did.
@@ -75,11 +71,11 @@ class RayGenerator(Generator):
 
     version = 0
 
-    def __init__(self, blueprint: Blueprint, group: Any, index: int, need: Need) -> None:
+    def __init__(self, blueprint: Blueprint, group: Any, index: int, need: Need, *, timeout_seconds: float) -> None:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._name = f"Ray generator {index}"
+        self._name, self._timeout_seconds = f"Ray generator {index}", timeout_seconds
         place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
         options = {
             "num_cpus": need.num_cpus,
@@ -102,7 +98,7 @@ class RayGenerator(Generator):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """"abilities" of the worker's generator, and "node": the address of the machine that it runs on."""
+        """ "abilities" of the worker's generator, and "node": the address of the machine that it runs on."""
         import ray
 
         if self._facts is None:
@@ -152,12 +148,18 @@ class RayGenerator(Generator):
         import ray
 
         with self._watched():
-            for reference in stream:
+            while True:
+                if not ray.wait([stream], timeout=self._timeout_seconds)[0]:
+                    raise self._silent("completion")
+                try:
+                    reference = next(stream)
+                except StopIteration:
+                    return
                 match ray.get(reference):
                     case bytes() as piece:
                         yield from decode_completions(piece)
                     case counts, peak:
-                        self.stats = _added(self.stats, counts)
+                        self.stats = add_stats(self.stats, EngineStats(**counts))
                         self.peak_kv_bytes = max(self.peak_kv_bytes, peak)
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -167,9 +169,13 @@ class RayGenerator(Generator):
         self.facts  # noqa: B018  # it has started
         try:
             with self._watched():
-                return ray.get(self._actor.call.remote(name, *arguments), timeout=_ANSWER_SECONDS)
+                return ray.get(self._actor.call.remote(name, *arguments), timeout=self._timeout_seconds)
         except ray.exceptions.GetTimeoutError:
-            raise LostGenerator(f"{self._name} did not answer {name} within {_ANSWER_SECONDS:g} s") from None
+            raise self._silent(f"answer to {name}") from None
+
+    def _silent(self, wanted: str) -> LostGenerator:
+        seconds = self._timeout_seconds
+        return LostGenerator(f"{self._name}: no {wanted} within scale.timeout_seconds = {seconds:g}")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -218,23 +224,3 @@ class ObjectStore:
 
     def close(self) -> None:
         self._data = None
-
-
-def blueprint_for_nodes(blueprint: Blueprint) -> Blueprint:
-    """The blueprint with paths and devices as an actor sees them: it starts in another folder, with one GPU if any."""
-    path, device = blueprint.model["path"], blueprint.setting["device"]
-    return replace(
-        blueprint,
-        model=blueprint.model | {"path": str(Path(path).resolve()) if Path(path).exists() else path},
-        setting=blueprint.setting | {"device": "cuda" if device.startswith("cuda") else device},
-    )
-
-
-def _added(stats: EngineStats, counts: dict[str, int]) -> EngineStats:
-    most = {"slots_used", "rows_used"}
-    return EngineStats(
-        **{
-            name: max(getattr(stats, name), count) if name in most else getattr(stats, name) + count
-            for name, count in counts.items()
-        }
-    )
