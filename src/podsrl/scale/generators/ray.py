@@ -6,6 +6,7 @@ nobody would know. An actor that dies, or whose node does, is a `LostGenerator`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -28,13 +29,13 @@ class Actor:
     """The worker's methods, as Ray calls them; `start` is apart so that its errors arrive with their types."""
 
     def start(self, blueprint: str) -> dict[str, Any]:
-        """Make the worker; returns its facts, and "node": the address of the machine."""
+        """Make the worker; returns its facts, "node": the address of the machine, and "pid": the process id there."""
         import ray
         import torch
 
         self._worker = Worker(Blueprint.of_json(blueprint))
         self._threads = torch.get_num_threads()
-        return self._worker.facts() | {"node": ray.util.get_node_ip_address()}
+        return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
 
     def generate(self, requests: bytes) -> Iterator[bytes | tuple[dict[str, int], int]]:
         """As `Worker.generate`, then the counts and the peak of key-value memory."""
@@ -98,7 +99,7 @@ class RayGenerator(Generator):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """ "abilities" of the worker's generator, and "node": the address of the machine that it runs on."""
+        """What `Actor.start` gives."""
         import ray
 
         if self._facts is None:

@@ -65,7 +65,8 @@ class LocalCluster:
             start_new_session=True,  # Ctrl-C in the terminal is for this process alone
         )
         try:
-            self.address = Address(self._answer(), token)
+            answer = self._answer()
+            self.address, self.folder = Address(answer["address"], token), answer["folder"]
         except BaseException:
             self.close()
             raise
@@ -80,13 +81,18 @@ class LocalCluster:
         self._keeper.stdout.close()
         self._errors.close()
 
-    def _answer(self) -> str:
+    @property
+    def keeper_pid(self) -> int:
+        """Process id of the keeper; all processes of the cluster are below it, in its session."""
+        return self._keeper.pid
+
+    def _answer(self) -> dict[str, str]:
         stdout = self._keeper.stdout
         assert stdout is not None
         is_ready = select.select([stdout], [], [], START_SECONDS)[0]
         answer = json.loads(stdout.readline() or "{}") if is_ready else {}
         if "address" in answer:
-            return str(answer["address"])
+            return dict(answer)
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = answer.get("error") or (last[0] if is_ready and last else f"no answer within {START_SECONDS:g} s")
@@ -99,7 +105,7 @@ class LocalCluster:
 def main() -> None:
     """Run a keeper; its arguments are the parent's process id and the options of `ray.init` as JSON.
 
-    It prints one line of JSON: {"address": "HOST:PORT"} or {"error": "…"}.
+    It prints one line of JSON: {"address": "HOST:PORT", "folder": "…"} or {"error": "…"}.
     """
     parent, options, answers = int(sys.argv[1]), json.loads(sys.argv[2]), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer
@@ -135,6 +141,6 @@ def _start(folder: str, options: dict[str, object]) -> dict[str, str]:
             _temp_dir=folder,
             **options,
         )
-        return {"address": ray.get_runtime_context().gcs_address}
+        return {"address": ray.get_runtime_context().gcs_address, "folder": folder}
     except BaseException as error:
         return {"error": " ".join(str(error).split()) or repr(error)}

@@ -49,7 +49,7 @@ class RayPool(Pool):
             plan = _for_nodes(blueprint, -(-num // num_nodes(need)))
             make = partial(RayGenerator, plan, self._group, need=need, timeout_seconds=timeout_seconds)
             factories = [partial(make, index) for index in range(num)]
-            what = f"Ray actor{'s' * (num > 1)} on {describe_nodes()}"
+            what = f"{num} Ray actor{'s' * (num > 1)} on {describe_nodes()}"
         except BaseException:
             self._leave()
             raise
