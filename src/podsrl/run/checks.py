@@ -77,6 +77,16 @@ def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> N
     return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
 
 
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes."""
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
+        )
+
+
 def check_dtype(config: RunConfig) -> None:
     """Weights and activations have a type that gradients fit into."""
     if config.model.dtype == "float16":

@@ -160,6 +160,8 @@ def find_parts(
     has_model = tokenizer is not None
     skip_unreachable_hub(config.model, config.task)
     names, judged, fitted, of_rate = _resolve_names(config), None, None, list[str]()
+    with excuse("what rollouts.generator needs"):
+        names.generator.check()
     with excuse("what the model's options need"):
         check_model_options(config, has_model=has_model)
     if is_trained and not has_model:
@@ -210,7 +212,7 @@ def _resolve_names(config: RunConfig) -> Names:
     check_elsewhere(config, generator)
     of_budget = {name: table for name, table in config.options.items() if name != generator.options_name}
     budget = make_budget(config.budget.model_dump(), of_budget)
-    generator.check()
+    generator.check_run(config)
     return Names(generator=generator, budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
 
