@@ -142,8 +142,9 @@ class RayGenerator(Generator):
         """End the actor."""
         import ray
 
-        with suppress(Exception):  # it may be gone, and the connection too
-            ray.kill(self._actor)
+        if ray.is_initialized():  # otherwise Ray would start a cluster for this call
+            with suppress(Exception):  # it may be gone
+                ray.kill(self._actor)
 
     def _read(self, stream: Any) -> Iterator[Completion]:
         import ray
