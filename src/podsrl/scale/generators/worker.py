@@ -288,14 +288,14 @@ def encode_requests(requests: Sequence[Request]) -> bytes:
     names = Request.__dataclass_fields__
     rows = [{name: getattr(request, name) for name in names} for request in requests]
     whole = [row | {"sampling": asdict(request.sampling)} for row, request in zip(rows, requests, strict=True)]
-    return json.dumps(whole, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(whole).encode()
 
 
 def decode_requests(data: bytes) -> list[Request]:
     """What `encode_requests` was given."""
     return [
         Request(**fields | {"prompt_ids": tuple(fields["prompt_ids"]), "sampling": Sampling(**fields["sampling"])})
-        for fields in json.loads(data.decode("utf-8", "surrogatepass"))
+        for fields in json.loads(data)
     ]
 
 
