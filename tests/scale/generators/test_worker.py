@@ -96,6 +96,20 @@ def test_a_rollout_that_is_aborted_during_the_call_ends(blueprint: Any, loaded: 
     assert {done.finish_reason for done in later} == {"length"}
 
 
+def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -> None:
+    worker = Worker(blueprint())
+    load(worker, loaded[0])
+    asked = encode_requests([Request("a", (5,), 2, Sampling(max_new_tokens=9))])
+    worker.abort(["a"], 2)  # heard before the call begins
+    reasons = [
+        {done.finish_reason for piece in worker.generate(asked, call) for done in decode_completions(piece)}
+        for call in (2, 3)
+    ]
+    worker.abort(["a"], 3)  # heard after it has ended
+    reasons.append({done.finish_reason for piece in worker.generate(asked, 4) for done in decode_completions(piece)})
+    assert reasons == [{"aborted"}, {"length"}, {"length"}]
+
+
 def test_requests_come_back_as_they_were() -> None:
     sampling = Sampling(temperature=0.1, stop_strings=("ü", "\n"), stop_token_ids=(1, 2), min_p=0.3)
     requests = [*REQUESTS, Request("x", tuple(range(1000)), 2, sampling)]

@@ -72,7 +72,8 @@ class Pool(Generator):
 
     Args:
         factories: R functions that make a member each; called again for a member that is lost. A factory should not
-            wait, so that all members start at the same time. Members bound their own waits.
+            wait, so that all members start at the same time. Members bound their own waits, and their `abort` may be
+            called while another thread reads their completions.
         store: of the weights; None: `Copies`.
         what: all members in words, for the start line: "2 servers".
 
