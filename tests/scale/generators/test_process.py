@@ -246,5 +246,3 @@ def test_a_forgotten_process_is_ended(tiny_model_folder: Path) -> None:
     while is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-

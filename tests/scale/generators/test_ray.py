@@ -109,6 +109,17 @@ def test_new_weights_arrive(new_pool: Any, model: Any) -> None:
     assert tokens(pool.generate(REQUESTS)) == tokens(Engine(copy, num_slots=64).generate(REQUESTS))
 
 
+def test_a_group_is_ended_while_it_is_generated(new_pool: Any, expected: Any) -> None:
+    pool = new_pool(1)
+    long = [Request("long", (5,), 4, Sampling(max_new_tokens=200)), *REQUESTS]
+    found = pool.generate(long)
+    first = next(found)
+    pool.abort(["long"])
+    completions = [first, *found]
+    assert {each.finish_reason for each in completions if each.request_id == "long"} == {"aborted"}
+    assert tokens(each for each in completions if each.request_id != "long") == expected
+
+
 def test_an_actor_killed_in_the_middle_changes_no_token(new_pool: Any, expected: Any) -> None:
     import ray
 

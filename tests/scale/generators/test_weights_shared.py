@@ -88,7 +88,9 @@ def test_a_reader_cannot_change_what_others_read(weights: SharedWeights) -> None
     assert same(read(weights), tensors())
 
 
-def test_they_are_read_from_an_array_that_is_read_only(weights: SharedWeights, recwarn: pytest.WarningsRecorder) -> None:
+def test_they_are_read_from_an_array_that_is_read_only(
+    weights: SharedWeights, recwarn: pytest.WarningsRecorder
+) -> None:
     weights.put(tensors().items(), 1)
     assert weights.table is not None
     array = np.frombuffer(os.pread(weights.descriptor, 1 << 20, 0), dtype=np.uint8)

@@ -24,35 +24,32 @@ from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
 from podsrl.sync import SyncError
 from podsrl.types import Completion
 
+_ABORT = "abort"
+"""Name of the group of calls that an actor answers while it generates."""
+
 
 class Actor:
-    """The worker's methods, as Ray calls them; `start` is apart so that its errors arrive with their types."""
+    """The worker's methods, as Ray calls them. The main thread does one call after the other; `abort` has its own."""
 
     def start(self, blueprint: str) -> dict[str, Any]:
-        """Make the worker; returns its facts, "node": the address of the machine, and "pid": the process id there."""
+        """Make the worker, apart from `__init__` so that its errors arrive with their types.
+
+        Returns:
+            Its facts, "node": the address of the machine, and "pid": the process id there.
+        """
         import ray
-        import torch
 
         self._worker = Worker(Blueprint.of_json(blueprint))
-        self._threads = torch.get_num_threads()
         return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
 
-    def generate(self, requests: bytes) -> Iterator[bytes | tuple[dict[str, int], int]]:
+    def generate(self, requests: bytes, number: int) -> Iterator[bytes | tuple[dict[str, int], int]]:
         """As `Worker.generate`, then the counts and the peak of key-value memory."""
-        self._same_threads()
-        yield from self._worker.generate(requests)
+        yield from self._worker.generate(requests, number)
         yield self._worker.stats(), self._worker.peak_kv_bytes()
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call another method of the worker."""
-        self._same_threads()
         return getattr(self._worker, name)(*arguments)
-
-    def _same_threads(self) -> None:
-        """OpenMP counts threads for each calling thread, and Ray calls from several."""
-        import torch
-
-        torch.set_num_threads(self._threads)
 
 
 class RayGenerator(Generator):
@@ -83,7 +80,7 @@ class RayGenerator(Generator):
             "num_gpus": need.num_gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "max_concurrency": 2,  # `abort` reaches it while it generates
+            "concurrency_groups": {_ABORT: 1},  # a thread beside the main one, which generates
             "scheduling_strategy": place,
             "runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}},
         }
@@ -91,11 +88,12 @@ class RayGenerator(Generator):
         self._start = self._actor.start.remote(blueprint.to_json())
         self._facts: dict[str, Any] | None = None
         self.stats, self.peak_kv_bytes = EngineStats(), 0
+        self._number = 0  # of the newest call of `generate`
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        """Those of the worker's generator."""
-        return frozenset(self.facts["abilities"])
+        """"beside", and those of the worker's generator that need no place in this process."""
+        return frozenset({"beside", *self.facts["abilities"]}) - {"pause", "fork", "hooks"}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -114,11 +112,14 @@ class RayGenerator(Generator):
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         self.facts  # noqa: B018  # it has started
-        stream = self._actor.generate.options(num_returns="streaming").remote(encode_requests(list(requests)))
+        self._number += 1
+        stream = self._actor.generate.options(num_returns="streaming").remote(
+            encode_requests(list(requests)), self._number
+        )
         return self._read(stream)
 
     def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        self._actor.call.remote("abort", list(ids))
+        self._actor.call.options(concurrency_group=_ABORT).remote("abort", list(ids), self._number)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         store = ObjectStore()
