@@ -29,7 +29,7 @@ _ABORT = "abort"
 
 
 class Actor:
-    """The worker's methods, as Ray calls them. The main thread does one call after the other; `abort` has its own."""
+    """The worker's methods, as Ray calls them: one thread does one call after the other, and `abort` has its own."""
 
     def start(self, blueprint: str) -> dict[str, Any]:
         """Make the worker, apart from `__init__` so that its errors arrive with their types.
@@ -80,7 +80,7 @@ class RayGenerator(Generator):
             "num_gpus": need.num_gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "concurrency_groups": {_ABORT: 1},  # a thread beside the main one, which generates
+            "concurrency_groups": {_ABORT: 1},  # a thread beside the one that generates
             "scheduling_strategy": place,
             "runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}},
         }
