@@ -188,7 +188,6 @@ def test_it_works_while_the_caller_does_not_read(model: Any, new_process: Any) -
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_end_with_their_parent(tiny_model_folder: Path, number: int) -> None:
     """Whatever ends it, and while they generate."""
-    before = set(os.listdir("/dev/shm"))
     script = f"""
 import sys
 sys.path[:0] = {[str(HERE), *sys.path]!r}
@@ -223,7 +222,6 @@ while True:
     while any(map(is_running, children)):
         assert time.monotonic() < deadline, "a child is left"
         time.sleep(0.02)
-    assert {name for name in set(os.listdir("/dev/shm")) - before if "podsrl" in name} == set()
 
 
 def is_running(pid: int) -> bool:

@@ -65,16 +65,8 @@ class Blueprint:
 
     @staticmethod
     def of(
-        model: Any,
-        tokenizer: Any,
-        setting: Setting,
-        *,
-        generator: str,
-        options: Mapping[str, Any],
-        config: ModelConfig,
-        threads: int,
-        num_workers_here: int,
-        is_sharing_gpu: bool = False,
+        model: Any, tokenizer: Any, setting: Setting, *, generator: str, options: Mapping[str, Any], config: ModelConfig,
+        threads: int, num_workers_here: int, is_sharing_gpu: bool = False
     ) -> Blueprint:
         """The blueprint of a worker that samples from this model, as `setting` says.
 
@@ -260,12 +252,16 @@ def new_model(description: Mapping[str, Any], config: ModelConfig, device: torch
 
 
 def _give_memory(model: Any, device: torch.device) -> None:
-    """Memory for weights that have none so far, with small random values: an engine tries its decode step on them."""
+    """Memory for weights that have none so far, with values that suit the engine's trial of its decode step."""
     random = torch.Generator(device).manual_seed(0)
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
-            values = torch.empty_like(weight, device=device).normal_(std=0.02, generator=random)
-            module.register_parameter(name, nn.Parameter(values, requires_grad=False))
+            made = torch.empty_like(weight, device=device)
+            if made.dim() > 1:
+                made.normal_(std=made.shape[-1] ** -0.5, generator=random)
+            else:
+                made.fill_(float(name == "weight"))
+            module.register_parameter(name, nn.Parameter(made, requires_grad=False))
     model.tie_weights()
 
 
