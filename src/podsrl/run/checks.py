@@ -8,14 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
+from podsrl.policy import choose_device
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_join import check_package
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 
@@ -71,6 +76,20 @@ def check_elsewhere(config: RunConfig, kind: Kind) -> None:
             f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
             "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
         )
+
+
+def check_ray(config: RunConfig) -> None:
+    """The Ray cluster of `scale.ray` answers, and has room for the generators; for "local", Ray is installed."""
+    scale = config.scale
+    if scale.ray == "local":
+        check_package()
+    elif scale.ray:
+        check_cluster(scale.ray, scale.generators, ray_need(config, choose_device(config.model)))
+
+
+def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Need:
+    """What each generator takes of a node of a Ray cluster; `num_sharing` of them share a GPU."""
+    return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
 
 
 def check_dtype(config: RunConfig) -> None:
