@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -17,10 +18,11 @@ from podsrl.lib.stages import STAGES
 class StageClock:
     """Adds up the seconds of each stage of one step; on CUDA a stage ends when its kernels have ended."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, before: Mapping[str, float] = MappingProxyType({})) -> None:
+        """`before`: seconds by stage that passed earlier and count as this step's."""
         self._device = device
-        self._start = time.perf_counter()
-        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._start = time.perf_counter() - sum(before.values())
+        self.seconds = {**dict.fromkeys(STAGES, 0.0), **before}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -35,7 +37,7 @@ class StageClock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def total(self) -> float:
-        """Seconds since the clock was made, stages and all between them."""
+        """Seconds since the clock was made, stages and all between them, and those before."""
         return time.perf_counter() - self._start
 
 
