@@ -116,6 +116,7 @@ STEP = StepResult(
         "record": 0.125,
     },
     total_seconds=8.5,
+    overlapped_seconds=0.75,  # as with a step ahead
 )
 
 LINE: dict[str, Any] = {
@@ -169,6 +170,7 @@ LINE: dict[str, Any] = {
     "seconds/update": 4.0,
     "seconds/sync": 0.25,
     "seconds/record": 0.125,
+    "seconds/overlapped": 0.75,
     "seconds/total": 8.5,
     "seconds/train_elapsed": 40.5,
 }

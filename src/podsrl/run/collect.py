@@ -1,8 +1,8 @@
 """The collector: asks, generates and scores in rounds. It knows no weights.
 
-A step has two halves: `begin` asks its first round and gives the requests to the generator, `finish` scores what came
-and asks further rounds. With several processes each generates and scores a share of the groups, and all of them hold
-all groups afterwards.
+A step has three parts: `begin` asks its first round and gives the requests to the generator, `read` waits for the
+completions, and `finish` scores them and asks further rounds. With several processes each generates and scores a share
+of the groups, and all of them hold all groups afterwards.
 """
 
 from __future__ import annotations
@@ -87,11 +87,6 @@ class Collector:
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
 
-    def collect(self, view: View, *, stage: Stage = nullcontext) -> Collected:
-        """Begin and finish a step at once; `view` and `stage` as in `begin`."""
-        self.begin(view, stage=stage)
-        return self.finish(stage=stage)
-
     def begin(self, view: View, *, stage: Stage = nullcontext) -> None:
         """Ask round 0 of a step, and give its requests to the generator: one with the ability "beside" starts now.
 
@@ -102,9 +97,8 @@ class Collector:
         Raises:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
-        asks = self._ask(view, stage)
         with stage("generate"):
-            wanted = self._opened(view, asks)
+            wanted = self._asked(view)
             take_stats(self.engine)
             rest = self._generated(self._processes.share(wanted), self.sampling)
             self.underway = Underway(view=view, wanted=wanted, rest=rest, begun=time.perf_counter())
@@ -127,12 +121,9 @@ class Collector:
         step.stats, step.peak_kv_bytes = take_stats(self.engine)
 
     def finish(self, *, stage: Stage = nullcontext) -> Collected:
-        """Score the step under way, and ask, generate and score its further rounds; arguments as of `begin`."""
-        with stage("generate"):
-            self.read(is_judged=True)
+        """Score what was read, and ask, generate and score further rounds; arguments and errors as of `begin`."""
         step, self.underway = self.underway, None
-        if step is None:
-            raise RuntimeError("no step has begun")
+        assert step is not None and step.rest is None, "begun and read"
         take_stats(self.engine)
         view, wanted, completions = step.view, step.wanted, step.completions
         asked, postponed = Counter[str](), list[Completion]()
@@ -140,8 +131,8 @@ class Collector:
             asked.update({group.id: count for group, count in wanted})
             postponed += [each for each in completions if each.finish_reason == "postponed"]
             view = view.after(self._judged(wanted, completions, stage, is_last=False))
-            wanted = self._opened(view, self._ask(view, stage))
             with stage("generate"):
+                wanted = self._asked(view)
                 completions = list(self._generate(self._processes.share(wanted), self.sampling)) if wanted else []
         self.scorer.new_step()
         self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.is_trained})
@@ -199,14 +190,10 @@ class Collector:
             self._prompt_ids[key] = ids
         return self._prompt_ids[key]
 
-    def _ask(self, view: View, stage: Stage) -> list[Ask]:
-        with stage("generate"):
-            asks = self.budget.ask(view)
-            check_same_asks(asks, self._processes)
-            return asks
-
-    def _opened(self, view: View, asks: Sequence[Ask]) -> list[tuple[Group, int]]:
+    def _asked(self, view: View) -> list[tuple[Group, int]]:
         """The group of each ask, new or joined, with the rollouts to add; asks that join the same group are one."""
+        asks = self.budget.ask(view)
+        check_same_asks(asks, self._processes)
         groups = {group.id: group for group in view.groups}
         counts = Counter[str]()
         for ask in asks:
