@@ -11,6 +11,7 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
 from podsrl.run.checkpoint import Checkpoint
@@ -29,6 +30,12 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
             f"rollouts.num_prompts = {config.rollouts.num_prompts} is fewer than the {num_processes} processes: each "
             "generates whole groups, so start fewer processes or raise rollouts.num_prompts"
         )
+    num = config.scale.generators
+    if num % num_processes:
+        raise UsageError(
+            f"scale.generators = {num} with {num_processes} processes, each of which has the same number of "
+            f"generators: wanted a multiple of {num_processes}, such as {-(-num // num_processes) * num_processes}"
+        )
     strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
     if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
         what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
@@ -44,6 +51,20 @@ def check_beside(config: RunConfig, *, is_beside: bool) -> None:
             f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
             f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
             "or take --steps.name=sync"
+        )
+
+
+def check_elsewhere(config: RunConfig, kind: Kind) -> None:
+    """Generators in processes of their own go with the other options."""
+    scale = config.scale
+    if scale.ray and not scale.generators:
+        raise UsageError(
+            f"scale.ray = {scale.ray!r} without generators to run there: set scale.generators to their number"
+        )
+    if scale.generators and config.rollouts.generator.startswith("vllm+"):
+        raise UsageError(
+            f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
+            "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
         )
 
 
@@ -120,6 +141,18 @@ def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
     if before == device:
         return []
     return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
+
+
+def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    """A warning where other numbers of rollouts are generated together than before the checkpoint."""
+    stored = build(RunConfig, checkpoint.state["config"], f"{checkpoint.path}/state.json").scale.generators
+    before, now = max(1, stored), max(1, config.scale.generators)
+    if before == now:
+        return []
+    return [
+        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: tokens "
+        "stay the same, and log-probabilities may differ in their last bits"
+    ]
 
 
 def check_same_asks(asks: Sequence[Ask], processes: Processes) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -18,11 +17,10 @@ from podsrl.lib.stages import STAGES
 class StageClock:
     """Adds up the seconds of each stage of one step; on CUDA a stage ends when its kernels have ended."""
 
-    def __init__(self, device: torch.device, before: Mapping[str, float] = MappingProxyType({})) -> None:
-        """`before`: seconds by stage that passed earlier and count as this step's."""
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._start = time.perf_counter() - sum(before.values())
-        self.seconds = {**dict.fromkeys(STAGES, 0.0), **before}
+        self._start = time.perf_counter()
+        self.seconds = dict.fromkeys(STAGES, 0.0)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -37,8 +35,13 @@ class StageClock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def total(self) -> float:
-        """Seconds since the clock was made, stages and all between them, and those before."""
+        """Seconds since the clock was made, stages and all between them."""
         return time.perf_counter() - self._start
+
+    def going_on(self) -> StageClock:
+        """This clock, of whose time until now the stages alone count."""
+        self._start = time.perf_counter() - sum(self.seconds.values())
+        return self
 
 
 class _Clocked(Protocol):

@@ -13,9 +13,7 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-
-FREE_SHARE = 0.8
-"""The rest is for logits, activations of prompts and what the allocator cannot use."""
+from podsrl.lib.devices import default_bound
 
 
 def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> int | None:
@@ -38,12 +36,6 @@ def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> i
             "nothing is left for keys and values; use lora.rank, optim.name = 'adamw_8bit' or a smaller model"
         )
     return bound
-
-
-def default_bound(device: torch.device, later_bytes: int) -> int:
-    """The bound of a CUDA device where the config gives none; 0 or less where nothing is left."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(FREE_SHARE * (free - later_bytes))
 
 
 def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from podsrl.errors import CheckpointError, short
 from podsrl.records import decode, encode
 from podsrl.run.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_config, check_data, check_device
+from podsrl.run.checks import check_batches, check_config, check_data, check_device
 from podsrl.run.matmul import restore_matmul
 from podsrl.run.part_states import Arrays, split_states, whole_states
 from podsrl.run.progress import Progress
@@ -78,7 +78,8 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.underway = underway
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state.get("matmul"))
-    trainer.warnings = warnings + new_options + check_device(checkpoint, trainer.policy.device.type)
+    other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
+    trainer.warnings = warnings + new_options + other_bits
     trainer.sync()
 
 
@@ -106,11 +107,9 @@ def _take_underway(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> 
         raise CheckpointError(f"{checkpoint.path} is damaged: {PARTS} does not hold the step under way that was saved")
     if not arrays:
         return None
-    step = checkpoint.state["step"]
     train = trainer.tasks.train
-    return from_arrays(
-        arrays, trainer.processes, partial(_task_of, train), partial(opening_view, trainer.config, len(train), step)
-    )
+    view_at = partial(opening_view, trainer.config, train, checkpoint.state["step"])
+    return from_arrays(arrays, trainer.processes, partial(_task_of, train), view_at)
 
 
 def _task_of(train: Sequence[Task], name: str, index: int | None) -> Task:

@@ -40,6 +40,7 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.learn import UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
+from podsrl.run.pools import new_pool
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
@@ -128,11 +129,10 @@ class Trainer:
     def sample(self) -> Collected:
         """Begin a step: generate and score what the budget asks for; again before `finish_step`, the same questions.
 
-        Where `begin_next` has begun it, what was generated since is taken; further rounds have the newest weights. The
-        clock and the counts start at 0, and the global generators at the step's seed.
+        What `begin_next` has begun is taken; further rounds have the newest weights. The clock and the counts start at
+        0, and the global generators at the step's seed.
         """
-        before, self._between = self._between.seconds, StageClock(self.model.device)
-        self.clock = StageClock(self.model.device, before)
+        self._between, self.clock = StageClock(self.model.device), self._between.going_on()
         seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
         start_load(self)
         if self.collector.underway is None:
@@ -276,14 +276,15 @@ class Trainer:
         config, policy = self.config, self.policy
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
         later = update_bytes(config, self.model, self.processes.num_processes)
+        if config.scale.generators:
+            return new_pool(config, self.parts.generator, policy, self.tokenizer, self.processes, later)
         return self.parts.generator.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)
 
     def _begin(self, step: int, data_position: int) -> None:
-        view = opening_view(self.config, len(self.tasks.train), step, data_position)
-        self.collector.begin(view, stage=self.clock.stage)
+        self.collector.begin(opening_view(self.config, self.tasks.train, step, data_position), stage=self.clock.stage)
 
     def _catch_up(self, clock: StageClock, *, is_judged: bool = False) -> None:
         with clock.stage("generate"):

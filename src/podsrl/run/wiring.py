@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,17 @@ import torch
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
 from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
 from podsrl.run.collect import Collector
-from podsrl.run.kv_bound import FREE_SHARE, kv_bound
+from podsrl.run.kv_bound import kv_bound
 from podsrl.run.learn import Learner
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
+from podsrl.types import Task
 from podsrl.update import TokenLogprobs, Updater
 
 
@@ -44,15 +46,15 @@ def new_setting(
     )
 
 
-def opening_view(config: RunConfig, num_train: int, step: int, data_position: int) -> View:
+def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_position: int) -> View:
     """What the budget sees in round 0 of a step."""
     return View(
         step=step,
         num_prompts=config.rollouts.num_prompts,
         num_rollouts=config.rollouts.num_rollouts,
-        num_train=num_train,
+        num_train=len(train),
         seed=config.seed,
-        stream=Stream(num_train, derive(config.seed, "data"), data_position),
+        stream=Stream(len(train), derive(config.seed, "data"), data_position),
     )
 
 
