@@ -30,6 +30,13 @@ class CheckpointError(PodsError):
     """A checkpoint that is missing, truncated or altered. The message names the file."""
 
 
+class LostGenerator(PodsError):
+    """A generator's process, actor or server has ended, or does not answer. The message says which, and how it ended.
+
+    A pool makes it anew (`podsrl.scale.generators.pool`).
+    """
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say what `name` was probably meant to be.
 

@@ -1,4 +1,4 @@
-"""Groups as bytes: numbers as columns, texts as one blob each, in safetensors' own layout. Nothing is pickled.
+"""Groups and completions as bytes: numbers as columns, texts as blobs, in safetensors' layout. Nothing is pickled.
 
 The same form serves other processes, files and replay. Tasks are left out: the reader has the task set, and a group
 has its task's place there as `index`.
@@ -41,13 +41,7 @@ def encode(groups: Sequence[Group]) -> bytes:
         "group_is_trained": np.array([group.is_trained for group in groups], dtype=bool),
         "group_size": _ints([len(group.rollouts) for group in groups]),
         **_ragged("prompt", [group.prompt_ids for group in groups], np.int32),
-        **_texts("request_id", [completion.request_id for completion in completions]),
-        "index": _ints([completion.index for completion in completions]),
-        "version": _ints([completion.version for completion in completions]),
-        **_ragged("versions", [completion.versions for completion in completions], np.int64),
-        "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
-        **_ragged("token", [completion.token_ids for completion in completions], np.int32),
-        **_ragged("logprob", [completion.logprobs for completion in completions], np.float32),
+        **_completion_columns(completions, np.float32),
         "reward": np.array([rollout.reward for rollout in rollouts], dtype=np.float64),
         **_texts("part_name", names),
         "parts": np.array([[rollout.parts.get(name, 0.0) for name in names] for rollout in rollouts], dtype=np.float64),
@@ -94,6 +88,36 @@ def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Grou
             )
         )
     return groups
+
+
+def encode_completions(completions: Sequence[Completion]) -> bytes:
+    """Completions as bytes; log-probs keep every bit.
+
+    Example:
+        >>> found = Completion(
+        ...     request_id="g", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=3
+        ... )
+        >>> decode_completions(encode_completions([found])) == [found]
+        True
+    """
+    return save(_completion_columns(completions, np.float64))
+
+
+def decode_completions(data: bytes) -> list[Completion]:
+    """What `encode_completions` was given."""
+    return list(_completions(load(data)))
+
+
+def _completion_columns(completions: Sequence[Completion], logprobs: type[np.floating[Any]]) -> Columns:
+    return {
+        **_texts("request_id", [completion.request_id for completion in completions]),
+        "index": _ints([completion.index for completion in completions]),
+        "version": _ints([completion.version for completion in completions]),
+        **_ragged("versions", [completion.versions for completion in completions], np.int64),
+        "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
+        **_ragged("token", [completion.token_ids for completion in completions], np.int32),
+        **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
+    }
 
 
 def _rollouts(columns: Columns) -> Iterator[Rollout]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+FREE_SHARE = 0.8
+"""Of a GPU's free memory, what keys and values may take. The rest is for logits, activations of prompts and what the
+allocator cannot use."""
 _ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError), MemoryError)
 _SIGNS = ("CUDA error", "cuDNN error", "DefaultCPUAllocator")
 """Texts in messages of plain RuntimeErrors; from torch 2.8 on, all but the last are AcceleratorErrors."""
@@ -27,3 +30,12 @@ def is_device_error(error: BaseException) -> bool:
         (True, False)
     """
     return isinstance(error, _ERRORS) or any(sign in str(error) for sign in _SIGNS)
+
+
+def default_bound(device: torch.device, later_bytes: int) -> int:
+    """Bytes for keys and values on a CUDA device where the config gives no bound; 0 or less where nothing is left.
+
+    `later_bytes` of what is free now are left to others.
+    """
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(FREE_SHARE * (free - later_bytes))

@@ -126,7 +126,7 @@ def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: i
     if not has_gpu or config.rollouts.kv_cache_bytes:
         return config
     from podsrl.policy.source import find_device
-    from podsrl.run.kv_bound import default_bound
+    from podsrl.lib.devices import default_bound
 
     parts = estimate(config, shape, num_processes)
     held = sum(part.num_bytes for part in parts if part.phase == "always")

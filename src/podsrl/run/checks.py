@@ -8,13 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
+from podsrl.policy import choose_device
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_join import check_package
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 
@@ -29,11 +35,55 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
             f"rollouts.num_prompts = {config.rollouts.num_prompts} is fewer than the {num_processes} processes: each "
             "generates whole groups, so start fewer processes or raise rollouts.num_prompts"
         )
+    num = config.scale.generators
+    if num % num_processes:
+        raise UsageError(
+            f"scale.generators = {num} with {num_processes} processes, each of which has the same number of "
+            f"generators: wanted a multiple of {num_processes}, such as {-(-num // num_processes) * num_processes}"
+        )
     strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
     if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
         what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
         raise UsageError(
             f"scale.strategy = {strategy!r} shares out weights, which {what} cannot take: use 'ddp', or leave it out"
+        )
+
+
+def check_elsewhere(config: RunConfig, kind: Kind) -> None:
+    """Generators in processes of their own go with the other options."""
+    scale = config.scale
+    if scale.ray and not scale.generators:
+        raise UsageError(
+            f"scale.ray = {scale.ray!r} without generators to run there: set scale.generators to their number"
+        )
+    if scale.generators and config.rollouts.generator.startswith("vllm+"):
+        raise UsageError(
+            f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
+            "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
+        )
+
+
+def check_ray(config: RunConfig) -> None:
+    """The Ray cluster of `scale.ray` answers, and has room for the generators; for "local", Ray is installed."""
+    scale = config.scale
+    if scale.ray == "local":
+        check_package()
+    elif scale.ray:
+        check_cluster(scale.ray, scale.generators, ray_need(config, choose_device(config.model)))
+
+
+def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Need:
+    """What each generator takes of a node of a Ray cluster; `num_sharing` of them share a GPU."""
+    return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
+
+
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes."""
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
         )
 
 
@@ -110,6 +160,18 @@ def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
     if before == device:
         return []
     return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
+
+
+def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    """A warning where other numbers of rollouts are generated together than before the checkpoint."""
+    stored = build(RunConfig, checkpoint.state["config"], f"{checkpoint.path}/state.json").scale.generators
+    before, now = max(1, stored), max(1, config.scale.generators)
+    if before == now:
+        return []
+    return [
+        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: tokens "
+        "stay the same, and log-probabilities may differ in their last bits"
+    ]
 
 
 def check_same_asks(asks: Sequence[Ask], processes: Processes) -> None:

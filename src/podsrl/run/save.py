@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from podsrl.errors import CheckpointError, short
 from podsrl.records import decode, encode
 from podsrl.run.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_config, check_data, check_device
+from podsrl.run.checks import check_batches, check_config, check_data, check_device
 from podsrl.run.matmul import restore_matmul
 from podsrl.run.part_states import Arrays, split_states, whole_states
 from podsrl.run.progress import Progress
@@ -66,7 +66,8 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.parts.budget.restore(whole_states(state.get("parts", {}), arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state.get("matmul"))
-    trainer.warnings = warnings + new_options + check_device(checkpoint, trainer.policy.device.type)
+    other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
+    trainer.warnings = warnings + new_options + other_bits
     trainer.sync()
 
 

@@ -31,7 +31,7 @@ from podsrl.lib.seeds import derive, seed_globals, selection_generator
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_processes, check_same_choice, check_window
+from podsrl.run.checks import check_generator, check_processes, check_same_choice, check_window
 from podsrl.run.clock import StageClock, timed
 from podsrl.run.collect import Collected, Collector
 from podsrl.run.data_digest import Side, describe_data
@@ -39,6 +39,7 @@ from podsrl.run.kv_bound import update_bytes
 from podsrl.run.learn import Learner, UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
+from podsrl.run.pools import new_pool
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
@@ -93,8 +94,8 @@ class Trainer:
         """May be replaced between steps by one with other sizes of a step."""
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
-        self.progress = Progress()
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
+        check_generator(self.parts.generator, config, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
@@ -102,7 +103,7 @@ class Trainer:
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
         self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
-        self.warnings: list[str] = []
+        self.progress, self.warnings = Progress(), list[str]()
         """Why the numbers after `load` may be others than without the stop."""
         generator = self._new_generator()
         self.generation = describe_generation(
@@ -268,8 +269,12 @@ class Trainer:
         """Before the learner, which may cut the weights up: the generator may need a whole copy."""
         config, policy = self.config, self.policy
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
-        later = update_bytes(config, self.model, self.processes.num_processes)
-        return self.parts.generator.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
+        kind, num = self.parts.generator, self.processes.num_processes
+        if config.scale.generators:
+            later = update_bytes(config, self.model, num)
+            return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
+        later = update_bytes(config, self.model, num, has_copy=kind.has_own_weights)
+        return kind.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
 
     def _new_collector(self, engine: Generator) -> Collector:
         return Collector(

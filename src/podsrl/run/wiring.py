@@ -10,9 +10,10 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
-from podsrl.run.kv_bound import FREE_SHARE, kv_bound
+from podsrl.run.kv_bound import kv_bound
 from podsrl.run.prepare import Parts
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen

@@ -6,7 +6,7 @@ per machine, which gives a rule: the product size from which oneDNN is used (`ru
 rule holds for the whole process, like torch's number of threads (`choice.py`).
 """
 
-from podsrl.lib.matmul.choice import Choice, check_option, choose, current, use, uses_onednn
+from podsrl.lib.matmul.choice import Choice, check_option, choose, current, in_use, use, uses_onednn
 from podsrl.lib.matmul.onednn import OnednnLinear, is_available, onednn
 from podsrl.lib.matmul.rule import FIXED, Rule
 
@@ -18,6 +18,7 @@ __all__ = [
     "check_option",
     "choose",
     "current",
+    "in_use",
     "is_available",
     "onednn",
     "use",

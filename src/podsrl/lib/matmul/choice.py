@@ -77,6 +77,11 @@ def current() -> Rule:
         return _rule
 
 
+def in_use() -> Rule | None:
+    """The rule in use; None if nothing has been chosen yet."""
+    return _rule
+
+
 def uses_onednn(rows: int, work: int) -> bool:
     """Whether oneDNN computes a float32 product without gradient; `work` is its multiplications, rows · in · out."""
     rule = _rule or current()

@@ -1,0 +1,1 @@
+"""Generators that live elsewhere: the worker (`worker.py`), the process it lives in (`process.py`), and pools of them."""

@@ -1,0 +1,351 @@
+"""A generator in a child process of this machine.
+
+The child ends with its parent, however that ends, and is the leader of a session of its own, so that Ctrl-C reaches the
+parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). In the child,
+the main thread does one call after the other; a second thread receives, so that `abort` is heard during a call.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from queue import Empty, SimpleQueue
+from typing import IO, Any
+
+from torch import Tensor
+
+from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
+from podsrl.generate.base import EngineStats, Generator, Request
+from podsrl.lib.parent import asked_of_child
+from podsrl.lib.user_function import reason_of
+from podsrl.records import decode_completions
+from podsrl.scale.generators.weights import SharedWeights, mapped
+from podsrl.scale.generators.wire import Frame, receive, send
+from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
+from podsrl.sync.in_process import SyncError
+from podsrl.types import Completion
+
+_CLOSE_SECONDS = 5.0
+"""How long a child has to end by itself; then it is killed."""
+_TAIL_BYTES = 1 << 14
+"""Of the end of what a child printed, where its last line is looked for."""
+_START = (
+    "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
+    "from podsrl.scale.generators.process import main; main()"
+)
+_LARGEST = ("slots_used", "rows_used")
+"""Counts that are the largest of anything; the others add up."""
+_OF_THE_RUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables that a child must not have: it is none of the processes that train."""
+
+
+class ProcessGenerator(Generator):
+    """A worker in a child process. The child starts at once, and the first call waits until it is ready.
+
+    Its abilities are "beside" and those of the worker's generator that travel: "join", "abort_rollouts" and "proof".
+    "hooks", "pause" and "fork" do not: they need the generator's own process.
+
+    Args:
+        blueprint: of the worker.
+        timeout_seconds: of every wait for a message; beyond it the child is killed, and lost.
+        variables: environment variables of the child.
+
+    Raises:
+        LostGenerator: by any call: the child has ended or does not answer; with the last line that it printed.
+        UsageError: by any call: as of `Worker`.
+    """
+
+    version = 0
+
+    def __init__(
+        self, blueprint: Blueprint, *, timeout_seconds: float, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.stats, self.peak_kv_bytes = EngineStats(), 0
+        self._timeout_seconds, self._is_open = timeout_seconds, False
+        self._facts: dict[str, Any] | None = None
+        self._printed: IO[bytes] = tempfile.TemporaryFile()
+        self._end, theirs = socket.socketpair()
+        limit = struct.pack("ll", int(timeout_seconds) + 1, 0)
+        self._end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        with theirs:
+            kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_RUN}
+            main = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {_START}"
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", main, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                env={**kept, **(variables or {}), **asked_of_child()},
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._end)
+        self._inbox: SimpleQueue[Frame | None] = SimpleQueue()
+        threading.Thread(target=_receive_all, args=(self._end, self._inbox), daemon=True, name="generator").start()
+        with suppress(LostGenerator):  # the first call says so
+            self._send({}, blueprint.to_json().encode())
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    @property
+    def abilities(self) -> frozenset[str]:  # type: ignore[override]
+        if self._facts is None:
+            self._facts = self._answer().head["result"]
+        return frozenset({"beside", *self._facts["abilities"]}) - {"pause", "fork", "hooks"}
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Begin now, beside the caller; completions are decoded when they are read."""
+        stream = self._stream(list(requests))
+        next(stream)
+        return stream  # type: ignore[return-value]
+
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        self._send({"call": "abort", "ids": list(ids)})
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        weights = SharedWeights()
+        try:
+            weights.put(named_tensors, version)
+            self.take(weights)
+        finally:
+            weights.close()
+
+    def take(self, weights: SharedWeights) -> None:
+        """Sample from these weights from now on.
+
+        Raises:
+            SyncError: others than these have arrived.
+        """
+        table = weights.table
+        assert table is not None
+        digest = self._call({"call": "load_weights", "table": table}, descriptor=weights.descriptor)
+        if digest != table["digest"]:
+            raise SyncError(f"generator process {self.pid} holds the weights {digest}, wanted {table['digest']}")
+        self.version = table["version"]
+
+    def describe(self, requests: Sequence[Request]) -> str:
+        return str(self._call({"call": "describe"}, encode_requests(requests)))
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        token, logprob = self._call({"call": "first_logprob", "prompt_ids": list(prompt_ids)})
+        return token, logprob
+
+    def close(self) -> None:
+        """End the child."""
+        if self._facts is not None and not self._is_open and self._finalizer.alive:
+            with suppress(LostGenerator, subprocess.TimeoutExpired):
+                self._send({"call": "close"})
+                self._process.wait(_CLOSE_SECONDS)
+        self._finalizer()
+        self._printed.close()
+
+    def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
+        self._wait_until_ready()
+        self._send({"call": "generate"}, encode_requests(wanted))
+        self._is_open = True
+        try:
+            yield None
+            while "result" not in (frame := self._answer()).head:
+                yield from decode_completions(frame.body)
+            self._close_call(frame)
+        finally:
+            if self._is_open:
+                self._give_up(wanted)
+
+    def _give_up(self, wanted: Sequence[Request]) -> None:
+        """End the open call's rollouts; their completions are dropped."""
+        with suppress(PodsError):
+            self.abort([request.id for request in wanted])
+            while "result" not in (frame := self._answer()).head:
+                pass
+            self._close_call(frame)
+        self._is_open = False
+
+    def _close_call(self, frame: Frame) -> None:
+        self._is_open = False
+        result = frame.head["result"]
+        self.stats = add_stats(self.stats, EngineStats(**result["stats"]))
+        self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
+
+    def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
+        self._wait_until_ready()
+        self._send(head, body, descriptor)
+        return self._answer().head["result"]
+
+    def _wait_until_ready(self) -> None:
+        if self._is_open:
+            raise UsageError("a call of generate is open; finish or close it first")
+        assert self.abilities
+
+    def _send(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> None:
+        try:
+            send(self._end, head, body, descriptor)
+        except OSError:
+            raise self._lost("it reads no messages") from None
+
+    def _answer(self) -> Frame:
+        """The next message."""
+        try:
+            frame = self._inbox.get(timeout=self._timeout_seconds)
+        except Empty:
+            raise self._lost(f"no message within scale.timeout_seconds = {self._timeout_seconds:g}") from None
+        if frame is None:
+            self._inbox.put(None)
+            raise self._lost("it closed its connection")
+        if (error := frame.head.get("error")) is not None:
+            self._is_open = False
+            raise (UsageError if frame.head["is_usage"] else PodsError)(error)
+        return frame
+
+    def _lost(self, reason: str) -> LostGenerator:
+        """What to raise; the child has ended afterwards."""
+        with suppress(subprocess.TimeoutExpired):  # a closed connection comes just before the end
+            self._process.wait(0.5)
+        code = self._process.poll()
+        self._is_open = False
+        self._finalizer()
+        how = reason if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        line = self._last_line()
+        return LostGenerator(f"generator process {self.pid} is lost ({how}){f': {line}' if line else ''}")
+
+    def _last_line(self) -> str:
+        if self._printed.closed:
+            return ""
+        size = os.fstat(self._printed.fileno()).st_size
+        tail = os.pread(self._printed.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+        return one_line(next((line for line in reversed(tail.splitlines()) if line.strip()), ""))
+
+
+class SharedStore:
+    """The weights of a pool of `ProcessGenerator`s: written once, whatever their number."""
+
+    def __init__(self) -> None:
+        self._weights = SharedWeights()
+
+    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self._weights.put(named_tensors, version)
+
+    def give(self, member: Generator) -> None:
+        assert isinstance(member, ProcessGenerator)
+        member.take(self._weights)
+
+    def close(self) -> None:
+        self._weights.close()
+
+
+def add_stats(one: EngineStats, other: EngineStats) -> EngineStats:
+    """Counts of two calls of one generator."""
+    pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(EngineStats)}
+    return EngineStats(**{name: max(pair) if name in _LARGEST else sum(pair) for name, pair in pairs.items()})
+
+
+def _end(process: subprocess.Popen[bytes], end: socket.socket) -> None:
+    """Kill a child with all that it has started in its session, and close the socket."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)  # so that the thread that reads it ends
+    end.close()
+
+
+def _receive_all(end: socket.socket, inbox: SimpleQueue[Frame | None]) -> None:
+    """Put every frame into the inbox, and None at the end."""
+    frame: Frame | None = None
+    with suppress(OSError, ValueError):
+        while (frame := receive(end)) is not None:
+            inbox.put(frame)
+    inbox.put(None)
+
+
+# --- in the child ---
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument, until it is closed."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    end = socket.socket(fileno=descriptor)
+    try:
+        _serve(end)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _serve(end: socket.socket) -> None:
+    first = receive(end)
+    if first is None:
+        return
+    try:
+        worker = Worker(Blueprint.of_json(first.body.decode()))
+    except Exception as error:
+        _report(end, error)
+        return
+    send(end, {"result": worker.facts()})
+    calls: SimpleQueue[Frame] = SimpleQueue()
+    threading.Thread(target=_hear, args=(end, worker, calls), daemon=True).start()
+    while (frame := calls.get()).head["call"] != "close":
+        try:
+            result = _do(end, worker, frame)
+        except Exception as error:
+            _report(end, error)
+        else:
+            send(end, {"result": result})
+    worker.close()
+
+
+def _hear(end: socket.socket, worker: Worker, calls: SimpleQueue[Frame]) -> None:
+    """Receive until the parent has closed the socket, which ends the process, whatever it does just now."""
+    with suppress(OSError):
+        while (frame := receive(end)) is not None:
+            if frame.head["call"] == "abort":
+                worker.abort(frame.head["ids"])
+            else:
+                calls.put(frame)
+    os._exit(0)
+
+
+def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
+    """The result of one call, as JSON; completions are sent on the way."""
+    head = frame.head
+    match head["call"]:
+        case "generate":
+            for completions in worker.generate(frame.body):
+                send(end, {}, completions)
+            return {"stats": worker.stats(), "peak_kv_bytes": worker.peak_kv_bytes()}
+        case "load_weights":
+            assert frame.descriptor is not None
+            try:
+                return worker.load_weights(head["table"], mapped(frame.descriptor, head["table"]))
+            finally:
+                os.close(frame.descriptor)
+        case "describe":
+            return worker.describe(frame.body)
+        case "first_logprob":
+            return worker.first_logprob(head["prompt_ids"])
+    raise ValueError(f"no call {head['call']!r}")
+
+
+def _report(end: socket.socket, error: Exception) -> None:
+    """Tell the parent in one line; what is no error of the user's own, with its traceback in the output."""
+    if not isinstance(error, PodsError):
+        traceback.print_exception(error)
+    text = str(error) if isinstance(error, PodsError) else f"generator process {os.getpid()}: {reason_of(error)}"
+    send(end, {"error": one_line(text), "is_usage": isinstance(error, UsageError)})

@@ -1,0 +1,309 @@
+"""What lives elsewhere: a generator on a model of its own, asked and answered in plain values and bytes.
+
+`Worker` knows nothing of the process it lives in: a child process (`process.py`) and an actor use the same class. Its
+model is built from the model's config, without reading weights: they come by `load_weights`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from podsrl.config.schema import ModelConfig
+from podsrl.errors import UsageError
+from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling, Setting, abilities_of, resolve_generator
+from podsrl.lib.devices import avoid_cudnn_attention, default_bound
+from podsrl.lib.machine import configure_threads
+from podsrl.lib.matmul import use
+from podsrl.lib.matmul.rule import rule_from
+from podsrl.policy import load_tokenizer
+from podsrl.records import encode_completions
+from podsrl.scale.generators.weights import Table, tensors_in
+from podsrl.sync.digest import Samples, weights_digest
+from podsrl.sync.in_process import sync_weights
+from podsrl.types import Completion
+
+Ids = Iterable[str | tuple[str, int]]
+_LIVE = ("load_model", "tokenizer")
+"""Fields of a setting that the worker makes itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """What a worker is made from: plain JSON throughout."""
+
+    generator: str
+    """`rollouts.generator`."""
+    options: dict[str, Any]
+    """`[options.NAME]` of it."""
+    setting: dict[str, Any]
+    """Fields of `Setting`, without those that a worker makes itself."""
+    model: dict[str, Any]
+    """The section `[model]`, for tokenizer and code."""
+    description: dict[str, Any]
+    """The model's own config, as transformers writes it, and its attention kernel."""
+    parameters: list[list[Any]]
+    """Name, dtype and shape of every weight."""
+    buffers: str
+    """`weights_digest` of the tensors that are no weights, which the worker computes anew."""
+    vocabulary: str
+    """Digest of the tokenizer's tokens."""
+    threads: int
+    """The config's, 0: as `configure_threads` chooses."""
+    num_workers_here: int
+    """Workers that share this machine's cores."""
+    is_sharing_gpu: bool = False
+    """The update has the same GPU: memory is given back after each call."""
+
+    @staticmethod
+    def of(
+        model: Any,
+        tokenizer: Any,
+        setting: Setting,
+        *,
+        generator: str,
+        options: Mapping[str, Any],
+        config: ModelConfig,
+        threads: int,
+        num_workers_here: int,
+        is_sharing_gpu: bool = False,
+    ) -> Blueprint:
+        """The blueprint of a worker that samples from this model, as `setting` says.
+
+        Raises:
+            UsageError: the model has saved tensors that are no weights: a worker could not follow them.
+        """
+        check_carried(model)
+        plain = {name: getattr(setting, name) for name in Setting.__dataclass_fields__ if name not in _LIVE}
+        description = json.loads(model.config.to_json_string(use_diff=False))
+        description["_attn_implementation"] = model.config._attn_implementation
+        return Blueprint(
+            generator=generator,
+            options=dict(options),
+            setting=plain,
+            model=config.model_dump(mode="json"),
+            description=description,
+            parameters=_parameters(model),
+            buffers=weights_digest(model.named_buffers()),
+            vocabulary=_vocabulary(tokenizer),
+            threads=threads,
+            num_workers_here=num_workers_here,
+            is_sharing_gpu=is_sharing_gpu,
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of_json(text: str) -> Blueprint:
+        return Blueprint(**json.loads(text))
+
+
+class Worker:
+    """A generator in a process of its own, behind plain values and bytes.
+
+    Args:
+        blueprint: says all that there is to know.
+
+    Raises:
+        UsageError: the generator cannot be made; the model cannot be built from its config alone; the tokenizer of
+            `model.path` is another than the run's.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._blueprint = blueprint
+        setting, self._config = blueprint.setting, ModelConfig(**blueprint.model)
+        self._device = torch.device(setting["device"])
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+        avoid_cudnn_attention(self._device)
+        sizes = {name: prod(shape) for name, _, shape in blueprint.parameters}
+        configure_threads(blueprint.threads, sum(sizes.values()), blueprint.num_workers_here)
+        if self._device.type == "cuda" and setting["kv_cache_bytes"] is None:
+            weight_bytes = sum(sizes[name] * getattr(torch, dtype).itemsize for name, dtype, _ in blueprint.parameters)
+            setting = setting | {"kv_cache_bytes": default_bound(self._device, weight_bytes)}
+        tokenizer = load_tokenizer(self._config)
+        if _vocabulary(tokenizer) != blueprint.vocabulary:
+            raise UsageError(
+                f"scale.generators: the run's tokenizer is another than that of model.path = {self._config.path!r}, "
+                "which generators in processes of their own read: give a folder that holds both model and tokenizer"
+            )
+        kind = resolve_generator(blueprint.generator, {blueprint.generator: blueprint.options})
+        self._generator: Generator = kind.make(Setting(**setting, load_model=self._build, tokenizer=tokenizer))
+        self._aborted: deque[list[Any]] = deque()
+
+    def facts(self) -> dict[str, Any]:
+        """What the generator can do, as JSON."""
+        return {"abilities": sorted(abilities_of(self._generator))}
+
+    def generate(self, requests: bytes) -> Iterator[bytes]:
+        """Yield completions (`decode_completions`), those that finish together in one piece.
+
+        Args:
+            requests: from `encode_requests`.
+        """
+        self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
+        self._aborted.clear()
+        try:
+            for found in self._found(decode_requests(requests)):
+                if found:
+                    yield encode_completions(found)
+                while self._aborted:
+                    self._generator.abort(self._aborted.popleft())
+        finally:
+            if self._blueprint.is_sharing_gpu:
+                torch.cuda.empty_cache()
+
+    def abort(self, ids: Ids) -> None:
+        """As `Generator.abort`, also from another thread than that which runs `generate`."""
+        self._aborted.append([each if isinstance(each, str) else (each[0], each[1]) for each in ids])
+
+    def load_weights(self, table: Table, data: Any) -> str:
+        """Sample from these weights from now on.
+
+        Args:
+            table: of `data`.
+            data: the tensors' bytes: bytes, a mapping, or an array of uint8. They are copied.
+
+        Returns:
+            `weights_digest` of what arrived.
+
+        Raises:
+            SyncError: the generator does not hold, bit for bit, what arrived.
+        """
+        if (rule := rule_from(table["matmul"])) is not None:
+            use(rule)
+        named = dict(tensors_in(table, data))
+        sync_weights(iter(named.items()), self._generator, table["version"])
+        return Samples(named.items()).digest()
+
+    def stats(self) -> dict[str, int]:
+        """Counts of the last call of `generate`."""
+        return asdict(self._generator.stats)
+
+    def peak_kv_bytes(self) -> int:
+        """Of the last call of `generate`."""
+        return self._generator.peak_kv_bytes
+
+    def describe(self, requests: bytes) -> str:
+        return self._generator.describe(decode_requests(requests))
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        return self._generator.first_logprob(prompt_ids)
+
+    def close(self) -> None:
+        self._generator.close()
+
+    def _found(self, requests: list[Request]) -> Iterator[list[Completion]]:
+        """What finishes, and, from a generator that works in steps, control after each of them."""
+        if not isinstance(self._generator, Engine):
+            yield from ([completion] for completion in self._generator.generate(requests))
+            return
+        self._generator.submit(requests)
+        while self._generator.num_unfinished:
+            yield self._generator.step()
+
+    def _build(self) -> Any:
+        """The module, with random weights."""
+        blueprint = self._blueprint
+        model = new_model(blueprint.description, self._config, self._device, blueprint.setting["dtype"])
+        cure = "generators in processes of their own build the model from its config: use scale.generators = 0"
+        check_carried(model)
+        found, wanted = _parameters(model), blueprint.parameters
+        if found != wanted:
+            name = next(one[0] for one in [*found, *wanted] if one not in found or one not in wanted)
+            raise UsageError(f"scale.generators: the weight {name} is not as the run's model has it; {cure}")
+        if weights_digest(model.named_buffers()) != blueprint.buffers:
+            raise UsageError(f"scale.generators: buffers of {type(model).__name__} are not those of the run; {cure}")
+        return model
+
+
+def new_model(description: Mapping[str, Any], config: ModelConfig, device: torch.device, dtype: str) -> Any:
+    """A model of transformers from its config, on a device, in evaluation mode; its weights are random.
+
+    Args:
+        description: the config as a dictionary, with the attention kernel in "_attn_implementation".
+        config: where code of the model's own comes from, with `trust_remote_code`.
+        device: of the weights.
+        dtype: of the weights, as torch names it.
+    """
+    from accelerate import init_empty_weights
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    from podsrl.policy.source import code_options, model_folder, reading
+
+    plain = {name: value for name, value in description.items() if name != "_attn_implementation"}
+    options = code_options(config)
+    with reading(config):
+        if config.trust_remote_code and plain.get("auto_map"):
+            own = AutoConfig.from_pretrained(model_folder(config.path), revision=config.revision, **options)
+            made = type(own).from_dict(plain)
+            made._name_or_path = own._name_or_path
+        else:
+            made = CONFIG_MAPPING[plain["model_type"]].from_dict(plain)
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(
+                made, dtype=getattr(torch, dtype), attn_implementation=description["_attn_implementation"], **options
+            )
+    _give_memory(model, device)
+    return model.to(device).eval()
+
+
+def _give_memory(model: Any, device: torch.device) -> None:
+    """Memory for weights that have none so far, with small random values: an engine tries its decode step on them."""
+    random = torch.Generator(device).manual_seed(0)
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            values = torch.empty_like(weight, device=device).normal_(std=0.02, generator=random)
+            module.register_parameter(name, nn.Parameter(values, requires_grad=False))
+    model.tie_weights()
+
+
+def check_carried(model: nn.Module) -> None:
+    """UsageError: the model has saved tensors that are no weights, such as counts: no sync carries them."""
+    saved = model.state_dict().keys()
+    if named := sorted(name for name, _ in model.named_buffers() if name in saved):
+        raise UsageError(
+            f"scale.generators: {type(model).__name__} saves tensors that are no weights ({named[0]} …), which a "
+            "generator in a process of its own would not get: use scale.generators = 0"
+        )
+
+
+def encode_requests(requests: Sequence[Request]) -> bytes:
+    """Requests as bytes: JSON, in which numbers keep every bit.
+
+    Example:
+        >>> asked = [Request("g", (1, 2), 3, Sampling(temperature=0.7), first_index=4, stream="s")]
+        >>> decode_requests(encode_requests(asked)) == asked
+        True
+    """
+    names = Request.__dataclass_fields__
+    rows = [{name: getattr(request, name) for name in names} for request in requests]
+    whole = [row | {"sampling": asdict(request.sampling)} for row, request in zip(rows, requests, strict=True)]
+    return json.dumps(whole, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def decode_requests(data: bytes) -> list[Request]:
+    """What `encode_requests` was given."""
+    return [
+        Request(**fields | {"prompt_ids": tuple(fields["prompt_ids"]), "sampling": Sampling(**fields["sampling"])})
+        for fields in json.loads(data.decode("utf-8", "surrogatepass"))
+    ]
+
+
+def _parameters(model: nn.Module) -> list[list[Any]]:
+    named = model.named_parameters()
+    return [[name, str(weight.dtype).removeprefix("torch."), list(weight.shape)] for name, weight in named]
+
+
+def _vocabulary(tokenizer: Any) -> str:
+    content = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
