@@ -89,17 +89,20 @@ def train(
     while not due.is_end(trainer.config, trainer.progress):
         if trainer.processes.broadcast(should_stop()):
             run.save()
+            run.wait_until_saved()
             return "interrupted"
         result = run.step()
         num_empty = num_empty + 1 if result.is_empty else 0
         run.evaluate_if_due()
         run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
         if num_empty == MAX_EMPTY_STEPS:
+            run.wait_until_saved()
             raise NothingToLearn(
                 f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
                 f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
             )
     run.save()
+    run.wait_until_saved()
     return "finished"
 
 
@@ -153,3 +156,7 @@ class _Run:
         extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
         self._trainer.save(self._folder.checkpoints, extra)
         due.saved()
+
+    def wait_until_saved(self) -> None:
+        """Keep every process until the first has written: a launcher ends all soon after one has ended."""
+        self._trainer.processes.gather(None)
