@@ -123,6 +123,11 @@ def _check(config: str | None, overrides: list[str], folder: Path, num_processes
         options = load_config(config, overrides)
         RunFolder(folder).check_is_free()
     else:
+        if nodes is not None and not RunFolder(folder).config.is_file():
+            raise UsageError(
+                f"--resume {folder}: no run is there on this machine, and every machine reads the config and the "
+                "checkpoint: keep the run on a file system that they share, or copy the folder from node 0"
+            )
         options = read_resumed_config(folder, overrides)
     check_processes(options, num_processes)
     is_on_gpu = (num_processes > 1 or nodes is not None) and uses_gpus(options.model.device, num_processes)

@@ -89,6 +89,15 @@ def num_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def resuming_command() -> str:
+    """The command that resumes this run with as many processes, from the environment alone."""
+    num_here, num_nodes = os.environ.get("LOCAL_WORLD_SIZE", num_processes()), os.environ.get("GROUP_WORLD_SIZE", "1")
+    if num_nodes != "1":
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        return f"pods launch --nodes {num_nodes} --node-rank R --rendezvous {place} --processes {num_here}"
+    return f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
+
+
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
     """Around all that one of several processes does: exit without the interpreter's orderly shutdown.

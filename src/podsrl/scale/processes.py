@@ -68,6 +68,10 @@ class Processes:
     def is_alone(self) -> bool:
         return self.num_processes == 1
 
+    @property
+    def is_one_machine(self) -> bool:
+        return self.num_here >= self.num_processes
+
     def place(self, config: RunConfig) -> RunConfig:
         """A run's config with this process's own device."""
         return config if self.device is None else with_values(config, model={"device": str(self.device)})
