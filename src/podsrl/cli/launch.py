@@ -136,7 +136,9 @@ def _check(config: str | None, overrides: list[str], folder: Path, num_processes
     if nodes is not None:
         versions = {name: version(name) for name in ("podsrl", "torch", "transformers")}
         given = {"resumes": config is None, "uses GPUs": is_on_gpu}
-        nodes.agree(num_processes, {"versions": versions, **given, "data": data, "config": options.model_dump(mode="json")})
+        nodes.agree(
+            num_processes, {"versions": versions, **given, "data": data, "config": options.model_dump(mode="json")}
+        )
         check_processes(options, nodes.num_processes)
 
 

@@ -77,7 +77,7 @@ def train(
         folder: where logs and checkpoints go; None on all processes but the first.
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
-        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
+        should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
         on_answer: called after each completion of an evaluation.
 
     Raises:
@@ -87,7 +87,7 @@ def train(
     num_empty = 0
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
-        if trainer.processes.broadcast(should_stop()):
+        if any(trainer.processes.gather(should_stop())):
             run.save()
             run.wait_until_saved()
             return "interrupted"

@@ -136,8 +136,8 @@ def _same_checkpoint(path: Path, digest: str, processes: Processes, damaged: Seq
         reason = str(error)
     run = path.parent.parent
     raise UsageError(
-        f"{socket.gethostname()}: {reason}; every machine reads the checkpoint: keep the run on a file system that they "
-        f"share, or copy {run} from the machine of process 0 before each resume"
+        f"{socket.gethostname()}: {reason}; every machine reads the checkpoint: keep the run on a file system that "
+        f"they share, or copy {run} from the machine of process 0 before each resume"
     )
 
 

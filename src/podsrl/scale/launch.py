@@ -1,8 +1,8 @@
 """Start K processes of one run on this machine, watch them, and end all when one fails. Imports no torch.
 
 Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
-own: Ctrl-C reaches the launcher alone, which hands it to process 0. All end with the launcher, however that ends. With
-processes on other machines, `Nodes` carries the first failure and a Ctrl-C between the launchers.
+own: Ctrl-C reaches the launcher alone, which hands it to its first process. All end with the launcher, however that
+ends. With processes on other machines, `Nodes` tells every launcher which process of all failed first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GRACE_SECONDS = 10.0
 NEWS_SECONDS = 35.0
 """How long a node whose processes lost another waits to hear from the other nodes which one failed."""
 POLL_SECONDS = 0.05
-ASKED = b"\nasked process 0 to stop after its step, with a checkpoint; once more to stop at once\n"
+ASKED = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
 Members = dict[int, subprocess.Popen[bytes]]
 """Process number in the run -> the process, of this machine's."""
 
@@ -73,7 +73,7 @@ def launch(command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes 
         for local_rank in range(num_processes):
             rank, here = first + local_rank, {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(num_processes)}
             members[rank] = _start(command, rank, {**meeting, **here}, _log(logs, rank))
-        with _forwarding(members, nodes):
+        with _forwarding(members):
             return _watch(members, logs, nodes)
     finally:
         _kill(members)
@@ -167,7 +167,7 @@ def _weight(end: End) -> int:
 
 def _watch(members: Members, logs: Path, nodes: Nodes | None) -> End:
     """Wait until all have ended; returns the end of the process that decided, on whatever node."""
-    decided, deadline, is_asked = End(min(members), 0), float("inf"), False
+    decided, deadline = End(min(members), 0), float("inf")
     known: dict[int, End] = {}
     while True:
         for rank, member in members.items():
@@ -176,9 +176,6 @@ def _watch(members: Members, logs: Path, nodes: Nodes | None) -> End:
                 if _weight(known[rank]) > _weight(decided):
                     decided = known[rank]
         if nodes is not None:
-            if nodes.asked_stop is not None and 0 in members and not is_asked:
-                is_asked = True
-                _ask(members[0], nodes.asked_stop)
             decided = _of_all_nodes(decided, nodes, members)
         is_open = nodes is not None and decided.code == LOST_EXIT_CODE  # another node may yet say why
         if decided.code and not is_open:
@@ -202,11 +199,6 @@ def _of_all_nodes(decided: End, nodes: Nodes, members: Members) -> End:
     return there if _weight(there) > _weight(decided) or _weight(there) == 4 else decided
 
 
-def _ask(member: subprocess.Popen[bytes], number: int) -> None:
-    if member.poll() is None:
-        member.send_signal(number)
-
-
 def _kill(members: Members) -> None:
     """Kill every process that still runs, and all that it has started."""
     for member in members.values():
@@ -217,19 +209,19 @@ def _kill(members: Members) -> None:
 
 
 @contextmanager
-def _forwarding(members: Members, nodes: Nodes | None) -> Iterator[None]:
-    """The first signal asks process 0 (it tells the others) to stop after its step; the second ends all."""
+def _forwarding(members: Members) -> Iterator[None]:
+    """The first signal asks the first process (it tells the others) to stop after its step; the second ends all."""
     asked: list[int] = []
 
     def handle(number: int) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        if nodes is not None and 0 not in members:
-            nodes.ask_stop(number)
+        first = min(members)
+        if members[first].poll() is None:
+            members[first].send_signal(number)
+        if first > 0:  # process 0 says so itself
             os.write(2, ASKED)
-        else:
-            _ask(members[0], number)
 
     with answered_by(handle):
         yield

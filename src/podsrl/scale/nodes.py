@@ -2,7 +2,7 @@
 
 They meet in torch's TCPStore, which the launcher of node 0 holds; the run's processes meet in it too, as torchrun's do.
 torch's elastic agent would end all processes of a node as soon as one ends, so the process that merely lost another
-would be blamed, and it tells the other nodes neither the error nor a Ctrl-C.
+would be blamed, and it does not tell the other nodes which process failed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 from podsrl.config.load import changed_keys
 from podsrl.errors import PodsError, UsageError, one_line
@@ -182,15 +183,6 @@ class Nodes:
             return End(-1, 1, f"its launcher {why}, or the network to {where} is down", node=self.name(0))
         return None
 
-    def ask_stop(self, number: int) -> None:
-        """Ask process 0, on whatever node, to stop after its step, as by the signal `number`."""
-        self._sent.put(("stop", str(number)))
-
-    @property
-    def asked_stop(self) -> int | None:
-        """The signal by which a node asked process 0 to stop."""
-        return int(self._heard["stop"]) if "stop" in self._heard else None
-
     def _register(self) -> None:
         """Wait until node 0 knows this node."""
         first = time.monotonic() + ANSWER_SECONDS
@@ -243,7 +235,7 @@ class Nodes:
         run = store.get("pods/run").decode()
         if (num_nodes := json.loads(run)["nodes"]) != place.num_nodes:
             self._heard["refused"] = f"--nodes {place.num_nodes}: node 0 was started with --nodes {num_nodes}"
-        elif store.compare_set(f"pods/host/{place.rank}", "", name := f"{host}/{os.getpid()}") != name.encode():
+        elif store.compare_set(f"pods/host/{place.rank}", "", name := f"{host}/{uuid4().hex}") != name.encode():
             taken = store.get(f"pods/host/{place.rank}").decode().partition("/")[0]
             self._heard["refused"] = f"--node-rank {place.rank} is taken already, by a launcher on {taken}"
         else:
@@ -262,7 +254,7 @@ class Nodes:
             key, value = self._sent.get()
             store.compare_set(f"pods/{key}", "", value)
         store.set(f"pods/beat/{rank}", str(time.monotonic()))
-        keys = ["end", "stop"]
+        keys = ["end"]
         if self.num_processes == 0:
             keys += [f"{what}/{each}" for what in ("facts", "host") for each in ranks]  # a host before its facts
         if rank == 0:
@@ -283,7 +275,9 @@ class Nodes:
             if beat != last or last == b"":
                 self._beats[rank] = beat, now
             elif now - since > SILENCE_SECONDS:
-                line = f"its launcher was killed, its machine is off or the network is down: silent for {now - since:.0f} s"
+                line = (
+                    f"silent for {now - since:.0f} s: its launcher was killed, or its machine or network is off"
+                )
                 end = End(-1, 1, line, node=self.name(rank))
                 store.compare_set("pods/end", "", json.dumps(asdict(end)))
                 self._heard[f"done/{rank}"] = "lost"
@@ -291,10 +285,10 @@ class Nodes:
 
 def _store_type() -> Any:
     os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # else each lost connection is logged with a C++ trace of many lines
-    from torch.distributed import TCPStore
+    from torch import distributed
 
     del os.environ["TORCH_CPP_LOG_LEVEL"]
-    return TCPStore
+    return distributed.TCPStore  # type: ignore[attr-defined]
 
 
 def _listen(place: Place) -> socket.socket:
