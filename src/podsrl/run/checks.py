@@ -192,6 +192,14 @@ def check_same_choice(selections: Sequence[Selection], rule: str, processes: Pro
         )
 
 
+def check_same_weights(digest: str, processes: Processes) -> None:
+    """All processes begin with the same weights. All call it."""
+    if _differs(digest, processes):
+        raise UsageError(
+            "model.path: its weights are others on one machine than on another: give every machine the same files"
+        )
+
+
 def _differs(value: Any, processes: Processes) -> bool:
     """Whether the processes have different values (plain JSON). All call it."""
     if processes.is_alone:

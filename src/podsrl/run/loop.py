@@ -77,7 +77,7 @@ def train(
         folder: where logs and checkpoints go; None on all processes but the first.
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
-        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
+        should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
         on_answer: called after each completion of an evaluation.
 
     Raises:
@@ -87,19 +87,22 @@ def train(
     num_empty = 0
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
-        if trainer.processes.broadcast(should_stop()):
+        if any(trainer.processes.gather(should_stop())):
             run.save()
+            run.wait_until_saved()
             return "interrupted"
         result = run.step()
         num_empty = num_empty + 1 if result.is_empty else 0
         run.evaluate_if_due()
         run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
         if num_empty == MAX_EMPTY_STEPS:
+            run.wait_until_saved()
             raise NothingToLearn(
                 f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
                 f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
             )
     run.save()
+    run.wait_until_saved()
     return "finished"
 
 
@@ -153,3 +156,7 @@ class _Run:
         extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
         self._trainer.save(self._folder.checkpoints, extra)
         due.saved()
+
+    def wait_until_saved(self) -> None:
+        """Keep every process until the first has written: a launcher ends all soon after one has ended."""
+        self._trainer.processes.gather(None)
