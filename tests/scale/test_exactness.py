@@ -105,6 +105,7 @@ CASES = {
     "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
     "rounds": (f"budget.rollouts={__name__}:more_of_every_other", "optim.lr=3e-4"),
+    "ahead": ("steps.name=ahead", "rollouts.generator=beside:beside", "optim.lr=3e-4", "optim.num_epochs=2"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }
 

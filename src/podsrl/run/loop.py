@@ -1,4 +1,4 @@
-"""The loop: sample, recall, choose, credit, update, sync; record; evaluate and save where that is due."""
+"""The loop: take a step, record it, evaluate and save where that is due."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step_result import StepResult
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
@@ -26,30 +27,6 @@ class NothingToLearn(PodsError):
 
 
 Outcome = Literal["finished", "interrupted"]
-
-
-def training_step(trainer: Trainer) -> StepResult:
-    """One step: sample, recall, choose, credit, update, sync. With several processes all call it."""
-    collected = trainer.sample()
-    groups = trainer.recall(collected.groups)
-    selections = trainer.choose(groups)
-    samples = trainer.credit(groups, selections)
-    update = trainer.update(trainer.make_batch(samples))
-    trainer.sync()
-    load = trainer.finish_step(collected)
-    return StepResult(
-        progress=trainer.progress,
-        groups=tuple(groups),
-        probes=collected.probes,
-        selections=tuple(selections),
-        samples=tuple(samples),
-        update=update,
-        num_skipped_updates=trainer.learner.num_skipped_updates,
-        weights_digest=trainer.weights_digest,
-        load=load,
-        seconds=trainer.clock.seconds,
-        total_seconds=trainer.step_seconds,
-    )
 
 
 def record(folder: RunFolder, result: StepResult, num_groups: int = 0) -> Json:

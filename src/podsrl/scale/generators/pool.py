@@ -86,7 +86,11 @@ class Pool(Generator):
     version = 0
 
     def __init__(
-        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "several generators"
+        self,
+        factories: Sequence[Callable[[], Generator]],
+        store: Store | None = None,
+        *,
+        what: str = "several generators",
     ) -> None:
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
