@@ -59,17 +59,18 @@ def check_beside(config: RunConfig, *, is_beside: bool) -> None:
         )
 
 
-def check_elsewhere(config: RunConfig, kind: Kind) -> None:
-    """Generators in processes of their own go with the other options."""
-    scale = config.scale
-    if scale.ray and not scale.generators:
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if 0 < len(kind.members) < num_processes:
         raise UsageError(
-            f"scale.ray = {scale.ray!r} without generators to run there: set scale.generators to their number"
+            f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
+            f"name at least {num_processes}, or start fewer processes"
         )
-    if scale.generators and config.rollouts.generator.startswith("vllm+"):
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
         raise UsageError(
-            f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
-            "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
         )
 
 
@@ -87,13 +88,17 @@ def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> N
     return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
 
 
-def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
-    """The generator can be in one of several processes."""
-    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+def check_elsewhere(config: RunConfig, kind: Kind) -> None:
+    """Generators in processes of their own go with the other options."""
+    scale = config.scale
+    if scale.ray and not scale.generators:
         raise UsageError(
-            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
-            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
-            f"false, or scale.generators = {num_processes}"
+            f"scale.ray = {scale.ray!r} without generators to run there: set scale.generators to their number"
+        )
+    if scale.generators and config.rollouts.generator.startswith("vllm+"):
+        raise UsageError(
+            f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
+            "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import PodsError
+from podsrl.errors import LostGenerator, PodsError
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
@@ -59,8 +60,17 @@ def train(
 
     Raises:
         NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
+        LostGenerator: what generates is gone. A checkpoint is saved, if it went between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
+    try:
+        return _train(run, trainer, due, should_stop)
+    except LostGenerator:
+        run.save_what_is_whole()
+        raise
+
+
+def _train(run: _Run, trainer: Trainer, due: Due, should_stop: Callable[[], bool]) -> Outcome:
     num_empty = 0
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
@@ -96,10 +106,12 @@ class _Run:
     ) -> None:
         self._trainer, self._folder, self._due = trainer, folder, due
         self._on_record, self._on_answer = on_record, on_answer
+        self._version = trainer.learner.version  # of the weights after the last whole step
 
     def step(self) -> StepResult:
         """Take a step, and record it."""
         result = training_step(self._trainer)
+        self._version = self._trainer.learner.version
         config = self._trainer.config
         if self._folder is None:
             self._on_record(step_metrics(result))
@@ -123,6 +135,12 @@ class _Run:
         by_time = trainer.processes.broadcast(due.is_save_by_time(trainer.config))
         if by_time or is_last or due.is_save_by_steps(trainer.config, trainer.progress):
             self.save()
+
+    def save_what_is_whole(self) -> None:
+        """Save, if the weights are those after a whole step; alone, since other processes do not know of the error."""
+        if self._trainer.processes.is_alone and self._trainer.learner.version == self._version:
+            with suppress(LostGenerator):  # with `steps.name = "ahead"` a checkpoint holds what the generator makes
+                self.save()
 
     def save(self) -> None:
         if self._folder is None:

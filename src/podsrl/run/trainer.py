@@ -54,6 +54,7 @@ from podsrl.run.wiring import (
     describe_generation,
     generator_model,
     new_collector,
+    new_generator,
     new_learner,
     new_setting,
     opening_view,
@@ -281,12 +282,12 @@ class Trainer:
         """Before the learner, which may cut the weights up: the generator may need a whole copy."""
         config, policy = self.config, self.policy
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
-        kind, num = self.parts.generator, self.processes.num_processes
+        kind = self.parts.generator
+        later = update_bytes(config, self.model, self.processes.num_processes, has_copy=kind.has_own_weights)
         if config.scale.generators:
-            later = update_bytes(config, self.model, num)
             return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
-        later = update_bytes(config, self.model, num, has_copy=kind.has_own_weights)
-        return kind.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
+        setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
+        return new_generator(kind, setting, self.processes)
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)

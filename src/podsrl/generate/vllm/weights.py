@@ -40,7 +40,7 @@ def weights_folder(named_tensors: Iterable[tuple[str, Tensor]], parent: str = ""
     remove_left_folders(above)
     try:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=above) as name, _held(Path(name)):
-            _write(named_tensors, Path(name))
+            write_weights(named_tensors, Path(name))
             yield Path(name)
     except OSError as error:
         raise UsageError(
@@ -69,7 +69,11 @@ def _held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write(named_tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+def write_weights(named_tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """Write safetensors files into a folder; each tensor is copied before the next is asked for.
+
+    OSError: there is no room for them.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

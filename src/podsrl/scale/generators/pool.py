@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import LostGenerator, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
 
@@ -277,7 +277,7 @@ class Pool(Generator):
 
         Raises:
             UsageError: another call is open, or a member does not take a request.
-            PodsError: a member was lost `MAX_LOSSES` times.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
         """
         stream = self._stream(list(requests))
         next(stream)  # up to where the members have their requests
@@ -295,7 +295,8 @@ class Pool(Generator):
 
         Raises:
             UsageError: a call of `generate` is open.
-            PodsError: a member was lost `MAX_LOSSES` times, or holds other weights than it was given.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
+            PodsError: a member holds other weights than it was given.
         """
         if self._is_open:
             raise UsageError("load_weights: a call of generate is open; finish or close it first")
@@ -392,10 +393,13 @@ class Pool(Generator):
         while True:
             losses[i] += 1
             if losses[i] == MAX_LOSSES:
-                raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
+                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            new = self._members[i] = self._factories[i]()
+            try:
+                new = self._members[i] = self._factories[i]()
+            except UnavailableError as gone:
+                raise LostGenerator(str(gone)) from gone
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return
