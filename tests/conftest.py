@@ -42,6 +42,9 @@ import torch  # noqa: E402
 
 from podsrl.lib.matmul import choice  # noqa: E402
 
+sys.path.append(str(Path(__file__).parent / "generate"))  # contract.py, which tests of several folders import
+pytest.register_assert_rewrite("contract")
+
 hypothesis.settings.register_profile("any_machine", deadline=None)  # on a busy one an example may take any time
 hypothesis.settings.load_profile("any_machine")
 NUM_THREADS = int(os.environ.get("PODS_TEST_THREADS", "1"))
@@ -72,6 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 _users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make
+os.environ.setdefault("VLLM_CACHE_ROOT", str(_users_cache / "vllm"))  # what it finds out about models takes longer
 _own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
 os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
 

@@ -235,3 +235,38 @@ def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> 
     assert process.returncode == 130
     assert "of 2000 questions" in shown and "accuracy (pass@1)" in shown
     assert num_lines >= 8 and num_lines % 4 == 0  # whole questions
+
+
+def test_a_generator_of_one_s_own_answers_the_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_generator.py").write_text(
+        """
+from podsrl.generate import Engine, Generator
+
+class Counted(Generator):
+    def __init__(self, engine, log):
+        self.engine, self.log = engine, log
+    def generate(self, requests):
+        wanted = list(requests)
+        open(self.log, "w").write(f"{len(wanted)} questions")
+        return self.engine.generate(wanted)
+    def load_weights(self, named_tensors, version):
+        self.engine.load_weights(named_tensors, version)
+
+def counted(setting, *, log: str):
+    return Counted(Engine(setting.load_model(), seed=setting.seed), log)
+"""
+    )
+    (tmp_path / "own.toml").write_text(
+        """
+[rollouts]
+generator = "my_generator:counted"
+max_new_tokens = 16
+[task]
+num_eval = 6
+[options."my_generator:counted"]
+log = "log.txt"
+"""
+    )
+    assert pods("eval", "own.toml", "--json") == 0
+    assert (tmp_path / "log.txt").read_text() == "6 questions"

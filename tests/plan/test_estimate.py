@@ -265,3 +265,10 @@ def batch(model: Any) -> Any:
         for each, advantage in zip(done, (1.0, -1.0), strict=True)
     ]
     return make_batch(samples, pad_token_id=0)
+
+
+def test_a_generator_elsewhere_is_left_out_of_the_table() -> None:
+    shape = read_shape(RunConfig().model)
+    for changes in ({"scale": {"generators": 2}}, {"rollouts": {"generator": "vllm"}}):
+        parts = estimate(RunConfig.model_validate(changes), shape)
+        assert {part.phase for part in parts} == {"always", "update"}

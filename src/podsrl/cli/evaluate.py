@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from podsrl.types import Group
 
 _ROLLOUTS = tuple(f"rollouts.{name}" for name in READ_ROLLOUTS)
-READ = ("eval.num_samples", "eval.temperature", "eval.top_p", "task.", "model.", *_ROLLOUTS, "threads", "seed")
+READ = (
+    "eval.num_samples",
+    "eval.temperature",
+    "eval.top_p",
+    "task.",
+    "model.",
+    "options.",
+    *_ROLLOUTS,
+    "threads",
+    "seed",
+)
 """What an evaluation reads of a training config."""
 
 

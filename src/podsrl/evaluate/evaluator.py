@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, new_engine
+from podsrl.generate import Generator, Request
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy, prompts_ids
@@ -20,6 +21,7 @@ from podsrl.run.prepare import prepare
 from podsrl.run.wiring import new_setting, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
+from podsrl.sync import sync_weights
 from podsrl.types import Completion, Group, Task
 
 _AHEAD = 4
@@ -48,15 +50,15 @@ class Evaluator:
     def __init__(self, config: RunConfig, *, num_questions: int = 0, adapters: Path | None = None) -> None:
         self.config = config
         self._parts = prepare(config, is_trained=False)
+        self._generator: Generator | None = None
         self.scorer, self.tokenizer, self.warnings = self._parts.scorer, self._parts.tokenizer, self._parts.warnings
         try:
             self.questions = _spread(self._parts.tasks.eval, num_questions)
             """Place among all held-out questions -> the question."""
-            self.engine = self._new_engine(adapters)
+            model = self._load(adapters)
         except BaseException:
             self.close()
             raise
-        model = self.engine.model
         self.threads = configure_threads(config.threads, model.num_parameters())
         settle_matmul(config.model.matmul, model, Processes())
         self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
@@ -69,7 +71,8 @@ class Evaluator:
         tasks = dict(zip(requests, self.questions.values(), strict=True))
         found: dict[str, list[tuple[Completion, str]]] = {name: [] for name in requests}
         done: deque[str] = deque()
-        for completion in self.engine.generate(requests.values()):
+        assert self._generator is not None, "made with the evaluator"
+        for completion in self._generator.generate(requests.values()):
             name = completion.request_id
             text = self.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
             self.scorer.prefetch(tasks[name], text)
@@ -82,7 +85,9 @@ class Evaluator:
             yield self._judge(requests[done[0]], tasks[done[0]], found.pop(done.popleft()))
 
     def close(self) -> None:
-        """End the scorer's worker processes."""
+        """End the generator and the scorer's worker processes."""
+        if self._generator is not None:
+            self._generator.close()
         self._parts.close()
 
     def __enter__(self) -> Evaluator:
@@ -91,17 +96,19 @@ class Evaluator:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _new_engine(self, adapters: Path | None) -> Engine:
-        """On one plain model; adapters of a base in 4 bits are merged into dequantised matrices."""
+    def _load(self, adapters: Path | None) -> Any:
+        """The plain model that the generator samples from; adapters of 4 bits are merged into dequantised matrices."""
         config, tokenizer = self.config, self.tokenizer
         policy = load_policy(config, tokenizer) if adapters else None
         model = policy.generator_model if policy else load_model(config.model).eval()
         check_window(model, self._parts.longest_prompt, config.rollouts.max_new_tokens)
-        engine = new_engine(new_setting(config, lambda: model, model.device, tokenizer))
+        self._generator = self._parts.generator.make(new_setting(config, lambda: model, model.device, tokenizer))
         if policy and adapters:
             policy.load(adapters)
-            engine.load_weights(policy.sampled_weights(), version=0)
-        return engine
+            sync_weights(policy.sampled_weights(), self._generator, 0)
+        else:
+            sync_weights(model, self._generator, 0)
+        return model
 
     def _requests(self) -> dict[str, Request]:
         prompts = prompts_ids(self.tokenizer, list(self.questions.values()))

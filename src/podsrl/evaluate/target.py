@@ -24,7 +24,10 @@ NUM_SLOTS = 256
 """Rollouts at once where the config bounds neither them nor their memory: a test set's would be thousands."""
 _OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds")
 """Options of the task section that stay when another task set is asked for."""
-READ_ROLLOUTS = ("max_new_tokens", "max_prompt_tokens", "stop_strings", "num_slots", "kv_cache_bytes", "scheduler")
+READ_ROLLOUTS = (
+    *("max_new_tokens", "max_prompt_tokens", "stop_strings", "num_slots", "kv_cache_bytes"),
+    *("scheduler", "generator"),
+)
 """Options of the rollouts section that an evaluation reads."""
 
 
@@ -151,4 +154,12 @@ def _for_evaluation(config: RunConfig) -> RunConfig:
         task=config.task,
         rollouts=RolloutConfig(**rollouts),
         eval=config.eval,
+        options=_of_generator(config),
     )
+
+
+def _of_generator(config: RunConfig) -> dict[str, dict[str, Any]]:
+    from podsrl.generate import resolve_generator  # imports torch
+
+    name = resolve_generator(config.rollouts.generator, config.options).options_name
+    return {name: config.options[name]} if name in config.options else {}

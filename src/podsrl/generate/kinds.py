@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
 from podsrl.generate.base import Generator, Setting
+from podsrl.generate.vllm.make import check_options_of_vllm, check_run, make_vllm
 from podsrl.lib.options import check_options
 from podsrl.lib.resolve import resolve
 from podsrl.lib.user_function import calling
@@ -31,8 +35,18 @@ class Kind:
     options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
     """Raises UsageError where the machine lacks what it needs, or a server does not answer."""
+    check_run: Callable[[RunConfig], None] = lambda config: None
+    """Raises UsageError where a run's config asks for what it has no counterpart of; nor has it read anything yet."""
     is_beside: bool = False
     """It has the ability "beside": it generates while the caller does something else."""
+    is_for_one_process: bool = False
+    """It takes its process's one torch.distributed group, which processes that share a run need."""
+    has_own_weights: bool = False
+    """It holds a copy of the weights on the device of the trainer's."""
+    members: tuple[Kind, ...] = ()
+    """Kinds whose generators work as one, such as servers."""
+    new_store: Callable[[], Any] | None = None
+    """Makes what holds the weights for all members."""
 
     def make(self, setting: Setting) -> Generator:
         """UsageError: it cannot be made so."""
@@ -54,8 +68,10 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
         >>> resolve_generator("engine", {}).is_beside
         False
     """
-    head = name.partition("+")[0] if name.startswith("vllm+") else name
-    table = {"engine": new_engine}
+    if name.startswith("vllm+"):
+        return _servers(name, options.get("vllm", {}))
+    head = name
+    table = {"engine": new_engine, "vllm": make_vllm}
     factory = resolve(
         head,
         table,
@@ -64,7 +80,54 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
         wanted="a function f(setting, *, option=…) that makes a generator",
     )
     checked = check_options(factory, options.get(head, {}), where=f"options.{head}", given=("setting",))
-    return Kind(option=f"rollouts.generator = {name!r}", options_name=head, factory=factory, options=checked)
+    kind = Kind(option=f"rollouts.generator = {name!r}", options_name=head, factory=factory, options=checked)
+    return of_vllm(kind) if name == "vllm" else kind
+
+
+def of_vllm(kind: Kind) -> Kind:
+    """The kind with what is known of vLLM."""
+    in_process = bool(kind.options.get("in_process", True))
+    return replace(
+        kind,
+        check=partial(check_options_of_vllm, **kind.options),
+        check_run=check_run,
+        is_beside=not in_process,
+        is_for_one_process=in_process,
+        has_own_weights=True,
+    )
+
+
+def _servers(name: str, options: Mapping[str, Any]) -> Kind:
+    """vLLM servers that run already: "vllm+http://HOST:PORT", several addresses separated by commas."""
+    from podsrl.generate.vllm.checks import check_address
+    from podsrl.generate.vllm.link import check_url
+    from podsrl.generate.vllm.server import VLLMServer
+    from podsrl.generate.vllm.servers import FolderStore
+
+    urls = [check_url(url) for url in name.removeprefix("vllm+").split(",")]
+    if len(set(urls)) < len(urls):
+        raise UsageError(f"rollouts.generator = {name!r} names an address twice; wanted each server once")
+    checked = check_options(VLLMServer, options, where="options.vllm", given=("setting", "url"))
+
+    def check() -> None:
+        for url in urls:
+            check_address(url, **checked)
+
+    whole = Kind(
+        option=f"rollouts.generator = {name!r}",
+        options_name="vllm",
+        factory=VLLMServer,
+        options={**checked, "url": urls[0]},
+        check=check,
+        check_run=check_run,
+        is_beside=True,
+    )
+    stores = (partial(FolderStore, url, **checked) for url in urls)
+    each = [
+        replace(whole, options={**checked, "url": url}, new_store=store)
+        for url, store in zip(urls, stores, strict=True)
+    ]
+    return replace(whole, members=tuple(each))
 
 
 def new_engine(setting: Setting) -> Engine:

@@ -24,7 +24,7 @@ Generation and update do not overlap, so the peak is what is always there and th
 models measure (tests/plan/test_estimate.py): weights, gradients and moments are exact, activations within 3 %,
 key-values between 0.6 and 1 of the promise; logits took 0.8 to 0.9 of it. Left out is what the libraries and the
 allocator keep for themselves. Of models with another block (experts, a gate in the attention) the activations are a
-guess.
+guess. A generator other than this package's own, or in a process of its own, is not counted.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _held(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tupl
     shares = num_processes if strategy != "ddp" else 1
     return [
         ("weights", "always", weights / num_processes if is_spread else weights),
-        ("generator's copy", "always", whole if is_spread else copied),
+        ("generator's copy", "always", (whole if is_spread else copied) * generates_itself(config)),
         ("adapters", "always", trained * 4 if lora else 0),
         ("reference", "always", whole if config.loss.kl_beta > 0 and lora is None else 0),
         ("optimizer", "always", trained * (moments + 4 * has_masters) / shares),
@@ -206,7 +206,14 @@ def kv_bytes_per_token(config: RunConfig, shape: ModelShape) -> int:
     return 2 * shape.num_kv_heads * shape.head_dim * shape.num_layers * BYTES[config.model.dtype]
 
 
+def generates_itself(config: RunConfig) -> bool:
+    """Whether the trainer's process generates, by this package's engine."""
+    return config.rollouts.generator == "engine" and config.scale.generators == 0
+
+
 def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tuple[str, Phase, float]]:
+    if not generates_itself(config):
+        return []
     todo, rollouts = work(config, num_processes), config.rollouts
     row = todo.row_tokens * kv_bytes_per_token(config, shape)
     bound = rollouts.kv_cache_bytes or None

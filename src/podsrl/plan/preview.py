@@ -17,7 +17,16 @@ from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfi
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.torch_model import Limit
-from podsrl.plan.estimate import Part, Work, adapted_linears, estimate, num_adapter_weights, peak, work
+from podsrl.plan.estimate import (
+    Part,
+    Work,
+    adapted_linears,
+    estimate,
+    generates_itself,
+    num_adapter_weights,
+    peak,
+    work,
+)
 from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
@@ -183,6 +192,8 @@ def _warnings(
         )
     if config.budget != BudgetConfig():
         yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
+    if not generates_itself(config):
+        yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
     on_machine = needed if has_gpu else needed * num_processes
     if on_machine > machine_bytes:
         yield (

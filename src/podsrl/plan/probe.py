@@ -41,7 +41,21 @@ KEPT_STEPS = 4
 
 
 def probing_config(config: RunConfig) -> RunConfig:
-    """The same run, standing still, writing nothing; `keep_all` becomes `max_variance`, which is the same at m = n."""
+    """The same run, standing still, writing nothing; `keep_all` becomes `max_variance`, which is the same at m = n.
+
+    Raises:
+        UsageError: a run whose seconds the plan's model cannot describe.
+    """
+    for key, value, default in (
+        ("rollouts.generator", config.rollouts.generator, "engine"),
+        ("scale.generators", config.scale.generators, 0),
+        ("steps.name", config.steps.name, "sync"),
+    ):
+        if value != default:
+            raise UsageError(
+                f"{key} = {value!r}: pods plan measures the generator of this package in the trainer's process, one "
+                f"step after the other; plan with --{key}={default}"
+            )
     rule = "max_variance" if config.select.rule == "keep_all" else config.select.rule
     return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select={"rule": rule})
 

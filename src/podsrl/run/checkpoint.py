@@ -54,6 +54,11 @@ class Checkpoint:
     def model(self) -> Path:
         return self.path / "model"
 
+    @property
+    def digest(self) -> str:
+        """Digest of its table of files, so of all that is in it."""
+        return _sha256(self.path / MANIFEST)
+
     def optimizer(self, convert: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor) -> dict[str, Tensor]:
         """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only.
 

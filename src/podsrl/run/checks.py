@@ -8,14 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
+from podsrl.policy import choose_device
 from podsrl.run.checkpoint import Checkpoint
 from podsrl.run.data_digest import Side, data_change
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_join import check_package
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 
@@ -52,6 +57,35 @@ def check_beside(config: RunConfig, *, is_beside: bool) -> None:
             f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
             "or take --steps.name=sync"
         )
+
+
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if 0 < len(kind.members) < num_processes:
+        raise UsageError(
+            f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
+            f"name at least {num_processes}, or start fewer processes"
+        )
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
+        )
+
+
+def check_ray(config: RunConfig) -> None:
+    """The Ray cluster of `scale.ray` answers, and has room for the generators; for "local", Ray is installed."""
+    scale = config.scale
+    if scale.ray == "local":
+        check_package()
+    elif scale.ray:
+        check_cluster(scale.ray, scale.generators, ray_need(config, choose_device(config.model)))
+
+
+def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Need:
+    """What each generator takes of a node of a Ray cluster; `num_sharing` of them share a GPU."""
+    return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
 
 
 def check_elsewhere(config: RunConfig, kind: Kind) -> None:
@@ -170,6 +204,14 @@ def check_same_choice(selections: Sequence[Selection], rule: str, processes: Pro
         raise UsageError(
             f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
             "from its argument `generator`, which is the same in all, and from no generator of its own"
+        )
+
+
+def check_same_weights(digest: str, processes: Processes) -> None:
+    """All processes begin with the same weights. All call it."""
+    if _differs(digest, processes):
+        raise UsageError(
+            "model.path: its weights are others on one machine than on another: give every machine the same files"
         )
 
 

@@ -38,10 +38,11 @@ def kv_bound(config: RunConfig, device: torch.device, later_bytes: int = 0) -> i
     return bound
 
 
-def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:
+def update_bytes(config: RunConfig, model: Any, num_processes: int, *, has_copy: bool = False) -> int:
     """What the update will hold from its first step on, beside the weights and adapters that are there.
 
-    `num_processes` share the optimizer's numbers under zero2 and fsdp2.
+    `num_processes` share the optimizer's numbers under zero2 and fsdp2. With `has_copy` the generator's own copy of the
+    weights counts too.
     """
     trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
     weights: int = sum(p.nbytes for p in model.parameters())
@@ -49,4 +50,4 @@ def update_bytes(config: RunConfig, model: Any, num_processes: int) -> int:
     moments = 2 if config.optim.name == "adamw_8bit" else 8
     shares = num_processes if config.scale.strategy != "ddp" else 1
     has_reference = config.loss.kl_beta > 0 and config.lora is None
-    return trained * (moments + 4 * has_masters) // shares + weights * has_reference
+    return trained * (moments + 4 * has_masters) // shares + weights * (has_reference + has_copy)

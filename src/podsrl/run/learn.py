@@ -8,14 +8,14 @@ from itertools import groupby
 
 from torch import Tensor
 
-from podsrl.generate import Generator
+from podsrl.generate import Generator, abilities_of
 from podsrl.policy import Policy
 from podsrl.scale.gradients import sum_gradients
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import collect, whole
 from podsrl.scale.share import share_groups
 from podsrl.scale.update import forward_backward
-from podsrl.sync import sync_weights
+from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
 from podsrl.update import Batch, Updater, UpdateStats, make_batch
 
@@ -118,9 +118,16 @@ class Learner:
         return self.updater.optim_step()
 
     def publish(self, generator: Generator) -> str:
-        """Let the generator sample from the weights as they are now; returns their digest."""
+        """Let the generator sample from the weights as they are now; returns their digest.
+
+        SyncError: it does not hold them. Where it can only prove that by a log-prob, sharded weights are not checked:
+        no process has a whole model to compare with.
+        """
         weights = self.policy.sampled_weights(whole) if self._is_sharded else self.policy.sampled_weights()
-        return sync_weights(weights, generator, self.version)
+        digest = sync_weights(weights, generator, self.version)
+        if "proof" in abilities_of(generator) and not self._is_sharded:
+            prove_arrival(generator, self.policy.model)
+        return digest
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
         """Weights, optimizer tensors and optimizer counts. Every process calls it; process 0 gets whole tensors."""

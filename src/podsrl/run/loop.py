@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import PodsError
+from podsrl.errors import LostGenerator, PodsError
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
@@ -54,29 +55,41 @@ def train(
         folder: where logs and checkpoints go; None on all processes but the first.
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
-        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
+        should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
         on_answer: called after each completion of an evaluation.
 
     Raises:
         NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
+        LostGenerator: what generates is gone. A checkpoint is saved, if it went between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
+    try:
+        return _train(run, trainer, due, should_stop)
+    except LostGenerator:
+        run.save_what_is_whole()
+        raise
+
+
+def _train(run: _Run, trainer: Trainer, due: Due, should_stop: Callable[[], bool]) -> Outcome:
     num_empty = 0
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
-        if trainer.processes.broadcast(should_stop()):
+        if any(trainer.processes.gather(should_stop())):
             run.save()
+            run.wait_until_saved()
             return "interrupted"
         result = run.step()
         num_empty = num_empty + 1 if result.is_empty else 0
         run.evaluate_if_due()
         run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
         if num_empty == MAX_EMPTY_STEPS:
+            run.wait_until_saved()
             raise NothingToLearn(
                 f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
                 f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
             )
     run.save()
+    run.wait_until_saved()
     return "finished"
 
 
@@ -93,10 +106,12 @@ class _Run:
     ) -> None:
         self._trainer, self._folder, self._due = trainer, folder, due
         self._on_record, self._on_answer = on_record, on_answer
+        self._version = trainer.learner.version  # of the weights after the last whole step
 
     def step(self) -> StepResult:
         """Take a step, and record it."""
         result = training_step(self._trainer)
+        self._version = self._trainer.learner.version
         config = self._trainer.config
         if self._folder is None:
             self._on_record(step_metrics(result))
@@ -121,6 +136,12 @@ class _Run:
         if by_time or is_last or due.is_save_by_steps(trainer.config, trainer.progress):
             self.save()
 
+    def save_what_is_whole(self) -> None:
+        """Save, if the weights are those after a whole step; alone, since other processes do not know of the error."""
+        if self._trainer.processes.is_alone and self._trainer.learner.version == self._version:
+            with suppress(LostGenerator):  # with `steps.name = "ahead"` a checkpoint holds what the generator makes
+                self.save()
+
     def save(self) -> None:
         if self._folder is None:
             self._trainer.save(Path(), {})  # gives its share of the weights, and writes nothing
@@ -130,3 +151,7 @@ class _Run:
         extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
         self._trainer.save(self._folder.checkpoints, extra)
         due.saved()
+
+    def wait_until_saved(self) -> None:
+        """Keep every process until the first has written: a launcher ends all soon after one has ended."""
+        self._trainer.processes.gather(None)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -14,19 +15,26 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, Setting
 from podsrl.policy import Policy
+from podsrl.run.checks import ray_need
 from podsrl.run.wiring import new_setting
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
+from podsrl.scale.generators.ray_cluster import Need
+from podsrl.scale.generators.ray_join import Address
+from podsrl.scale.generators.ray_local import LocalCluster
+from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.scale.processes import Processes
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_STORE_BYTES = 200 << 20
+"""Of the object store of a local Ray cluster, beside two versions of the weights; Ray wants at least 75 MB."""
 
 
 def new_pool(
     config: RunConfig, kind: Kind, policy: Policy, tokenizer: Any, processes: Processes, later_bytes: int
 ) -> Pool:
-    """This process's share of the run's generators, in child processes. They start, and nobody waits for them.
+    """This process's share of the run's generators, in child processes or Ray actors. They start, and nobody waits.
 
     Args:
         kind: what each of them is.
@@ -36,7 +44,8 @@ def new_pool(
         UsageError: too few GPUs here; a model that cannot be rebuilt from its config.
     """
     num = config.scale.generators // processes.num_processes
-    gpus = own_gpus(policy.device, processes, num)
+    ray = config.scale.ray
+    gpus = [] if ray not in ("", "local") else own_gpus(policy.device, processes, num)
     is_sharing_gpu = len(gpus) > 0 and gpus[0] in _used_gpus(policy.device, processes)
     setting = _new_setting(config, policy, tokenizer, later_bytes, num if is_sharing_gpu else 0)
     blueprint = Blueprint.of(
@@ -50,6 +59,9 @@ def new_pool(
         num_workers_here=num * processes.num_here,
         is_sharing_gpu=is_sharing_gpu,
     )
+    if ray:
+        need = ray_need(config, policy.device, num if is_sharing_gpu else 1)
+        return _new_ray_pool(config, blueprint, need, _others_gpus(gpus, policy.device, processes), processes)
     make = partial(ProcessGenerator, blueprint, timeout_seconds=config.scale.timeout_seconds)
     factories = [partial(make, variables=_seeing(gpu)) for gpu in gpus] or [make] * num
     whose = "a process of its own" if num == 1 else "processes of their own"
@@ -93,6 +105,40 @@ def _new_setting(config: RunConfig, policy: Policy, tokenizer: Any, later_bytes:
     setting = new_setting(config, lambda: None, policy.device, tokenizer, later_bytes + num_sharing * weights)
     shares = 1 if config.rollouts.kv_cache_bytes else num_sharing
     return replace(setting, device="cuda:0", kv_cache_bytes=(setting.kv_cache_bytes or 0) // shares or None)
+
+
+def _others_gpus(gpus: Sequence[int], device: torch.device, processes: Processes) -> list[int]:
+    """GPUs of a Ray cluster on this machine: all that no process trains on; where generators share one, that."""
+    used = _used_gpus(device, processes)
+    return [gpu for gpu in range(torch.cuda.device_count()) if gpu not in used] or used if gpus else []
+
+
+def _new_ray_pool(
+    config: RunConfig, blueprint: Blueprint, need: Need, gpus: Sequence[int], processes: Processes
+) -> RayPool:
+    """The pool, on the cluster that the config names; a local one is started by process 0, and the others join it."""
+    num, is_local, local = config.scale.generators, config.scale.ray == "local", None
+    where = {"address": config.scale.ray}
+    if is_local and processes.is_main:
+        visible = ",".join(_seeing(gpu)[_VISIBLE] for gpu in gpus)
+        weights_bytes = sum(prod(shape) * getattr(torch, dtype).itemsize for _, dtype, shape in blueprint.parameters)
+        store_bytes = _STORE_BYTES + 2 * weights_bytes
+        try:
+            local = LocalCluster(need, num, store_bytes, num_gpus=len(gpus), visible_gpus=visible)
+            where = {"address": local.address.host_port, "token": local.address.token}
+        except UsageError as error:
+            where = {"error": str(error)}
+    where = processes.broadcast(where) if is_local else where
+    if "error" in where:
+        raise UsageError(where["error"])
+    return RayPool(
+        blueprint,
+        num // processes.num_processes,
+        need,
+        Address(where["address"], where.get("token", "")),
+        timeout_seconds=config.scale.timeout_seconds,
+        local=local if processes.is_alone else None,  # with others it ends when this process does: they may need it
+    )
 
 
 def _seeing(gpu: int) -> dict[str, str]:

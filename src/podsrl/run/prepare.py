@@ -19,7 +19,7 @@ from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
-from podsrl.run.checks import check_beside, check_dtype, check_elsewhere
+from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import Fitted, fit_prompts
@@ -160,10 +160,15 @@ def find_parts(
     has_model = tokenizer is not None
     skip_unreachable_hub(config.model, config.task)
     names, judged, fitted, of_rate = _resolve_names(config), None, None, list[str]()
+    with excuse("what rollouts.generator needs"):
+        names.generator.check()
     with excuse("what the model's options need"):
         check_model_options(config, has_model=has_model)
     if is_trained and not has_model:
         check_dtype(config)
+    if is_trained:
+        with excuse("the Ray cluster of scale.ray"):
+            check_ray(config)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
             judged = _judge(config, load_task_set(config.task), is_trained)
@@ -209,7 +214,7 @@ def _resolve_names(config: RunConfig) -> Names:
     budget = make_budget(config.budget.model_dump(), of_budget)
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
-    generator.check()
+    generator.check_run(config)
     return Names(generator=generator, budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 
 

@@ -32,7 +32,13 @@ from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_beside, check_processes, check_same_choice, check_window
+from podsrl.run.checks import (
+    check_beside,
+    check_generator,
+    check_processes,
+    check_same_choice,
+    check_window,
+)
 from podsrl.run.clock import StageClock, timed
 from podsrl.run.collect import Collected
 from podsrl.run.data_digest import Side, describe_data
@@ -48,6 +54,7 @@ from podsrl.run.wiring import (
     describe_generation,
     generator_model,
     new_collector,
+    new_generator,
     new_learner,
     new_setting,
     opening_view,
@@ -96,8 +103,8 @@ class Trainer:
         """May be replaced between steps by one with other sizes of a step."""
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes)
-        self.progress = Progress()
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
+        check_generator(self.parts.generator, config, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
@@ -105,7 +112,7 @@ class Trainer:
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
         self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
-        self.warnings: list[str] = []
+        self.progress, self.warnings = Progress(), list[str]()
         """Why the numbers after `load` may be others than without the stop."""
         generator = self._new_generator()
         check_beside(config, is_beside="beside" in abilities_of(generator))
@@ -275,10 +282,12 @@ class Trainer:
         """Before the learner, which may cut the weights up: the generator may need a whole copy."""
         config, policy = self.config, self.policy
         load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
-        later = update_bytes(config, self.model, self.processes.num_processes)
+        kind = self.parts.generator
+        later = update_bytes(config, self.model, self.processes.num_processes, has_copy=kind.has_own_weights)
         if config.scale.generators:
-            return new_pool(config, self.parts.generator, policy, self.tokenizer, self.processes, later)
-        return self.parts.generator.make(new_setting(config, load_model, policy.device, self.tokenizer, later))
+            return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
+        setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
+        return new_generator(kind, setting, self.processes)
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)

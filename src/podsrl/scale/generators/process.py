@@ -178,7 +178,7 @@ class ProcessGenerator(Generator):
     def _close_call(self, frame: Frame) -> None:
         self._is_open = False
         result = frame.head["result"]
-        self.stats = _added(self.stats, EngineStats(**result["stats"]))
+        self.stats = add_stats(self.stats, EngineStats(**result["stats"]))
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
     def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
@@ -247,7 +247,7 @@ class SharedStore:
         self._weights.close()
 
 
-def _added(one: EngineStats, other: EngineStats) -> EngineStats:
+def add_stats(one: EngineStats, other: EngineStats) -> EngineStats:
     """Counts of two calls of one generator."""
     pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(EngineStats)}
     return EngineStats(**{name: max(pair) if name in _LARGEST else sum(pair) for name, pair in pairs.items()})

@@ -212,7 +212,7 @@ class Worker:
             yield self._generator.step()
 
     def _build(self) -> Any:
-        """The module, with weights of any value."""
+        """The module, with random weights."""
         blueprint = self._blueprint
         model = new_model(blueprint.description, self._config, self._device, blueprint.setting["dtype"])
         cure = "generators in processes of their own build the model from its config: use scale.generators = 0"
@@ -227,7 +227,7 @@ class Worker:
 
 
 def new_model(description: Mapping[str, Any], config: ModelConfig, device: torch.device, dtype: str) -> Any:
-    """A model of transformers from its config, on a device, in evaluation mode; its weights have any value.
+    """A model of transformers from its config, on a device, in evaluation mode; its weights are random.
 
     Args:
         description: the config as a dictionary, with the attention kernel in "_attn_implementation".
@@ -258,10 +258,12 @@ def new_model(description: Mapping[str, Any], config: ModelConfig, device: torch
 
 
 def _give_memory(model: Any, device: torch.device) -> None:
-    """Memory for weights that have none so far."""
+    """Memory for weights that have none so far, with small random values: an engine tries its decode step on them."""
+    random = torch.Generator(device).manual_seed(0)
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
-            module.register_parameter(name, nn.Parameter(torch.empty_like(weight, device=device), requires_grad=False))
+            values = torch.empty_like(weight, device=device).normal_(std=0.02, generator=random)
+            module.register_parameter(name, nn.Parameter(values, requires_grad=False))
     model.tie_weights()
 
 

@@ -1,0 +1,267 @@
+"""Whether a server can generate for a run: asked before any weights are read, and again with the model at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podsrl.errors import UnavailableError, UsageError, short
+from podsrl.generate.base import Setting
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, check_parent
+from podsrl.generate.vllm.link import Link, Refused, Unreachable
+
+PROBE_TOKENS = 8
+_TEXT = "What is 12 + 345? Answer: 357.\n"
+_NO_LOGPROB = -9999.0
+"""vLLM writes it for minus infinity."""
+_SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What a server says of itself."""
+
+    model: str
+    """The name by which requests call its model."""
+    max_model_len: int
+    """Tokens of a prompt with its completion, at most."""
+    version: str
+    """Of vLLM; "" where it does not say."""
+
+
+def server_command(model: str = "MODEL", max_model_len: int | None = None, *, port: int | None = 8000) -> str:
+    """The command that starts a server for a run: printed where one is missing or was started without a flag.
+
+    Example:
+        >>> server_command("Qwen/Qwen2.5-0.5B", 1024).partition(" --")[0]
+        'VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen2.5-0.5B'
+    """
+    length = "" if max_model_len is None else f" --max-model-len {max_model_len}"
+    return (
+        f"VLLM_SERVER_DEV_MODE=1 vllm serve {model} --host 127.0.0.1 --port {port or 8000} --logprobs-mode "
+        f"processed_logprobs --scheduling-policy priority{length} (without a GPU also --no-enable-chunked-prefill)"
+    )
+
+
+def check_address(
+    url: str,
+    *,
+    folder: str = DEFAULT_FOLDER,
+    retry_seconds: float = 1.0,
+    timeout_seconds: float = 1800.0,
+    key_from: str = "",
+) -> None:
+    """`check_server` of an address, and what can be checked of the options of a `VLLMServer`.
+
+    Raises:
+        UsageError: as `check_server`, or an option that cannot be.
+    """
+    for name, seconds in (("retry_seconds", retry_seconds), ("timeout_seconds", timeout_seconds)):
+        if not 0 < seconds < 1e6:
+            raise UsageError(f"options.vllm.{name} = {seconds:g}: wanted a number of seconds above 0, under a million")
+    check_parent(folder)
+    link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
+    try:
+        check_server(link)
+    finally:
+        link.close()
+
+
+def check_server(link: Link) -> ServerFacts:
+    """Check what can be asked of a server whatever the run: that it is there, and how it was started.
+
+    Raises:
+        UnavailableError: nothing answers.
+        UsageError: it was started without a flag that a run needs, or it is no vLLM server.
+    """
+    try:
+        return examine(link)
+    except Unreachable as error:
+        raise UnavailableError(
+            f"rollouts.generator: no vLLM server answers at {link.url} ({error}); start one (MODEL as in model.path): "
+            f"{server_command()}"
+        ) from error
+    except Refused as error:
+        hint = "; set options.vllm.key_from to the variable with its key" if error.status in (401, 403) else ""
+        raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}{hint}") from error
+
+
+def examine(link: Link) -> ServerFacts:
+    """As `check_server`, with `Unreachable` and `Refused` as they come."""
+    facts = _facts(link)
+    _check_dev_mode(link)
+    _check_drawing(link, facts)
+    _check_chunks(link)
+    return facts
+
+
+def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
+    """Check that a server has the run's model and tokenizer, and room for its longest rollout.
+
+    Raises:
+        UsageError: it has not.
+    """
+    own, its = _config(setting.folder), _config(facts.model)
+    window = own.get("max_position_embeddings")
+    longest = setting.max_prompt_tokens + setting.max_new_tokens
+    wanted = min(longest, window) if isinstance(window, int) else longest
+    if facts.max_model_len < wanted:
+        raise UsageError(
+            f"the server at {link.url} takes {facts.max_model_len} tokens per rollout, wanted {wanted} "
+            f"(rollouts.max_prompt_tokens + rollouts.max_new_tokens): start it with --max-model-len {wanted}, or "
+            "lower the options"
+        )
+    start = server_command(setting.folder, wanted)
+    for name in ("architectures", *_SHAPE):
+        if name in own and name in its and own[name] != its[name]:
+            raise UsageError(
+                f"the server at {link.url} has another model than the run: {name} = {short(its[name])}, wanted "
+                f"{short(own[name])}; start it with the run's model: {start}"
+            )
+    if setting.tokenizer is None:
+        return
+    try:
+        answer = link.ask("/tokenize", {"model": facts.model, "prompt": _TEXT, "add_special_tokens": False})
+    except Refused as error:
+        if error.status == 404:  # it was started without a tokenizer; prompts are token ids anyway
+            return
+        raise UsageError(f"the server at {link.url} answers /tokenize with {error}") from error
+    except Unreachable as error:
+        raise UnavailableError(f"the server at {link.url} does not answer any more ({error})") from error
+    ids = setting.tokenizer.encode(_TEXT, add_special_tokens=False)
+    if not isinstance(answer, dict) or answer.get("tokens") != list(ids):
+        raise UsageError(
+            f"the server at {link.url} has another tokenizer than the run: it reads {short(_TEXT)} as other tokens; "
+            f"start it with the run's model: {start}"
+        )
+
+
+def vocabulary_size(setting: Setting) -> int:
+    """Token ids that the run's model knows, by its config.json, else by its tokenizer."""
+    size = _config(setting.folder).get("vocab_size")
+    if isinstance(size, int):
+        return size
+    return len(setting.tokenizer) if setting.tokenizer is not None else 2**31
+
+
+def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence[int], Sequence[float | None], str]:
+    """Token ids, their log-probs and the finish reason of an answer of `/v1/completions` with one choice.
+
+    Raises:
+        ValueError: it has another form, more than `num_tokens` tokens, or values that cannot be.
+    """
+    try:
+        choice = answer["choices"][0]
+        ids, reason = choice["token_ids"], choice["finish_reason"]
+        logprobs = [] if choice["logprobs"] is None else choice["logprobs"]["token_logprobs"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"no choice with token_ids, finish_reason and logprobs ({short(answer)})") from error
+    if not isinstance(ids, list) or any(type(id) is not int or not 0 <= id < vocabulary for id in ids):
+        raise ValueError(f"token_ids that are no list of ids below the vocabulary's size {vocabulary} ({short(ids)})")
+    if not isinstance(logprobs, list) or any(
+        value is not None and type(value) not in (int, float) for value in logprobs
+    ):
+        raise ValueError(f"token_logprobs that are no list of numbers ({short(logprobs)})")
+    if len(ids) > num_tokens or len(logprobs) != len(ids):
+        raise ValueError(f"{len(ids)} tokens and {len(logprobs)} log-probs, wanted as many, and at most {num_tokens}")
+    if any(value is not None and value > 1e-6 for value in logprobs):
+        raise ValueError(f"a log-prob above 0 ({max(value for value in logprobs if value is not None)})")
+    if not isinstance(reason, str) or (reason == "length" and len(ids) != num_tokens) or (reason == "stop" and not ids):
+        raise ValueError(f"finish_reason {short(reason)} after {len(ids)} of {num_tokens} tokens")
+    return ids, [None if value is None or value <= _NO_LOGPROB else value for value in logprobs], reason
+
+
+def _facts(link: Link) -> ServerFacts:
+    answer = link.ask("/v1/models", timeout_seconds=10)
+    try:
+        model = answer["data"][0]
+        name, length = model["id"], model["max_model_len"]
+    except (KeyError, IndexError, TypeError):
+        name = length = None
+    if not isinstance(name, str) or not isinstance(length, int):
+        raise UsageError(
+            f"rollouts.generator: the server at {link.url} is no vLLM server: /v1/models names no model with its "
+            f"max_model_len; start one (MODEL as in model.path): {server_command()}"
+        )
+    try:
+        version = link.ask("/version", timeout_seconds=10)
+    except Refused:
+        version = None
+    said = version.get("version") if isinstance(version, dict) else ""
+    return ServerFacts(model=name, max_model_len=length, version=said if isinstance(said, str) else "")
+
+
+def _check_dev_mode(link: Link) -> None:
+    try:
+        link.ask("/collective_rpc", {"method": "check_health"}, timeout_seconds=60)
+    except Refused as error:
+        if error.status in (404, 405):
+            raise UsageError(
+                f"rollouts.generator: the server at {link.url} takes no weights: it has no route /collective_rpc; "
+                f"start it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command()}"
+            ) from error
+        raise
+
+
+def _check_drawing(link: Link, facts: ServerFacts) -> None:
+    """One request with every field that a run's requests have.
+
+    With top-k 1 a drawn token has probability 1, but for logits that are equal, which are rare.
+    """
+    num_tokens = min(PROBE_TOKENS, facts.max_model_len - 1)
+    body = {
+        "model": facts.model,
+        "prompt": [1, 2, 3],
+        "max_tokens": num_tokens,
+        "temperature": 1.0,
+        "top_k": 1,
+        "ignore_eos": True,
+        "logprobs": 0,
+        "return_token_ids": True,
+        "priority": 1,
+    }
+    try:
+        answer = link.ask("/v1/completions", body)
+    except Refused as error:
+        if error.status == 400 and "priority" in str(error).lower():
+            raise UsageError(
+                f"rollouts.generator: the server at {link.url} takes no priorities; start it with "
+                f"--scheduling-policy priority: {server_command()}"
+            ) from error
+        raise
+    try:
+        _, logprobs, _ = read_choice(answer, num_tokens, 2**31)
+    except ValueError as error:
+        raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}") from error
+    if 2 * sum(value is not None and value > -1e-6 for value in logprobs) < num_tokens:
+        raise UsageError(
+            f"rollouts.generator: the server at {link.url} gives log-probs before temperature and filters; start it "
+            f"with --logprobs-mode processed_logprobs: {server_command()}"
+        )
+
+
+def _check_chunks(link: Link) -> None:
+    """A CPU server whose prefill is cut into chunks dies at the first seeded request that is cut."""
+    try:
+        found = link.ask("/server_info?config_format=json", timeout_seconds=60)["vllm_config"]
+        device, is_chunked = found["device_config"], found["scheduler_config"]["enable_chunked_prefill"]
+    except (Refused, KeyError, TypeError):  # not of every release
+        return
+    if is_chunked and "cpu" in str(device):
+        raise UsageError(
+            f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests "
+            f"end it; start it with --no-enable-chunked-prefill: {server_command()}"
+        )
+
+
+def _config(folder: str) -> dict[str, Any]:
+    """What a model folder's config.json says of its text model; nothing where there is none to be read."""
+    try:
+        found = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    inner = found.get("text_config") if isinstance(found, dict) else None
+    return {**found, **inner} if isinstance(inner, dict) else found if isinstance(found, dict) else {}

@@ -1,0 +1,241 @@
+"""vLLM as the generator, in this process or in processes of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor
+
+from podsrl.errors import PodsError, UsageError
+from podsrl.generate.base import EngineStats, Generator, Request, Sampling
+from podsrl.generate.vllm import start
+from podsrl.generate.vllm.order import Priorities
+from podsrl.generate.vllm.sampling import (
+    check_sampling,
+    new_cache_salt,
+    new_completion,
+    rollout_options,
+)
+from podsrl.generate.vllm.weights import weights_folder
+from podsrl.types import Completion
+
+ABILITIES = frozenset({"join", "abort_rollouts", "proof"})
+
+
+@dataclass(slots=True, eq=False)
+class _Rollout:
+    """One request of vLLM."""
+
+    request: Request
+    index: int
+    version: int
+    inbox: deque[tuple[_Rollout, Any]]
+    """Where it goes, with vLLM's output, when it has ended; None for the output: it was aborted."""
+
+
+class VLLM(Generator):
+    """Generates with vLLM. `make_vllm` makes one.
+
+    Several calls of `generate` may be open at once. With vLLM in processes of its own, they work from the call on.
+
+    Args:
+        llm: a `vllm.LLM` with priorities and processed log-probs.
+        in_process: its engine is in this process.
+        seed: of the rollouts' random numbers.
+        scheduler: `rollouts.scheduler`, as far as vLLM has a counterpart.
+        max_tokens: most tokens of a prompt with its completion.
+        weights_parent: where the weights for its processes are written; "": in shared memory.
+        watch: of its processes.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        *,
+        in_process: bool,
+        seed: int,
+        scheduler: str,
+        max_tokens: int,
+        weights_parent: str = "",
+        watch: start.Watch | None = None,
+    ) -> None:
+        self.version = 0
+        self.abilities = ABILITIES if in_process else ABILITIES | {"beside"}
+        self.stats = EngineStats()
+        self._llm, self._in_process, self._seed, self._scheduler = llm, in_process, seed, scheduler
+        self._max_tokens, self._weights_parent, self._watch = max_tokens, weights_parent, watch
+        self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
+        self._priorities = Priorities(scheduler, self._num_slots)
+        self._salt = new_cache_salt()
+        self._running: dict[str, _Rollout] = {}  # by vLLM's id
+        self._num_asked = 0
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Yield every completion as it finishes; an aborted one has no tokens, which vLLM does not give back.
+
+        Raises:
+            UsageError: a request that vLLM cannot serve, or an id that runs already.
+            PodsError: vLLM failed.
+        """
+        call = self._generate(list(requests))
+        next(call)  # it begins here; ended or forgotten, it aborts what is left
+        return cast(Iterator[Completion], call)
+
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        wanted = set(ids)
+        self._drop(
+            [
+                key
+                for key, rollout in self._running.items()
+                if rollout.request.id in wanted or (rollout.request.id, rollout.index) in wanted
+            ]
+        )
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Sample from these weights from now on.
+
+        Raises:
+            UsageError: rollouts run: vLLM would go on with their old keys and values.
+            PodsError: vLLM does not take the weights.
+        """
+        if self._running:
+            raise UsageError(
+                f"load_weights while {len(self._running)} rollouts run in vLLM, which would keep the old weights' keys "
+                "and values: read their completions to the end, or abort them, first"
+            )
+        with ExitStack() as stack:
+            if self._in_process:
+                copies = ((name, tensor.detach().clone()) for name, tensor in named_tensors)  # it keeps a layer's
+                given: Mapping[str, Any] = {"weights_iterator": copies}
+            else:
+                folder = stack.enter_context(weights_folder(named_tensors, self._weights_parent))
+                given = {"weights_path": str(folder)}
+            try:
+                self._llm.collective_rpc("reload_weights", kwargs=given)
+            except (ValueError, KeyError, RuntimeError, AttributeError) as error:
+                raise PodsError(f"vLLM does not take the weights of version {version}: {error!r}") from error
+        self.version, self._salt = version, new_cache_salt()
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        request = Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1))
+        inbox: deque[tuple[_Rollout, Any]] = deque()
+        self._ask(_Rollout(request, 0, self.version, inbox), priority=-1, logprobs=1)
+        while not inbox:
+            self._step()
+        _, output = inbox.popleft()
+        table: Mapping[int, Any] = output.outputs[0].logprobs[0]
+        token = min(table, key=lambda token: table[token].rank)
+        return token, float(table[token].logprob)
+
+    def describe(self, requests: Sequence[Request]) -> str:
+        self._check(requests)
+        import vllm
+
+        place = "this process" if self._in_process else "processes of its own"
+        cache = self._llm.llm_engine.vllm_config.cache_config
+        kv = "" if cache.kv_cache_memory_bytes is None else f" and {cache.kv_cache_memory_bytes / 2**30:.3g} GiB"
+        order = self._scheduler.partition("+")[2] or "fifo"
+        return (
+            f"vLLM {vllm.__version__} in {place}, at most {self._num_slots} rollouts{kv} at once, refill order {order}"
+            "; where the memory is full, the last in that order waits and is read again"
+        )
+
+    def close(self) -> None:
+        """End vLLM and its processes; again, nothing happens."""
+        llm, self._llm = self._llm, None
+        if llm is None:
+            return
+        self._running.clear()
+        with start.untouched():
+            llm.llm_engine.engine_core.shutdown()
+        if self._watch is not None:
+            self._watch.end()
+
+    def _generate(self, requests: list[Request]) -> Iterator[Completion | None]:
+        self._check(requests)
+        priorities = self._priorities.of(requests)
+        inbox: deque[tuple[_Rollout, Any]] = deque()
+        rollouts = [_Rollout(request, i, self.version, inbox) for request in requests for i in request.indices]
+        keys = [self._ask(each, priorities[each.request.id, each.index]) for each in rollouts]
+        try:
+            yield None
+            for _ in rollouts:
+                while not inbox:
+                    self._step()
+                yield self._completion(*inbox.popleft())
+        finally:
+            self._drop([key for key in keys if key in self._running])
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        check_sampling(requests)
+        used = {rollout.request.id for rollout in self._running.values()}
+        for request in requests:
+            if request.id in used:
+                raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
+            used.add(request.id)
+            if len(request.prompt_ids) + request.sampling.max_new_tokens > self._max_tokens:
+                raise UsageError(
+                    f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
+                    f"{request.sampling.max_new_tokens}, which exceeds vLLM's max_model_len of {self._max_tokens}: "
+                    "shorten one of them, or raise options.vllm.max_model_len"
+                )
+
+    def _ask(self, rollout: _Rollout, priority: int, **changes: Any) -> str:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self._num_asked += 1
+        key = str(self._num_asked)
+        options = rollout_options(rollout.request, rollout.index, self._seed) | changes
+        params = SamplingParams(
+            **options, detokenize=bool(options["stop"]), output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True
+        )
+        prompt = {"prompt_token_ids": list(rollout.request.prompt_ids), "cache_salt": self._salt}
+        try:
+            self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
+        except ValueError as error:
+            raise UsageError(f"request {rollout.request.id!r}: vLLM does not take it: {error}") from None
+        self._running[key] = rollout
+        return key
+
+    def _step(self) -> None:
+        """Put what has ended into its call's inbox."""
+        if self._llm is None:
+            raise PodsError("this vLLM is closed: nothing can be generated")
+        try:
+            outputs = self._llm.llm_engine.step()
+        except Exception as error:  # vLLM's own types differ between its versions
+            self._running.clear()
+            raise PodsError(f"vLLM failed: {type(error).__name__}: {error}; its own messages say why") from error
+        self.stats.steps += 1
+        for output in outputs:
+            rollout = self._running.pop(output.request_id, None) if output.finished else None
+            if rollout is not None:
+                rollout.inbox.append((rollout, output))
+
+    def _drop(self, keys: list[str]) -> None:
+        """Abort; without any, nothing is sent: a list without ids aborts all in some of vLLM's interfaces."""
+        if not keys or self._llm is None:
+            return
+        self._llm.llm_engine.abort_request(keys)
+        for key in keys:
+            rollout = self._running.pop(key)
+            rollout.inbox.append((rollout, None))
+
+    def _completion(self, rollout: _Rollout, output: Any) -> Completion:
+        request, index = rollout.request, rollout.index
+        if output is None:
+            found = new_completion(request, index, (), (), "abort", rollout.version)
+        else:
+            end = output.outputs[0]
+            logprobs = [table[token].logprob for table, token in zip(end.logprobs, end.token_ids, strict=True)]
+            found = new_completion(request, index, end.token_ids, logprobs, end.finish_reason, rollout.version)
+            self.stats.prompt_tokens += len(request.prompt_ids) - (output.num_cached_tokens or 0)
+        self.stats.tokens += len(found.token_ids)
+        self.stats.forwarded += len(found.token_ids)
+        self._priorities.finish(found)
+        return found

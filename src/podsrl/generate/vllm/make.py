@@ -1,0 +1,152 @@
+"""Make vLLM a generator for a run, and check beforehand what can be checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.generate.base import Sampling, Setting
+from podsrl.generate.vllm import start
+from podsrl.generate.vllm.generator import VLLM
+from podsrl.generate.vllm.order import check_scheduler
+from podsrl.generate.vllm.sampling import check_drawing
+
+OWN_OPTIONS = {
+    "model": "model.path",
+    "dtype": "model.dtype",
+    "trust_remote_code": "model.trust_remote_code",
+    "seed": "seed",
+    "max_num_seqs": "rollouts.num_slots",
+    "kv_cache_memory_bytes": "rollouts.kv_cache_bytes",
+    "scheduling_policy": "rollouts.scheduler",
+    "logprobs_mode": "",
+    "distributed_executor_backend": "options.vllm.in_process",
+}
+"""vLLM's options that other options of podsrl decide."""
+
+
+def make_vllm(
+    setting: Setting,
+    *,
+    in_process: bool = True,
+    gpu_memory_utilization: float = 0.0,
+    tensor_parallel_size: int = 1,
+    max_model_len: int = 0,
+    enforce_eager: bool | None = None,
+    weights_folder: str = "",
+    **options: Any,
+) -> VLLM:
+    """vLLM on the setting's model folder, in this process or in its own.
+
+    Args:
+        in_process: False: its engine runs in a child process, and begins with a call of `generate`.
+        gpu_memory_utilization: share of the device's memory for weights and keys and values together, in (0, 1],
+            instead of `rollouts.kv_cache_bytes`; 0: that decides.
+        tensor_parallel_size: GPUs that share a copy of the weights; more than one wants `in_process = false`.
+        max_model_len: most tokens of a prompt with its completion; 0: what the run's limits add up to.
+        enforce_eager: without CUDA graphs and compilation; by default so on a CPU.
+        weights_folder: where weights for its own processes are written; "": in shared memory.
+        options: of `vllm.LLM`.
+
+    Raises:
+        UsageError: vLLM is not there, has no counterpart of an option, or did not start.
+    """
+    check_options_of_vllm(in_process=in_process, tensor_parallel_size=tensor_parallel_size, **options)
+    check_scheduler(setting.scheduler)
+    _check_model(setting)
+    start.import_vllm()
+    kv_bytes = setting.kv_cache_bytes
+    if kv_bytes is None and start.is_on_cpu():
+        kv_bytes = start.CPU_KV_BYTES
+    memory = {"gpu_memory_utilization": gpu_memory_utilization} if gpu_memory_utilization else {}
+    max_tokens = max_model_len or _max_tokens(setting)
+    given = {
+        "model": setting.folder,
+        "dtype": setting.dtype,
+        "trust_remote_code": setting.trust_remote_code,
+        "seed": 0,  # of what is not a rollout's; each of those has its own
+        "tensor_parallel_size": tensor_parallel_size,
+        "max_model_len": max_tokens,
+        "enforce_eager": start.is_on_cpu() if enforce_eager is None else enforce_eager,
+        "scheduling_policy": "priority",
+        "logprobs_mode": "processed_logprobs",  # by default they are those before temperature and filters
+        **memory,
+        **({} if memory or kv_bytes is None else {"kv_cache_memory_bytes": kv_bytes}),
+        **({} if setting.num_slots is None else {"max_num_seqs": setting.num_slots}),
+        **({"distributed_executor_backend": "uni"} if in_process else {}),
+        # A CPU's random generator cannot be moved on, which vLLM does for a prompt that is read in pieces.
+        **({"enable_chunked_prefill": False} if start.is_on_cpu() else {}),
+        **options,
+    }
+    before = start.children()
+    llm = start.new_llm(given, in_process=in_process)
+    watch = None if in_process else start.Watch(sorted(start.children() - before))
+    return VLLM(
+        llm,
+        in_process=in_process,
+        seed=setting.seed,
+        scheduler=setting.scheduler,
+        max_tokens=max_tokens,
+        weights_parent=weights_folder,
+        watch=watch,
+    )
+
+
+def check_options_of_vllm(*, in_process: bool = True, tensor_parallel_size: int = 1, **options: Any) -> None:
+    """Check what can be checked before any weights are read.
+
+    Raises:
+        UnavailableError: no vLLM here.
+        UsageError: options that podsrl itself sets, or that exclude each other.
+    """
+    start.check_installed()
+    for name in options:
+        if name in OWN_OPTIONS:
+            cure = f"set {OWN_OPTIONS[name]}" if OWN_OPTIONS[name] else "leave it out"
+            raise UsageError(f"options.vllm.{name} = {options[name]!r}: podsrl sets it itself; {cure}")
+    if in_process and tensor_parallel_size > 1:
+        raise UsageError(
+            f"options.vllm.tensor_parallel_size = {tensor_parallel_size} in the trainer's process, where vLLM has one "
+            "worker: set options.vllm.in_process = false"
+        )
+
+
+def check_run(config: RunConfig) -> None:
+    """UsageError: the run wants what vLLM has no counterpart of."""
+    rollouts, evaluation = config.rollouts, config.eval
+    check_scheduler(rollouts.scheduler)
+    shape = {"temperature": rollouts.temperature, "top_p": rollouts.top_p, "min_p": rollouts.min_p}
+    for section, sampling in (
+        ("rollouts", Sampling(**shape)),
+        ("eval", Sampling(temperature=evaluation.temperature, top_p=evaluation.top_p)),
+    ):
+        try:
+            check_drawing(sampling)
+        except UsageError as error:
+            raise UsageError(f"{section}.{error}") from None
+
+
+def _check_model(setting: Setting) -> None:
+    if (Path(setting.folder) / "adapter_config.json").exists():
+        raise UsageError(
+            f"model.path = {setting.folder!r} is a folder of adapters, which vLLM cannot begin from: merge them "
+            "and save the whole model, or use rollouts.generator = 'engine'"
+        )
+    number = setting.device.partition(":")[2]
+    if number and int(number) > 0:
+        raise UsageError(
+            f"rollouts.generator = 'vllm' with model.device = {setting.device!r}: vLLM takes the first GPU that it "
+            "sees; hide the others (CUDA_VISIBLE_DEVICES), or give every process its own vLLM server"
+        )
+
+
+def _max_tokens(setting: Setting) -> int:
+    """Of the longest row, or of the model's window where that is shorter."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(setting.folder, trust_remote_code=setting.trust_remote_code)
+    window = getattr(config.get_text_config(), "max_position_embeddings", None)
+    longest = setting.max_prompt_tokens + setting.max_new_tokens
+    return min(longest, window) if window else longest

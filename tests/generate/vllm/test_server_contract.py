@@ -1,0 +1,50 @@
+"""The contract of all generators, for a server and for two of them as one. The servers speak vLLM's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
+
+from podsrl.generate import Generator, Setting
+from podsrl.generate.vllm.server import VLLMServer
+from podsrl.generate.vllm.servers import FolderStore
+from podsrl.scale.generators.pool import Pool
+from engine_server import serving
+
+
+def setting_of(models: Models) -> Setting:
+    return Setting(
+        load_model=lambda: models.first,
+        folder=str(models.folder),
+        tokenizer=models.tokenizer,
+        seed=SEED,
+        max_prompt_tokens=LONGEST - 32,
+        max_new_tokens=32,
+    )
+
+
+class TestServer(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        with left_nothing(), serving(models.first, models.tokenizer, models.folder) as server:
+            generator = VLLMServer(setting_of(models), url=server.url)
+            yield generator
+            generator.close()
+
+
+class TestTwoServers(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        of = (models.first, models.tokenizer, models.folder)
+        with left_nothing(), serving(*of) as one, serving(*of) as other:
+            setting = setting_of(models)
+            factories = [partial(VLLMServer, setting, url=server.url) for server in (one, other)]
+            generator = Pool(factories, FolderStore(one.url), what="2 servers")
+            generator.load_weights(models.first.named_parameters(), 0)
+            yield generator
+            generator.close()

@@ -1,0 +1,21 @@
+"""What a plan refuses to measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.plan.probe import probing_config
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "value"),
+    [("rollouts", "generator", "vllm"), ("scale", "generators", 1), ("steps", "name", "ahead")],
+)
+def test_a_run_that_generates_elsewhere_is_not_planned(section: str, option: str, value: Any) -> None:
+    config = RunConfig.model_validate({section: {option: value}})
+    with pytest.raises(UsageError, match=rf"{section}\.{option} = .*--{section}\.{option}="):
+        probing_config(config)

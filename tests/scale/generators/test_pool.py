@@ -1,0 +1,215 @@
+"""A pool of generators in this process: which share each gets, what comes back, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
+from podsrl.scale.generators.pool import MAX_LOSSES, Pool
+from podsrl.types import Completion
+
+REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 6, Sampling(max_new_tokens=12, stop_token_ids=(1,))) for i in range(5)]
+
+
+def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
+    completions = list(completions)
+    found = {(done.request_id, done.index): done.token_ids for done in completions}
+    assert len(found) == len(completions), "a completion came twice"
+    return found
+
+
+class Fragile(Engine):
+    """An engine that is lost after so many completions of a call, as often as `deaths` says."""
+
+    deaths: list[int]
+
+    def __init__(self, model: Any, deaths: list[int]) -> None:
+        super().__init__(copy.deepcopy(model), seed=3)
+        self.deaths, self.is_closed, self.asked = deaths, False, list[str]()
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        wanted = list(requests)
+        self.asked += [request.id for request in wanted]
+        return self._until_lost(super().generate(wanted))
+
+    def _until_lost(self, stream: Iterator[Completion]) -> Iterator[Completion]:
+        after = self.deaths.pop(0) if self.deaths else None
+        for count, done in enumerate(stream):
+            if count == after:
+                raise LostGenerator("the third of the test's engines is lost")
+            yield done
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def new_pool(qwen2: Any) -> Callable[..., tuple[Pool, list[Fragile]]]:
+    """A pool of engines, and all that it ever made; the last member is lost after as many completions as given."""
+
+    def make(num: int, deaths: list[int] | None = None) -> tuple[Pool, list[Fragile]]:
+        made: list[Fragile] = []
+
+        def new(i: int) -> Fragile:
+            made.append(Fragile(qwen2, deaths if i == num - 1 and deaths is not None else []))
+            return made[-1]
+
+        return Pool([lambda i=i: new(i) for i in range(num)]), made  # type: ignore[misc]
+
+    return make
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 7])
+def test_any_number_of_members_gives_the_tokens_of_one(qwen2: Any, new_pool: Any, num: int) -> None:
+    pool, members = new_pool(num)
+    assert tokens_of(pool.generate(REQUESTS)) == tokens_of(Engine(qwen2, seed=3).generate(REQUESTS))
+    assert [member.asked for member in members] == [[request.id for request in REQUESTS[i::num]] for i in range(num)]
+    pool.close()
+    assert all(member.is_closed for member in members)
+
+
+@pytest.mark.parametrize("deaths", [[0], [1], [7], [11], [4, 0]])
+def test_a_lost_member_is_made_anew_and_nothing_comes_twice(qwen2: Any, new_pool: Any, deaths: list[int]) -> None:
+    pool, made = new_pool(2, list(deaths))
+    num_deaths = len(deaths)
+    second = copy.deepcopy(qwen2)
+    with torch.no_grad():
+        for weight in second.parameters():
+            weight.mul_(1.1)
+    pool.load_weights(second.named_parameters(), 4)
+    found = list(pool.generate(REQUESTS))
+    assert {done.version for done in found} == {4}
+    assert tokens_of(found) == tokens_of(Engine(second, seed=3).generate(REQUESTS))
+    assert len(made) == 2 + num_deaths and [member.is_closed for member in made[1:]] == [True] * num_deaths + [False]
+
+
+def test_a_member_that_is_lost_again_and_again_ends_the_call(new_pool: Any) -> None:
+    pool, made = new_pool(2, [0] * MAX_LOSSES)
+    with pytest.raises(PodsError, match="the third of the test's engines") as caught:
+        list(pool.generate(REQUESTS))
+    assert not isinstance(caught.value, LostGenerator) and len(made) == 2 + MAX_LOSSES - 1
+
+
+def test_a_member_that_is_lost_at_new_weights_is_made_anew(qwen2: Any) -> None:
+    made: list[Engine] = []
+
+    class LosesWeights(Engine):
+        def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+            if self is made[0]:
+                raise LostGenerator("at weights")
+            super().load_weights(named_tensors, version)
+
+    def new() -> Engine:
+        made.append(LosesWeights(copy.deepcopy(qwen2), seed=3))
+        return made[-1]
+
+    pool = Pool([new])
+    pool.load_weights(qwen2.named_parameters(), 2)
+    assert len(made) == 2 and made[1].version == pool.version == 2
+
+
+def test_an_error_of_a_member_is_the_pools(new_pool: Any) -> None:
+    pool, _ = new_pool(2)
+    with pytest.raises(UsageError, match="another tokenizer"):
+        list(pool.generate([*REQUESTS, Request("far", (10_000,))]))
+    assert len(list(pool.generate(REQUESTS))) == 30
+
+
+def test_generation_begins_with_the_call_and_one_call_is_open_at_a_time(new_pool: Any) -> None:
+    pool, members = new_pool(2)
+    stream = pool.generate(REQUESTS)
+    assert all(member.asked for member in members)
+    with pytest.raises(UsageError, match="another call is open"):
+        pool.generate(REQUESTS)
+    with pytest.raises(UsageError, match="is open"):
+        pool.load_weights([], 1)
+    assert len(list(stream)) == 30 and pool.abilities == {"beside", "join", "abort_rollouts"}
+
+
+def test_a_caller_may_stop_before_the_first_completion(new_pool: Any) -> None:
+    pool, _ = new_pool(3)
+    pool.generate(REQUESTS).close()
+    wanted = tokens_of(pool.generate(REQUESTS))
+    stream = pool.generate(REQUESTS)
+    next(stream)
+    del stream
+    assert tokens_of(pool.generate(REQUESTS)) == wanted
+
+
+def test_what_was_aborted_stays_so_when_a_member_is_made_anew(qwen2: Any) -> None:
+    """The first member is lost at once, and asked again after the caller's abort."""
+    aborted: list[tuple[int, list[Any]]] = []
+
+    class Notes(Fragile):
+        def abort(self, ids: Any) -> None:
+            aborted.append((id(self), list(ids)))
+            super().abort(ids)
+
+    made: list[Notes] = []
+
+    def new() -> Notes:
+        made.append(Notes(qwen2, [1] if not made else []))
+        return made[-1]
+
+    pool = Pool([new])
+    for count, _ in enumerate(pool.generate(REQUESTS)):
+        if count == 0:
+            pool.abort(["s0/4"])
+    assert (id(made[1]), ["s0/4"]) in aborted
+
+
+def test_weights_are_read_once_and_need_not_stay(qwen2: Any, new_pool: Any) -> None:
+    pool, members = new_pool(3)
+    asked: list[str] = []
+
+    def fleeting() -> Iterator[tuple[str, Tensor]]:
+        for name, weight in qwen2.named_parameters():
+            asked.append(name)
+            copied = weight.detach().clone()
+            yield name, copied
+            copied.fill_(torch.nan)
+
+    pool.load_weights(fleeting(), 9)
+    assert asked == [name for name, _ in qwen2.named_parameters()]
+    for member in members:
+        assert member.version == 9
+        assert all(map(torch.equal, member.model.parameters(), qwen2.parameters()))
+
+
+def test_counts_are_those_of_all_members(new_pool: Any) -> None:
+    pool, members = new_pool(2)
+    found = list(pool.generate(REQUESTS))
+    assert pool.stats.tokens == sum(len(done.token_ids) for done in found) > 0
+    assert pool.stats.steps == max(member.stats.steps for member in members)
+    assert pool.peak_kv_bytes == max(member.peak_kv_bytes for member in members) > 0
+    pool.stats, pool.peak_kv_bytes = EngineStats(), 0
+    assert pool.stats.tokens == pool.peak_kv_bytes == 0
+
+
+def test_members_with_other_weights_are_found_by_a_logprob() -> None:
+    class Says(Generator):
+        abilities = frozenset({"proof"})
+
+        def __init__(self, logprob: float) -> None:
+            self.logprob = logprob
+
+        def first_logprob(self, prompt_ids: Any) -> tuple[int, float]:
+            return 5, self.logprob
+
+    same = Pool([lambda: Says(-1.0), lambda: Says(-1.1)])
+    assert "proof" in same.abilities and same.first_logprob([1]) == (5, -1.0)
+    for other in (-3.0, float("nan")):
+        with pytest.raises(PodsError, match="same weights"):
+            Pool([lambda: Says(-1.0), lambda other=other: Says(other)]).first_logprob([1])  # type: ignore[misc]
+
+
+def test_a_pool_has_members() -> None:
+    with pytest.raises(UsageError, match="at least one"):
+        Pool([])

@@ -1,0 +1,78 @@
+"""Addresses that are no Ray cluster: each is one line, after seconds."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from podsrl.errors import UnavailableError, UsageError
+from podsrl.scale.generators import ray_join
+from podsrl.scale.generators.ray_join import probe
+
+Pods = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def mute() -> object:
+    """The port of a listener that accepts and never answers."""
+    with socket.socket() as end:
+        end.bind(("127.0.0.1", 0))
+        end.listen()
+        yield end.getsockname()[1]
+
+
+@pytest.mark.parametrize("option", ["here", "host:", ":6379", "host:port", "host:0", "host:70000", "ray://host:10001"])
+def test_what_is_no_address_is_an_error(option: str) -> None:
+    with pytest.raises(UsageError, match=r"scale\.ray"):
+        probe(option)
+
+
+def test_a_dead_address_is_one_line_at_once() -> None:
+    with socket.socket() as end:
+        end.bind(("127.0.0.1", 0))
+        port = end.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(UnavailableError) as error:
+        probe(f"127.0.0.1:{port}")
+    assert time.monotonic() - start < 3
+    assert f"127.0.0.1:{port}" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_web_server_is_no_cluster() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(UsageError, match="8265"):
+            probe(f"127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_never_answers_is_no_cluster(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_join, "PROBE_SECONDS", 0.1)
+    with pytest.raises(UsageError, match="no Ray cluster"):
+        probe(f"127.0.0.1:{mute}")
+
+
+def test_a_missing_package_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_join, "find_spec", lambda name: None)
+    monkeypatch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
+    code, _, error = pods("train", "pods", "--scale.generators=1", "--scale.ray=local", "--out=run")
+    assert code == 2 and "podsrl[ray]" in error
+
+
+def test_a_dead_address_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
+    code, _, error = pods("train", "pods", "--scale.generators=1", "--scale.ray=127.0.0.1:1", "--out=run")
+    assert code == 2 and "127.0.0.1:1" in error
+
+
+def test_ray_without_generators_is_an_error(pods: Pods) -> None:
+    code, _, error = pods("train", "pods", "--scale.ray=local", "--out=run")
+    assert code == 2 and "scale.generators" in error

@@ -1,0 +1,44 @@
+"""The contract of all generators, for vLLM in this process and in processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
+
+from podsrl.generate import Generator, Setting
+from podsrl.generate.vllm.make import make_vllm
+
+
+def setting_of(models: Models) -> Setting:
+    return Setting(
+        load_model=lambda: models.first,
+        folder=str(models.folder),
+        tokenizer=models.tokenizer,
+        seed=SEED,
+        max_prompt_tokens=LONGEST - 32,
+        max_new_tokens=32,
+    )
+
+
+class TestInThisProcess(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        with left_nothing():
+            generator = make_vllm(setting_of(models))
+            yield generator
+            generator.close()
+            generator.close()
+
+
+class TestInItsOwnProcesses(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        with left_nothing():
+            generator = make_vllm(setting_of(models), in_process=False)
+            yield generator
+            generator.close()
+            generator.close()
