@@ -33,6 +33,7 @@ class Fragile(Engine):
     def __init__(self, model: Any, deaths: list[int]) -> None:
         super().__init__(copy.deepcopy(model), seed=3)
         self.deaths, self.is_closed, self.asked = deaths, False, list[str]()
+        self.aborted: list[Any] = []  # by another thread than the one that steps
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         wanted = list(requests)
@@ -45,6 +46,11 @@ class Fragile(Engine):
             if count == after:
                 raise LostGenerator("the third of the test's engines is lost")
             yield done
+            while self.aborted:
+                super().abort(self.aborted.pop())
+
+    def abort(self, ids: Any) -> None:
+        self.aborted.append(list(ids))
 
     def close(self) -> None:
         self.is_closed = True

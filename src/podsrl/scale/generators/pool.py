@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, UnavailableError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
 
@@ -72,7 +72,8 @@ class Pool(Generator):
 
     Args:
         factories: R functions that make a member each; called again for a member that is lost. A factory should not
-            wait, so that all members start at the same time. Members bound their own waits.
+            wait, so that all members start at the same time. Members bound their own waits, and their `abort` may be
+            called while another thread reads their completions.
         store: of the weights; None: `Copies`.
         what: all members in words, for the start line: "2 servers".
 
@@ -86,11 +87,7 @@ class Pool(Generator):
     version = 0
 
     def __init__(
-        self,
-        factories: Sequence[Callable[[], Generator]],
-        store: Store | None = None,
-        *,
-        what: str = "several generators",
+        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "several generators"
     ) -> None:
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
@@ -187,140 +184,6 @@ class Pool(Generator):
         return found[0]
 
     def close(self) -> None:
-        """Let go of the weights."""
-
-
-class Copies:
-    """A store in this process's memory, for members that take weights by `Generator.load_weights`."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[str, Tensor] = {}
-        self._version = 0
-
-    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self._tensors, self._version = {}, version
-        for name, tensor in named_tensors:
-            self._tensors[name] = tensor.detach().to("cpu", copy=True)
-
-    def give(self, member: Generator) -> None:
-        member.load_weights(self._tensors.items(), self._version)
-
-    def close(self) -> None:
-        self._tensors = {}
-
-
-class Pool(Generator):
-    """R generators as one.
-
-    Args:
-        factories: R functions that make a member each; called again for a member that is lost. A factory should not
-            wait, so that all members start at the same time. Members bound their own waits.
-        store: of the weights; None: `Copies`.
-        what: all members in words, for the start line: "2 servers".
-
-    Raises:
-        UsageError: no factory.
-
-    Example:
-        >>> pool = Pool([new_member] * 2, what="2 generators on this machine")  # doctest: +SKIP
-    """
-
-    version = 0
-
-    def __init__(
-        self, factories: Sequence[Callable[[], Generator]], store: Store | None = None, *, what: str = "several generators"
-    ) -> None:
-        if not factories:
-            raise UsageError("a pool of no generators: wanted at least one")
-        self._factories, self._store, self._what = tuple(factories), store or Copies(), what
-        self._has_weights = self._is_open = False
-        self._aborted: list[str | tuple[str, int]] = []  # in the open call, for a member that is asked again
-        self._members: list[Generator] = []
-        try:
-            for make in self._factories:
-                self._members.append(make())
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        """Those that all members have and that travel, and "beside"."""
-        return _TRAVELS.intersection(*map(abilities_of, self._members)) | {"beside"}
-
-    @property
-    def stats(self) -> EngineStats:  # type: ignore[override]
-        """The members' counts: the largest of `steps`, sums of the others. Set it to set them all."""
-        each = [member.stats for member in self._members]
-        counts = {field.name: [getattr(stats, field.name) for stats in each] for field in fields(EngineStats)}
-        return EngineStats(**{name: max(many) if name in _FOR_ALL else sum(many) for name, many in counts.items()})
-
-    @stats.setter
-    def stats(self, stats: EngineStats) -> None:
-        for member in self._members:
-            member.stats = EngineStats(**{field.name: getattr(stats, field.name) for field in fields(EngineStats)})
-
-    @property
-    def peak_kv_bytes(self) -> int:  # type: ignore[override]
-        """Of the member that held most."""
-        return max(member.peak_kv_bytes for member in self._members)
-
-    @peak_kv_bytes.setter
-    def peak_kv_bytes(self, count: int) -> None:
-        for member in self._members:
-            member.peak_kv_bytes = count
-
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Begin now, and yield every completion as it comes, in any order.
-
-        A consumer that stops early ends the call's rollouts without completions.
-
-        Raises:
-            UsageError: another call is open, or a member does not take a request.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
-        """
-        stream = self._stream(list(requests))
-        next(stream)  # up to where the members have their requests
-        return stream  # type: ignore[return-value]
-
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        wanted = list(ids)
-        self._aborted += wanted
-        for member in self._members:
-            with suppress(LostGenerator):  # whoever reads its completions makes it anew
-                member.abort(wanted)
-
-    def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Give all members these weights; the tensors are read once.
-
-        Raises:
-            UsageError: a call of `generate` is open.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
-            PodsError: a member holds other weights than it was given.
-        """
-        if self._is_open:
-            raise UsageError("load_weights: a call of generate is open; finish or close it first")
-        self._store.put(named_tensors, version)
-        self.version, self._has_weights = version, True
-        with ThreadPoolExecutor(len(self._members)) as threads:
-            lost = list(threads.map(self._lost_at_weights, self._members))
-        for i, error in enumerate(lost):
-            if error is not None:
-                self._replace(i, error, Counter())
-
-    def describe(self, requests: Sequence[Request]) -> str:
-        num = len(self._members)
-        shares = [list(requests[i::num]) for i in range(num) if requests[i::num]]
-        lines = dict.fromkeys(member.describe(share) for member, share in zip(self._members, shares, strict=False))
-        return f"{self._what}: {next(iter(lines), 'nothing to generate')}"
-
-    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
-        """That of the first member whose likeliest token is another than most members have; else of the first."""
-        found = [member.first_logprob(prompt_ids) for member in self._members]
-        [(usual, _)] = Counter(token for token, _ in found).most_common(1)
-        return next((each for each in found if each[0] != usual), found[0])
-
-    def close(self) -> None:
         for member in self._members:
             member.close()
         self._store.close()
@@ -393,13 +256,10 @@ class Pool(Generator):
         while True:
             losses[i] += 1
             if losses[i] == MAX_LOSSES:
-                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
+                raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            try:
-                new = self._members[i] = self._factories[i]()
-            except UnavailableError as gone:
-                raise LostGenerator(str(gone)) from gone
+            new = self._members[i] = self._factories[i]()
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return

@@ -1,8 +1,8 @@
 """A generator in a child process of this machine.
 
 The child ends with its parent, however that ends, and is the leader of a session of its own, so that Ctrl-C reaches the
-parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). In the child,
-the main thread does one call after the other; a second thread receives, so that `abort` is heard during a call.
+parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). What the child
+does stands in `child.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,11 +27,10 @@ from torch import Tensor
 from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
 from podsrl.generate.base import EngineStats, Generator, Request
 from podsrl.lib.parent import asked_of_child
-from podsrl.lib.user_function import reason_of
 from podsrl.records import decode_completions
-from podsrl.scale.generators.weights import SharedWeights, mapped
+from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.wire import Frame, receive, send
-from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
+from podsrl.scale.generators.worker import Blueprint, encode_requests
 from podsrl.sync.in_process import SyncError
 from podsrl.types import Completion
 
@@ -42,7 +40,7 @@ _TAIL_BYTES = 1 << 14
 """Of the end of what a child printed, where its last line is looked for."""
 _START = (
     "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
-    "from podsrl.scale.generators.process import main; main()"
+    "from podsrl.scale.generators.child import main; main()"
 )
 _LARGEST = ("slots_used", "rows_used")
 """Counts that are the largest of anything; the others add up."""
@@ -73,6 +71,7 @@ class ProcessGenerator(Generator):
     ) -> None:
         self.stats, self.peak_kv_bytes = EngineStats(), 0
         self._timeout_seconds, self._is_open = timeout_seconds, False
+        self._number = 0  # of the newest call of `generate`
         self._facts: dict[str, Any] | None = None
         self._printed: IO[bytes] = tempfile.TemporaryFile()
         self._end, theirs = socket.socketpair()
@@ -114,7 +113,7 @@ class ProcessGenerator(Generator):
         return stream  # type: ignore[return-value]
 
     def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        self._send({"call": "abort", "ids": list(ids)})
+        self._send({"call": "abort", "ids": list(ids), "number": self._number})
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         weights = SharedWeights()
@@ -155,7 +154,8 @@ class ProcessGenerator(Generator):
 
     def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
         self._wait_until_ready()
-        self._send({"call": "generate"}, encode_requests(wanted))
+        self._number += 1
+        self._send({"call": "generate", "number": self._number}, encode_requests(wanted))
         self._is_open = True
         try:
             yield None
@@ -270,82 +270,3 @@ def _receive_all(end: socket.socket, inbox: SimpleQueue[Frame | None]) -> None:
         while (frame := receive(end)) is not None:
             inbox.put(frame)
     inbox.put(None)
-
-
-# --- in the child ---
-
-
-def main() -> None:
-    """Serve the socket whose descriptor is the first argument, until it is closed."""
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    end = socket.socket(fileno=descriptor)
-    try:
-        _serve(end)
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
-
-
-def _serve(end: socket.socket) -> None:
-    first = receive(end)
-    if first is None:
-        return
-    try:
-        worker = Worker(Blueprint.of_json(first.body.decode()))
-    except Exception as error:
-        _report(end, error)
-        return
-    send(end, {"result": worker.facts()})
-    calls: SimpleQueue[Frame] = SimpleQueue()
-    threading.Thread(target=_hear, args=(end, worker, calls), daemon=True).start()
-    while (frame := calls.get()).head["call"] != "close":
-        try:
-            result = _do(end, worker, frame)
-        except Exception as error:
-            _report(end, error)
-        else:
-            send(end, {"result": result})
-    worker.close()
-
-
-def _hear(end: socket.socket, worker: Worker, calls: SimpleQueue[Frame]) -> None:
-    """Receive until the parent has closed the socket, which ends the process, whatever it does just now."""
-    with suppress(OSError):
-        while (frame := receive(end)) is not None:
-            if frame.head["call"] == "abort":
-                worker.abort(frame.head["ids"])
-            else:
-                calls.put(frame)
-    os._exit(0)
-
-
-def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
-    """The result of one call, as JSON; completions are sent on the way."""
-    head = frame.head
-    match head["call"]:
-        case "generate":
-            for completions in worker.generate(frame.body):
-                send(end, {}, completions)
-            return {"stats": worker.stats(), "peak_kv_bytes": worker.peak_kv_bytes()}
-        case "load_weights":
-            assert frame.descriptor is not None
-            try:
-                return worker.load_weights(head["table"], mapped(frame.descriptor, head["table"]))
-            finally:
-                os.close(frame.descriptor)
-        case "describe":
-            return worker.describe(frame.body)
-        case "first_logprob":
-            return worker.first_logprob(head["prompt_ids"])
-    raise ValueError(f"no call {head['call']!r}")
-
-
-def _report(end: socket.socket, error: Exception) -> None:
-    """Tell the parent in one line; what is no error of the user's own, with its traceback in the output."""
-    if not isinstance(error, PodsError):
-        traceback.print_exception(error)
-    text = str(error) if isinstance(error, PodsError) else f"generator process {os.getpid()}: {reason_of(error)}"
-    send(end, {"error": one_line(text), "is_usage": isinstance(error, UsageError)})

@@ -138,33 +138,35 @@ class Worker:
             )
         kind = resolve_generator(blueprint.generator, {blueprint.generator: blueprint.options})
         self._generator: Generator = kind.make(Setting(**setting, load_model=self._build, tokenizer=tokenizer))
-        self._aborted: deque[list[Any]] = deque()
+        self._aborted: deque[tuple[int, list[Any]]] = deque()
 
     def facts(self) -> dict[str, Any]:
         """What the generator can do, as JSON."""
         return {"abilities": sorted(abilities_of(self._generator))}
 
-    def generate(self, requests: bytes) -> Iterator[bytes]:
+    def generate(self, requests: bytes, call: int = 0) -> Iterator[bytes]:
         """Yield completions (`decode_completions`), those that finish together in one piece.
 
         Args:
             requests: from `encode_requests`.
+            call: a number for `abort`.
         """
         self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
-        self._aborted.clear()
         try:
             for found in self._found(decode_requests(requests)):
                 if found:
                     yield encode_completions(found)
                 while self._aborted:
-                    self._generator.abort(self._aborted.popleft())
+                    of_call, ids = self._aborted.popleft()
+                    if of_call == call:
+                        self._generator.abort(ids)
         finally:
             if self._blueprint.is_sharing_gpu:
                 torch.cuda.empty_cache()
 
-    def abort(self, ids: Ids) -> None:
-        """As `Generator.abort`, also from another thread than that which runs `generate`."""
-        self._aborted.append([each if isinstance(each, str) else (each[0], each[1]) for each in ids])
+    def abort(self, ids: Ids, call: int = 0) -> None:
+        """As `Generator.abort`, from any thread, also before the call of `generate` with this number begins."""
+        self._aborted.append((call, [each if isinstance(each, str) else (each[0], each[1]) for each in ids]))
 
     def load_weights(self, table: Table, data: Any) -> str:
         """Sample from these weights from now on.
@@ -288,14 +290,14 @@ def encode_requests(requests: Sequence[Request]) -> bytes:
     names = Request.__dataclass_fields__
     rows = [{name: getattr(request, name) for name in names} for request in requests]
     whole = [row | {"sampling": asdict(request.sampling)} for row, request in zip(rows, requests, strict=True)]
-    return json.dumps(whole, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(whole).encode()
 
 
 def decode_requests(data: bytes) -> list[Request]:
     """What `encode_requests` was given."""
     return [
         Request(**fields | {"prompt_ids": tuple(fields["prompt_ids"]), "sampling": Sampling(**fields["sampling"])})
-        for fields in json.loads(data.decode("utf-8", "surrogatepass"))
+        for fields in json.loads(data)
     ]
 
 
