@@ -12,6 +12,7 @@ BENCHMARKS = {
     "infinite-sampling": "infinite_sampling.schedules",
     "update": "update",
     "loop": "loop",
+    "ahead": "ahead",
     "trl": "trl.step",
     "families": "families.page",
     "figure1": "figure1",

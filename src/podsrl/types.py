@@ -104,6 +104,11 @@ class Completion:
     versions: tuple[int, ...] = ()
     """T versions, one per token; empty where `version` made them all."""
 
+    @property
+    def oldest_version(self) -> int:
+        """Of its tokens."""
+        return min(self.versions, default=self.version)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:

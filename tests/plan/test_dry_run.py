@@ -81,6 +81,11 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
     for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
+    ahead = {"name": "ahead"}
+    assert "loss.clip" not in no_effect(loss={"clip": "none"}, steps=ahead)
+    assert "loss.clip" in no_effect(loss={"clip": "none"}, steps={**ahead, "lag": 0})
+    assert "steps.lag = 0" in no_effect(steps={**ahead, "lag": 0})["steps.name"]
+    assert "sync" in no_effect(steps={"lag": 0})["steps.lag"] and "steps.lag" not in no_effect(steps=ahead)
     assert "a step has 8 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 9})["record.num_groups"]
     assert "record.num_groups" not in no_effect(record={"num_groups": 8})
     assert "record.num_groups" not in no_effect(record={"num_groups": 9}, budget={"enough": "my:own"})

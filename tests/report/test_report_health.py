@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from podsrl.report import health
+from podsrl.report.facts import key_facts
 from podsrl.report.read import Run, read_run
 
 Make = Callable[..., Any]
@@ -68,6 +69,21 @@ def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path, make_run: Make, make
     steps = [make_step(1, logprob_gap=-0.1), make_step(2, logprob_gap=0.3), make_step(3, logprob_gap=None)]
     run = read_run(make_run(tmp_path / "run", steps=steps))
     assert health.mean_logprob_gap(run) == pytest.approx(0.2)
+
+
+def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(
+    tmp_path: Path, make_run: Make, make_step: Make
+) -> None:
+    own = {"rollouts/lag": 0.0}, {"rollouts/lag": None}
+    steps = [
+        make_step(1, logprob_gap=0.1, **own[0]),
+        make_step(2, logprob_gap=0.9, **{"rollouts/lag": 1.0, "seconds/overlapped": 0.5}),
+        make_step(3, logprob_gap=0.3, **own[1]),
+    ]
+    run = read_run(make_run(tmp_path / "run", steps=steps))
+    assert health.mean_logprob_gap(run) == pytest.approx(0.2)
+    assert key_facts(run)["ahead"] == "rollouts 0.5 updates old; 0.5 s per step beside the one before"
+    assert "ahead" not in key_facts(read_run(make_run(tmp_path / "other", steps=steps[:1])))
 
 
 def test_a_check_alarms_above_its_limit_only(run: Run) -> None:

@@ -24,3 +24,8 @@ def raises(prompts: list[str], completions: list[str], **columns: object) -> lis
 def too_short(prompts: list[str], completions: list[str]) -> list[float]:
     """One value fewer than there are completions."""
     return [0.0] * (len(completions) - 1)
+
+
+def varied(prompts: list[str], completions: list[str]) -> list[float]:
+    """A value for each text, unequal in nearly every group."""
+    return [sum(map(ord, text)) % 101 / 101 for text in completions]

@@ -23,3 +23,5 @@ def test_a_stage_has_the_seconds_of_all_its_visits(monkeypatch: pytest.MonkeyPat
         pass
     assert clock.total() == 19.0 - 10.0
     assert clock.seconds == {**dict.fromkeys(STAGES, 0.0), "generate": 4.0, "score": 1.0, "exchange": 1.0}
+    assert clock.going_on() is clock  # at 20
+    assert clock.total() == 21.0 - 20.0 + 6.0 and sum(clock.seconds.values()) == 6.0

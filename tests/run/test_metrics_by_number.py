@@ -79,6 +79,7 @@ STEP = StepResult(
     groups=GROUPS,
     selections=SELECTIONS,
     samples=tuple(to_samples(GROUPS, SELECTIONS, [torch.zeros(2)] * 3)),
+    trained_version=1,
     update=UpdateResult(
         stats=replace(
             NO_STATS,
@@ -115,6 +116,7 @@ STEP = StepResult(
         "record": 0.125,
     },
     total_seconds=8.5,
+    overlapped_seconds=0.75,  # as with a step ahead
 )
 
 LINE: dict[str, Any] = {
@@ -131,6 +133,8 @@ LINE: dict[str, Any] = {
     "tokens/postponed": 0,
     "rollouts/pruned": 0,
     "rollouts/postponed": 0,
+    "rollouts/lag": 1.0,
+    "rollouts/lag_max": 1,
     "reward/all": (1.5 + 0.5 + 3.0) / 9,
     "reward/kept": (1.0 + 0.5 + 1.0) / 6,
     # deviations of (1, 0, 1/2), of (1/4, 1/4), of (1, 0, 0), and 0 for the one reward of the last chunk
@@ -166,6 +170,7 @@ LINE: dict[str, Any] = {
     "seconds/update": 4.0,
     "seconds/sync": 0.25,
     "seconds/record": 0.125,
+    "seconds/overlapped": 0.75,
     "seconds/total": 8.5,
     "seconds/train_elapsed": 40.5,
 }
@@ -313,6 +318,18 @@ def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
     assert {name for name in means if line[name] is not None} == set()
     counts = {"tokens/prompt", "tokens/generated", "tokens/skipped", "tokens/discarded", "rollouts/invalid"}
     assert {line[name] for name in counts | {"groups/zero_signal", "groups/invalid", "rollouts/truncated"}} == {0}
+
+
+def test_the_lag_counts_from_the_oldest_token_of_each_kept_rollout_to_the_weights_before_the_update() -> None:
+    ages = [(7, ()), (5, ()), (6, (6, 7)), (7, (7, 4)), (7, ()), (7, (7, 7))]
+    samples = [
+        replace(sample, completion=replace(sample.completion, version=first, versions=versions))
+        for sample, (first, versions) in zip(STEP.samples, ages, strict=True)
+    ]
+    line = step_metrics(replace(STEP, samples=tuple(samples), trained_version=7))
+    assert (line["rollouts/lag"], line["rollouts/lag_max"]) == ((0 + 2 + 1 + 3 + 0 + 0) / 6, 3)
+    line = step_metrics(replace(STEP, groups=(), selections=(), samples=()))
+    assert line["rollouts/lag"] is line["rollouts/lag_max"] is None
 
 
 def test_a_fourth_reason_is_left_out() -> None:

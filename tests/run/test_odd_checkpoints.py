@@ -202,6 +202,52 @@ def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods
     assert counts["fell back"] > 12 and counts["one line"] > 2, counts
 
 
+def change_step_under_way(rng: random.Random, path: Path, older: Path) -> str:
+    """Change what a checkpoint holds of the step that had begun. Returns what was done."""
+    file, state = path / "parts.safetensors", path / "state.json"
+    tensors = load_file(file)
+    name = rng.choice(sorted(tensors))
+    kind = rng.choice(["state", "dropped", "shorter", "altered", "empty", "gone", "of another checkpoint"])
+    if kind == "state":
+        tree = json.loads(state.read_text())
+        tree["underway"] = rng.choice(["", "0" * 64, tree["underway"].upper(), tree["underway"] + "0"])
+        state.write_text(json.dumps(tree))
+    elif kind == "gone":
+        file.unlink()
+    elif kind == "of another checkpoint":
+        shutil.copy(older / file.name, file)
+    else:
+        if kind == "dropped":
+            del tensors[name]
+        elif kind == "shorter":
+            tensors[name] = tensors[name][:-1]
+        elif kind == "altered":
+            tensors[name][rng.randrange(len(tensors[name]))] += 1
+        save_file({} if kind == "empty" else tensors, file)
+    seal(path, with_table=True)
+    return f"{kind}, {name}"
+
+
+@pytest.mark.slow
+def test_a_step_under_way_that_is_not_what_was_saved_is_never_trained_on(pods: Pods, tmp_path: Path) -> None:
+    ahead = ("--steps.name=ahead", "--rollouts.generator=beside:beside", "--checkpoint.keep=3", "--stop.steps=5")
+    options = [option for option in SMALL if not option.startswith("--stop.steps")]
+    assert pods("train", "pods", *options, *ahead, "--out", "whole")[0] == 0
+    whole = tmp_path / "whole"
+    expected, groups = numbers(whole), (whole / "groups.jsonl").read_text()
+    shutil.rmtree(whole / "checkpoints" / "step-00000005")
+    older = whole / "checkpoints" / "step-00000002"
+    for seed in range(14):
+        run = tmp_path / "odd"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(whole, run)
+        done = change_step_under_way(random.Random(seed), run / "checkpoints" / "step-00000004", older)
+        code, _, errors = pods("train", "--resume", str(run))
+        shown = f"seed {seed}, {done}: exit code {code}, {errors[-1500:]}"
+        assert code == 0 and "the checkpoint before it" in errors, shown
+        assert (numbers(run), (run / "groups.jsonl").read_text()) == (expected, groups), shown
+
+
 # --- the state alone ---
 
 

@@ -55,18 +55,30 @@ def final_files(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path) -> None:
-    """The random rule and two epochs, so that every stream and counter matters. Most kills come a random moment after
-    the process has written some lines (into steps, checkpoints, evaluations), the others at any time since its start
-    (into imports, loading, verifying, cutting the logs)."""
+    """The random rule and two epochs, so that every stream and counter matters."""
     options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=130"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    _kill_and_resume(options, tmp_path, num_kills=10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_killed_with_the_next_step_under_way_a_run_ends_bit_identical(tmp_path: Path) -> None:
+    """The generator is a child process, which every kill takes with it."""
+    options = [*SMALL, "--optim.num_epochs=2", "--stop.steps=80", "--steps.name=ahead", "--scale.generators=1"]
+    _kill_and_resume(options, tmp_path, num_kills=5)
+
+
+def _kill_and_resume(options: list[str], folder: Path, num_kills: int) -> None:
+    """Most kills come a random moment after the process has written some lines (into steps, checkpoints, evaluations),
+    the others at any time since its start (into imports, loading, verifying, cutting the logs)."""
+    whole, killed = folder / "whole", folder / "killed"
     done = run("train", "pods", *options, "--out", str(whole))
     assert done.returncode == 0, done.stderr
     rng = random.Random(0)
     first = pods("train", "pods", *options, "--out", str(killed))
     again = pods("train", "--resume", str(killed))
     kills = 0
-    while kills < 10:
+    while kills < num_kills:
         process = subprocess.Popen(
             again if (killed / "config.toml").exists() else first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -80,7 +92,7 @@ def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path) 
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-    assert kills == 10, f"the run ended after {kills} kills; it needs more steps for ten"
+    assert kills == num_kills, f"the run ended after {kills} kills; it needs more steps"
     done = run("train", "--resume", str(killed))
     assert done.returncode == 0, done.stderr
     assert numbers(killed) == numbers(whole)

@@ -97,6 +97,7 @@ def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: 
             assert abs(weights[name] - expected).max() <= weight_gap, name
 
 
+AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
 CASES = {
     "plain": (),
@@ -105,6 +106,7 @@ CASES = {
     "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
     "rounds": (f"budget.rollouts={__name__}:more_of_every_other", "optim.lr=3e-4"),
+    "ahead": (*AHEAD, "optim.lr=3e-4", "optim.num_epochs=2"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }
 
@@ -144,12 +146,12 @@ def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lora", [(), (LORA,)], ids=["full", "lora"])
+@pytest.mark.parametrize("more", [(), (LORA,), AHEAD], ids=["full", "lora", "ahead"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(
-    two: Any, three: Any, tmp_path: Path, strategy: str, lora: tuple[str, ...]
+    two: Any, three: Any, tmp_path: Path, strategy: str, more: tuple[str, ...]
 ) -> None:
-    options = ("optim.lr=3e-4", f"scale.strategy={strategy}", *lora)
+    options = ("optim.lr=3e-4", f"scale.strategy={strategy}", *more)
     whole = two.run(train, options, 5)
     first = two.run(partly_then_saved, options, str(tmp_path))
     for several in (

@@ -9,75 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import SMALL, environment, ranks_of, run, start, steps, wait_for
 from safetensors.torch import load_file, save_file
 
 from podsrl.scale.launch import launch
-
-SMALL = (
-    "--rollouts.num_prompts=3",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=20",
-    "--eval.every_seconds=0",
-    "--eval.every_steps=10",
-    "--stop.seconds=0",
-    "--checkpoint.every_seconds=0",
-    "--checkpoint.every_steps=2",
-)
-
-
-def pods(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "podsrl.cli", *arguments]
-
-
-def environment() -> dict[str, str]:
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
-    here = os.pathsep.join(path for path in paths if path)  # an empty one would be the current folder
-    return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(pods(*arguments), stdout=pipe, stderr=pipe, text=True, env=environment())
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def steps(folder: Path) -> list[dict[str, Any]]:
-    log = folder / "metrics.jsonl"
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def ranks_of(folder: Path) -> dict[int, int]:
-    """Rank -> process id of every process, our own or an orphan, that trains in a folder."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-            variables = dict(pair.partition("=")[::2] for pair in (entry / "environ").read_text().split("\0"))
-        except OSError:
-            continue
-        if "train" in words and str(folder) in words and "RANK" in variables:
-            found[int(variables["RANK"])] = int(entry.name)
-    return found
 
 
 @pytest.mark.slow

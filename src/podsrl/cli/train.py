@@ -15,7 +15,7 @@ from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.signals import exit_code
-from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, num_processes
+from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, resuming_command
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")]
 DryRunMemory = Annotated[
@@ -93,7 +93,7 @@ def train(
         return
     outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
-        again = f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
+        again = resuming_command()
         errors.print(f"interrupted; to resume: {again} --resume {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(exit_code())
     if is_main_process():

@@ -13,11 +13,16 @@ from podsrl.plan.rewards import Seen
 
 
 def check_budget(config: RunConfig) -> None:
-    """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts, as a plan assumes.
+    """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts and then trains on them.
 
     Raises:
-        UsageError: a part of `[budget]` may ask for other numbers.
+        UsageError: a part of `[budget]` may ask for other numbers, or the next step is generated meanwhile.
     """
+    if config.steps.name != "sync" and config.steps.lag > 0:
+        raise UsageError(
+            f"steps.name = {config.steps.name!r}: pods plan adds the seconds of generation and update, which overlap "
+            "here; plan with steps.name = 'sync', and read the larger of the two as the step's seconds"
+        )
     for slot, default in BudgetConfig().model_dump().items():
         if (name := getattr(config.budget, slot)) != default:
             raise UsageError(

@@ -32,7 +32,9 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     is_unbounded = not rollouts.kv_cache_bytes and not 0 < rollouts.num_slots < most
-    is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout  # else sampler and update disagree
+    is_ahead = config.steps.name == "ahead" and config.steps.lag > 0
+    # Else the policies of sampler and update differ.
+    is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout and not is_ahead
     at_once = "all rollouts run at once: neither rollouts.num_slots nor kv_cache_bytes is less"
     keeps_all = select.num_kept == rollouts.num_rollouts and select.rule != "keep_all"
     last = config.stop.steps * optim.num_epochs
@@ -49,6 +51,8 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
             f"a micro-batch has at most {micro:,} tokens",
         ),
         ("optim.prefix_sharing", optim.packing == "off", unpacked),
+        ("steps.lag", config.steps.name == "sync", "steps.name = 'sync': no step is generated ahead"),
+        ("steps.name", config.steps.name == "ahead" and not is_ahead, "steps.lag = 0: no step is generated ahead"),
         ("optim.schedule_steps", 0 < last <= optim.schedule_steps // 100, hardly),
     ]
 

@@ -185,6 +185,11 @@ def _warnings(
 
     if num_processes == 1:
         yield from device_notes(config.model)
+    if config.steps.name == "ahead" and config.steps.lag > 0:
+        yield (
+            "a step is generated while the one before it trains, so it takes about the longer of the two, and its "
+            f"rollouts are optim.num_epochs = {config.optim.num_epochs} weight updates old"
+        )
     if config.budget != BudgetConfig():
         yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
     if not generates_itself(config):

@@ -25,8 +25,8 @@ from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, che
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
-from podsrl.run.loop import training_step
 from podsrl.run.step_result import StepResult, samples_by_group
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.run.wiring import new_updater
 from podsrl.types import Group, Sample, Selection

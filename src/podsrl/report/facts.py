@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from podsrl.report.numbers import MISSING
 from podsrl.report.read import Run
 from podsrl.run.group_log import RecordedGroup
@@ -52,7 +54,16 @@ def key_facts(run: Run) -> dict[str, str]:
     prompts, generated, kept = (MISSING if count is None else str(count) for count in counts)
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
     facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
-    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts
+    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _ahead(run)
+
+
+def _ahead(run: Run) -> dict[str, str]:
+    """Of a run whose steps were generated ahead: how old its rollouts were, and what went on at the same time."""
+    overlapped = run.series("seconds/overlapped")
+    if not (overlapped > 0).any():
+        return {}
+    lag, seconds = np.nanmean(run.series("rollouts/lag")), np.nanmean(overlapped)
+    return {"ahead": f"rollouts {lag:.2g} updates old; {seconds:.2g} s per step beside the one before"}
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:

@@ -55,9 +55,12 @@ def zero_signal_share(run: Run) -> float | None:
 
 
 def mean_logprob_gap(run: Run) -> float | None:
-    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats per token."""
-    gaps = run.series("logprob_gap")
-    gaps = np.abs(gaps[np.isfinite(gaps)])
+    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats per token.
+
+    Steps on rollouts of older weights are left out: their gap is also that of the two policies.
+    """
+    gaps, lags = run.series("logprob_gap"), run.series("rollouts/lag")
+    gaps = np.abs(gaps[np.isfinite(gaps) & ~(lags > 0)])
     return float(gaps.mean()) if gaps.size else None
 
 

@@ -3,7 +3,8 @@
     step-00000012/
       model/                  weights, config and tokenizer in Hugging Face layout
       optimizer.safetensors   moments by parameter name
-      parts.safetensors       arrays that parts of the config remember, by "part/key"; absent where there are none
+      parts.safetensors       arrays that parts of the config remember, by "part/key", and the step that has begun
+                          (run/underway.py); absent where there are none
       state.json              step, version, data position, seconds, sizes of the logs, the config (run/state.py)
       manifest.json           size and SHA-256 of every file above
 
@@ -52,6 +53,11 @@ class Checkpoint:
     @property
     def model(self) -> Path:
         return self.path / "model"
+
+    @property
+    def digest(self) -> str:
+        """Digest of its table of files, so of all that is in it."""
+        return _sha256(self.path / MANIFEST)
 
     def optimizer(self, convert: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor) -> dict[str, Tensor]:
         """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only.

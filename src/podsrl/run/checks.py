@@ -49,6 +49,16 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
         )
 
 
+def check_beside(config: RunConfig, *, is_beside: bool) -> None:
+    """A step that is generated ahead has a generator that goes on beside the update."""
+    if config.steps.name == "ahead" and config.steps.lag > 0 and not is_beside:
+        raise UsageError(
+            f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
+            f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
+            "or take --steps.name=sync"
+        )
+
+
 def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
     """The generator can be in one of several processes, and each has a server of its own where they are servers."""
     if 0 < len(kind.members) < num_processes:
@@ -194,6 +204,14 @@ def check_same_choice(selections: Sequence[Selection], rule: str, processes: Pro
         raise UsageError(
             f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
             "from its argument `generator`, which is the same in all, and from no generator of its own"
+        )
+
+
+def check_same_weights(digest: str, processes: Processes) -> None:
+    """All processes begin with the same weights. All call it."""
+    if _differs(digest, processes):
+        raise UsageError(
+            "model.path: its weights are others on one machine than on another: give every machine the same files"
         )
 
 

@@ -44,6 +44,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
 
     `on_answer` is called after each completion.
     """
+    trainer.settle()
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
     tasks = trainer.tasks.eval

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from podsrl.generate import EngineStats
 from podsrl.run.collect import Collected
 from podsrl.score import ScoreStats
 
@@ -38,17 +37,16 @@ class Load:
 
 
 def start_load(trainer: Trainer) -> None:
-    """Count from 0: what an evaluation needed is not the next step's."""
-    trainer.engine.peak_kv_bytes, trainer.engine.stats = 0, EngineStats()
+    """Count from 0: what an evaluation needed is not the next step's. The collector counts what is generated."""
     trainer.scorer.stats = ScoreStats()
 
 
 def gather_load(trainer: Trainer, collected: Collected) -> Load:
     """The counts since `start_load`, and those of what was collected. Every process calls it."""
-    stats, scored, postponed = trainer.engine.stats, trainer.scorer.stats, collected.postponed
+    stats, scored, postponed = collected.stats, trainer.scorer.stats, collected.postponed
     own = (
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
-        *(trainer.engine.peak_kv_bytes, trainer.learner.updater.peak_bytes()),
+        *(collected.peak_kv_bytes, trainer.learner.updater.peak_bytes()),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
         *(len(postponed), sum(len(completion.token_ids) for completion in postponed)),
     )

@@ -1,4 +1,4 @@
-"""The loop: sample, recall, choose, credit, update, sync; record; evaluate and save where that is due."""
+"""The loop: take a step, record it, evaluate and save where that is due."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step_result import StepResult
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
@@ -27,30 +28,6 @@ class NothingToLearn(PodsError):
 
 
 Outcome = Literal["finished", "interrupted"]
-
-
-def training_step(trainer: Trainer) -> StepResult:
-    """One step: sample, recall, choose, credit, update, sync. With several processes all call it."""
-    collected = trainer.sample()
-    groups = trainer.recall(collected.groups)
-    selections = trainer.choose(groups)
-    samples = trainer.credit(groups, selections)
-    update = trainer.update(trainer.make_batch(samples))
-    trainer.sync()
-    load = trainer.finish_step(collected)
-    return StepResult(
-        progress=trainer.progress,
-        groups=tuple(groups),
-        probes=collected.probes,
-        selections=tuple(selections),
-        samples=tuple(samples),
-        update=update,
-        num_skipped_updates=trainer.learner.num_skipped_updates,
-        weights_digest=trainer.weights_digest,
-        load=load,
-        seconds=trainer.clock.seconds,
-        total_seconds=trainer.step_seconds,
-    )
 
 
 def record(folder: RunFolder, result: StepResult, num_groups: int = 0) -> Json:
@@ -78,7 +55,7 @@ def train(
         folder: where logs and checkpoints go; None on all processes but the first.
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
-        should_stop: asked between steps; True (Ctrl-C) ends the run after a checkpoint. Process 0's answer counts.
+        should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
         on_answer: called after each completion of an evaluation.
 
     Raises:
@@ -97,19 +74,22 @@ def _train(run: _Run, trainer: Trainer, due: Due, should_stop: Callable[[], bool
     num_empty = 0
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
-        if trainer.processes.broadcast(should_stop()):
+        if any(trainer.processes.gather(should_stop())):
             run.save()
+            run.wait_until_saved()
             return "interrupted"
         result = run.step()
         num_empty = num_empty + 1 if result.is_empty else 0
         run.evaluate_if_due()
         run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
         if num_empty == MAX_EMPTY_STEPS:
+            run.wait_until_saved()
             raise NothingToLearn(
                 f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
                 f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
             )
     run.save()
+    run.wait_until_saved()
     return "finished"
 
 
@@ -171,3 +151,7 @@ class _Run:
         extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
         self._trainer.save(self._folder.checkpoints, extra)
         due.saved()
+
+    def wait_until_saved(self) -> None:
+        """Keep every process until the first has written: a launcher ends all soon after one has ended."""
+        self._trainer.processes.gather(None)

@@ -38,6 +38,7 @@ def step_metrics(result: StepResult) -> Json:
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
         "rollouts/all": len(rollouts),
+        **_lags(result),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
         "length/all": _mean(_lengths(rollouts)),
@@ -53,6 +54,7 @@ def step_metrics(result: StepResult) -> Json:
         "memory/peak_generate_bytes": result.load.peak_generate_bytes,
         "memory/peak_update_bytes": result.load.peak_update_bytes,
         **{f"seconds/{stage}": seconds for stage, seconds in result.seconds.items()},
+        **({} if result.overlapped_seconds is None else {"seconds/overlapped": result.overlapped_seconds}),
         "seconds/total": result.total_seconds,
         "seconds/train_elapsed": result.progress.train_seconds,
     }
@@ -78,6 +80,12 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "rollouts/pruned": len(pruned),
         "rollouts/postponed": load.num_postponed,
     }
+
+
+def _lags(result: StepResult) -> Json:
+    """Weight updates between the weights that made the kept rollouts and those that trained on them."""
+    ages = np.array([result.trained_version - sample.completion.oldest_version for sample in result.samples])
+    return {"rollouts/lag": _mean(ages), "rollouts/lag_max": int(ages.max()) if len(ages) else None}
 
 
 def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:

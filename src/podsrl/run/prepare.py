@@ -19,7 +19,7 @@ from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
-from podsrl.run.checks import check_dtype, check_elsewhere, check_ray
+from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import Fitted, fit_prompts
@@ -212,6 +212,8 @@ def _resolve_names(config: RunConfig) -> Names:
     check_elsewhere(config, generator)
     of_budget = {name: table for name, table in config.options.items() if name != generator.options_name}
     budget = make_budget(config.budget.model_dump(), of_budget)
+    is_own = ":" in generator.options_name  # only what it makes tells its abilities
+    check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
     return Names(generator=generator, budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
 

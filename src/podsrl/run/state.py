@@ -75,6 +75,7 @@ class StoredState(_Strict):
     data: Data | None = None
     parts: dict[str, dict[str, Any]] = {}
     device: str = ""
+    underway: str = ""
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:

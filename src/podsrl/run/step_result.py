@@ -26,6 +26,8 @@ class StepResult:
     """One per group of `groups`, in the same order."""
     samples: tuple[Sample, ...]
     """What was kept, with its advantage: in the order of the groups and of `Selection.kept`."""
+    trained_version: int
+    """Of the weights before the update."""
     update: UpdateResult
     """Of the last epoch."""
     num_skipped_updates: int
@@ -37,6 +39,8 @@ class StepResult:
     """By stage, of this process."""
     total_seconds: float
     """The whole step, on the clock of process 0."""
+    overlapped_seconds: float | None = None
+    """That generation went on beside earlier stages, at most; None where a step generates, then trains."""
 
     @property
     def is_empty(self) -> bool:

@@ -1,16 +1,18 @@
 """The trainer: a collector and a learner, wired together behind the verbs of a step.
 
     sample            the budget's questions -> groups of scored rollouts
+    begin_next        the next step's questions -> generator, which generates beside the verbs below
     recall            and groups of earlier steps
     choose            groups -> selections
     credit            selections -> samples: kept rollouts, each with its advantage
     make_batch        samples -> tensors
     update            tensors -> new weights: forward_backward and optim_step in every epoch
     sync              new weights -> generator
+    settle            between steps: what has begun is read, and the generator has the newest weights
     finish_step       parts learn, the keeper keeps, the counters move on
     save / load       checkpoints (run/save.py)
 
-`run/loop.py` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
+`run/steps/` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
 processes all of them call the same verbs: each generates and trains its own share, and all see the same groups,
 selections and numbers.
 """
@@ -24,19 +26,24 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import RunConfig
-from podsrl.control import View
-from podsrl.generate import Generator, Sampling
+from podsrl.generate import Generator, Sampling, abilities_of
 from podsrl.lib.machine import configure_threads
-from podsrl.lib.seeds import derive, seed_globals, selection_generator
+from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_generator, check_processes, check_same_choice, check_window
+from podsrl.run.checks import (
+    check_beside,
+    check_generator,
+    check_processes,
+    check_same_choice,
+    check_window,
+)
 from podsrl.run.clock import StageClock, timed
-from podsrl.run.collect import Collected, Collector
+from podsrl.run.collect import Collected
 from podsrl.run.data_digest import Side, describe_data
 from podsrl.run.kv_bound import update_bytes
-from podsrl.run.learn import Learner, UpdateResult
+from podsrl.run.learn import UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
 from podsrl.run.pools import new_pool
@@ -46,16 +53,17 @@ from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.wiring import (
     describe_generation,
     generator_model,
+    new_collector,
     new_generator,
+    new_learner,
     new_setting,
-    new_updater,
+    opening_view,
     stop_token_ids,
     train_sampling,
 )
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.scale.shard import is_sharded
 from podsrl.select.groups import select_groups
-from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import Batch, UpdateStats, step_advantages, to_samples
 
@@ -107,18 +115,19 @@ class Trainer:
         self.progress, self.warnings = Progress(), list[str]()
         """Why the numbers after `load` may be others than without the stop."""
         generator = self._new_generator()
+        check_beside(config, is_beside="beside" in abilities_of(generator))
         self.generation = describe_generation(
             generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
         )
         """What generates, and how a step's rollouts share the key-value memory."""
-        self.collector = self._new_collector(generator)
-        self.learner = self._new_learner()
+        self.collector = new_collector(config, generator, self.parts, self.processes, self.sampling)
+        self.learner = new_learner(config, self.policy, self.parts, self.processes)
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
-        self.weights_digest = self.learner.publish(generator)
-        """Of the weights that the generator samples from."""
+        self._publish()
         self.clock = StageClock(self.model.device)
         """Of the present step, or of the last one until `sample` begins another."""
+        self._between = StageClock(self.model.device)  # what the next step has needed already
         self.step_seconds = 0.0
         """Of the last step, on the clock of process 0, which decides when a run evaluates and ends."""
 
@@ -127,21 +136,24 @@ class Trainer:
     def sample(self) -> Collected:
         """Begin a step: generate and score what the budget asks for; again before `finish_step`, the same questions.
 
-        The clock and the counts start at 0, and the global generators at the step's seed.
+        What `begin_next` has begun is taken; further rounds have the newest weights. The clock and the counts start at
+        0, and the global generators at the step's seed.
         """
-        rollouts, progress, train = self.config.rollouts, self.progress, self.tasks.train
-        self.clock = StageClock(self.model.device)
-        seed_globals(self.config.seed, progress.step, rank=self.processes.rank)
+        self._between, self.clock = StageClock(self.model.device), self._between.going_on()
+        seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
         start_load(self)
-        view = View(
-            step=progress.step,
-            num_prompts=rollouts.num_prompts,
-            num_rollouts=rollouts.num_rollouts,
-            num_train=len(train),
-            seed=self.config.seed,
-            stream=Stream(len(train), derive(self.config.seed, "data"), progress.data_position),
-        )
-        return self.collector.collect(view, stage=self.clock.stage)
+        if self.collector.underway is None:
+            self._begin(self.progress.step, self.progress.data_position)
+        self._catch_up(self.clock, is_judged=True)
+        return self.collector.finish(stage=self.clock.stage)
+
+    def begin_next(self, collected: Collected) -> None:
+        """Ask the step after that of `collected`: it is generated by these weights, with the ability "beside" now."""
+        self._begin(self.progress.step + 1, collected.data_position)
+
+    def settle(self) -> None:
+        """Between steps: wait for what has begun, on the next step's clock; give the generator the newest weights."""
+        self._catch_up(self._between)
 
     @timed("select")
     def recall(self, groups: Sequence[Group]) -> list[Group]:
@@ -194,7 +206,7 @@ class Trainer:
     @timed("sync")
     def sync(self) -> None:
         """Let the engine sample from the new weights."""
-        self.weights_digest = self.learner.publish(self.engine)
+        self._publish()
 
     def finish_step(self, collected: Collected) -> Load:
         """Count a step as done: the budget learns, the keeper keeps, and the data stream moves on.
@@ -278,29 +290,20 @@ class Trainer:
         setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
         return new_generator(kind, setting, self.processes)
 
-    def _new_collector(self, engine: Generator) -> Collector:
-        return Collector(
-            engine,
-            self.scorer,
-            self.tokenizer,
-            self.processes,
-            train=self.tasks.train,
-            budget=self.parts.budget,
-            sampling=self.sampling,
-            max_prompt_tokens=self.config.rollouts.max_prompt_tokens,
-        )
-
-    def _new_learner(self) -> Learner:
-        config = self.config
-        return Learner(
-            self.policy,
-            new_updater(config, self.policy, self.parts, self.processes),
-            self.processes,
-            is_sharded=is_sharded(config.scale.strategy, self.processes),
-            has_penalty=config.loss.kl_beta > 0,
-            num_epochs=config.optim.num_epochs,
-            pad_token_id=self.tokenizer.pad_token_id,
-        )
-
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)
+
+    def _begin(self, step: int, data_position: int) -> None:
+        self.collector.begin(opening_view(self.config, self.tasks.train, step, data_position), stage=self.clock.stage)
+
+    def _catch_up(self, clock: StageClock, *, is_judged: bool = False) -> None:
+        with clock.stage("generate"):
+            self.collector.read(is_judged=is_judged)
+        if self._published != self.learner.version:
+            with clock.stage("sync"):
+                self._publish()
+
+    def _publish(self) -> None:
+        self.weights_digest = self.learner.publish(self.engine)
+        """Of the weights that the generator samples from."""
+        self._published = self.learner.version

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from podsrl.config.schema import RunConfig
+from podsrl.control import View
 from podsrl.generate import Generator, Kind, Request, Sampling, Setting
 from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
+from podsrl.run.collect import Collector
 from podsrl.run.kv_bound import kv_bound
+from podsrl.run.learn import Learner
 from podsrl.run.prepare import Parts
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
+from podsrl.tasks.stream import Stream
+from podsrl.types import Task
 from podsrl.update import TokenLogprobs, Updater
 
 
@@ -40,6 +45,18 @@ def new_setting(
         num_slots=rollouts.num_slots or None,
         kv_cache_bytes=kv_bound(config, device, later_bytes),
         scheduler=rollouts.scheduler,
+    )
+
+
+def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_position: int) -> View:
+    """What the budget sees in round 0 of a step."""
+    return View(
+        step=step,
+        num_prompts=config.rollouts.num_prompts,
+        num_rollouts=config.rollouts.num_rollouts,
+        num_train=len(train),
+        seed=config.seed,
+        stream=Stream(len(train), derive(config.seed, "data"), data_position),
     )
 
 
@@ -124,4 +141,33 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
         loss=parts.loss,
         kl_beta=config.loss.kl_beta,
         max_length=config.rollouts.max_new_tokens,
+    )
+
+
+def new_collector(
+    config: RunConfig, engine: Generator, parts: Parts, processes: Processes, sampling: Sampling
+) -> Collector:
+    """The collector of a run's training questions."""
+    return Collector(
+        engine,
+        parts.scorer,
+        parts.tokenizer,
+        processes,
+        train=parts.tasks.train,
+        budget=parts.budget,
+        sampling=sampling,
+        max_prompt_tokens=config.rollouts.max_prompt_tokens,
+    )
+
+
+def new_learner(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Learner:
+    """The learner, with the updater of `new_updater`."""
+    return Learner(
+        policy,
+        new_updater(config, policy, parts, processes),
+        processes,
+        is_sharded=is_sharded(config.scale.strategy, processes),
+        has_penalty=config.loss.kl_beta > 0,
+        num_epochs=config.optim.num_epochs,
+        pad_token_id=parts.tokenizer.pad_token_id,
     )

@@ -1,7 +1,8 @@
 """Start K processes of one run on this machine, watch them, and end all when one fails. Imports no torch.
 
 Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
-own: Ctrl-C reaches the launcher alone, which hands it to process 0. All end with the launcher, however that ends.
+own: Ctrl-C reaches the launcher alone, which hands it to its first process. All end with the launcher, however that
+ends. With processes on other machines, `Nodes` tells every launcher which process of all failed first.
 """
 
 from __future__ import annotations
@@ -13,22 +14,33 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from podsrl.lib.machine import num_cores
 from podsrl.lib.parent import asked_of_child
-from podsrl.lib.signals import answered_by
+from podsrl.lib.signals import STOPPING, answered_by
+
+if TYPE_CHECKING:
+    from podsrl.scale.nodes import Nodes
 
 LAUNCHER = "PODS_LAUNCHER"
 """Environment variable that a launched process has."""
 LOST_EXIT_CODE = 3
 """Exit code of a process that ended because another one did; the other's error is shown."""
+INTERRUPTED = tuple(128 + number for number in STOPPING)
+"""Exit codes of a process that was asked to stop, and has."""
 GRACE_SECONDS = 10.0
 """How long the other processes have to notice that one has ended; then they are killed."""
+NEWS_SECONDS = 35.0
+"""How long a node whose processes lost another waits to hear from the other nodes which one failed."""
 POLL_SECONDS = 0.05
+ASKED = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
+Members = dict[int, subprocess.Popen[bytes]]
+"""Process number in the run -> the process, of this machine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +48,35 @@ class End:
     """How a run of several processes ended."""
 
     rank: int
-    """The process that decided: the first that failed, else process 0."""
+    """The process that decided: the first that failed, else process 0; -1: a launcher."""
     code: int
     """Its exit code; negative: the signal that killed it."""
-    log: Path | None
-    """What it printed; None for process 0, which printed to the terminal."""
-
-    @property
-    def last_line(self) -> str:
-        """The last line of its log, which is its error."""
-        lines = self.log.read_text(errors="replace").split("\n") if self.log and self.log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last_line: str = ""
+    """The last line of its log, which is its error; "" for process 0, which printed to its terminal."""
+    log: str | None = None
+    """What it printed, on another node as HOST:FILE; None for process 0."""
+    node: str = ""
+    """The node that it ran on; "" for this one."""
 
 
-def launch(command: Sequence[str], num_processes: int, logs: Path) -> End:
+def launch(command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes | None = None) -> End:
     """Run a command K = `num_processes` times at once, until all have ended; rank-1.log … go to the folder `logs`.
 
-    RANK, WORLD_SIZE and the address to meet at are in the environment of each.
+    RANK, WORLD_SIZE and the address to meet at are in the environment of each. With `nodes`, that have agreed, these K
+    are this node's share, and the first failure on any node ends the processes of all.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    members: list[subprocess.Popen[bytes]] = []
-    port = _free_port()
+    members: Members = {}
+    first = nodes.first_rank if nodes else 0
+    meeting = nodes.environment if nodes else _meeting(num_processes)
     try:
-        for rank in range(num_processes):
-            members.append(_start(command, rank, num_processes, port, logs))
+        for local_rank in range(num_processes):
+            rank, here = first + local_rank, {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(num_processes)}
+            members[rank] = _start(command, rank, {**meeting, **here}, _log(logs, rank))
         with _forwarding(members):
-            rank, code = _watch(members)
+            return _watch(members, logs, nodes)
     finally:
         _kill(members)
-    return End(rank, code, logs / f"rank-{rank}.log" if rank else None)
 
 
 def is_main_process() -> bool:
@@ -75,6 +87,15 @@ def is_main_process() -> bool:
 def num_processes() -> int:
     """Processes of this run, from the environment alone."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def resuming_command() -> str:
+    """The command that resumes this run with as many processes, from the environment alone."""
+    num_here, num_nodes = os.environ.get("LOCAL_WORLD_SIZE", num_processes()), os.environ.get("GROUP_WORLD_SIZE", "1")
+    if num_nodes != "1":
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        return f"pods launch --nodes {num_nodes} --node-rank R --rendezvous {place} --processes {num_here}"
+    return f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
 
 
 @contextmanager
@@ -107,66 +128,100 @@ def _free_port() -> int:
     return port
 
 
-def _start(command: Sequence[str], rank: int, num_processes: int, port: int, logs: Path) -> subprocess.Popen[bytes]:
-    cores = num_cores()
-    places = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": num_processes,
-        "LOCAL_WORLD_SIZE": num_processes,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        LAUNCHER: "yes",
-    }
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // num_processes))}
-    named = {name: str(value) for name, value in places.items()}
-    environment = {**threads, **os.environ, **named, **asked_of_child()}
+def _meeting(num_processes: int) -> dict[str, str]:
+    """Environment variables by which processes of this machine alone meet."""
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(num_processes)}
+
+
+def _start(command: Sequence[str], rank: int, places: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "RANK": str(rank), **places, LAUNCHER: "yes", **asked_of_child()}
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // int(places["LOCAL_WORLD_SIZE"]))))
     if rank == 0:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    with (logs / f"rank-{rank}.log").open("wb") as log:
+    with log.open("wb") as file:
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
 
 
-def _watch(members: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
-    """Wait until all have ended; returns rank and exit code of the process that decided."""
-    failed: tuple[int, int] | None = None
-    deadline = float("inf")
+def _log(logs: Path, rank: int) -> Path:
+    return logs / f"rank-{rank}.log"
+
+
+def _end_of(rank: int, code: int, logs: Path) -> End:
+    if rank == 0:
+        return End(rank, code)
+    log = _log(logs, rank)
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return End(rank, code, next((line.strip() for line in reversed(lines) if line.strip()), ""), str(log))
+
+
+def _weight(end: End) -> int:
+    """How much an end says about why the run ended."""
+    if end.code in (0, LOST_EXIT_CODE):
+        return int(end.code != 0)
+    if end.code in INTERRUPTED:
+        return 3 if end.rank == 0 else 2  # process 0 writes the checkpoint
+    return 4
+
+
+def _watch(members: Members, logs: Path, nodes: Nodes | None) -> End:
+    """Wait until all have ended; returns the end of the process that decided, on whatever node."""
+    decided, deadline = End(min(members), 0), float("inf")
+    known: dict[int, End] = {}
     while True:
-        codes = [member.poll() for member in members]
-        for rank, code in enumerate(codes):
-            if code and (failed is None or failed[1] == LOST_EXIT_CODE != code):
-                failed = rank, code
-        if all(code is not None for code in codes):
-            return failed or (0, 0)
-        if failed and deadline == float("inf"):
-            deadline = time.monotonic() + GRACE_SECONDS
-        if time.monotonic() > deadline:
-            return failed or (0, 0)
+        for rank, member in members.items():
+            if rank not in known and member.poll() is not None:
+                known[rank] = _end_of(rank, member.returncode, logs)
+                if _weight(known[rank]) > _weight(decided):
+                    decided = known[rank]
+        if nodes is not None:
+            decided = _of_all_nodes(decided, nodes, members)
+        is_open = nodes is not None and decided.code == LOST_EXIT_CODE  # another node may yet say why
+        if decided.code and not is_open:
+            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        elif is_open and deadline == float("inf"):
+            deadline = time.monotonic() + NEWS_SECONDS
+        if time.monotonic() > deadline or (len(known) == len(members) and not is_open):
+            if nodes is not None and is_open:
+                nodes.report(decided)
+            return decided
         time.sleep(POLL_SECONDS)
 
 
-def _kill(members: Sequence[subprocess.Popen[bytes]]) -> None:
+def _of_all_nodes(decided: End, nodes: Nodes, members: Members) -> End:
+    """Tell the other nodes what decided here, and take what decided there if it says more or came first."""
+    if _weight(decided) > 1 and not decided.node:
+        nodes.report(decided)
+    there = nodes.end
+    if there is None or there.rank in members:
+        return decided
+    return there if _weight(there) > _weight(decided) or _weight(there) == 4 else decided
+
+
+def _kill(members: Members) -> None:
     """Kill every process that still runs, and all that it has started."""
-    for member in members:
+    for member in members.values():
         with suppress(ProcessLookupError):
             os.killpg(member.pid, signal.SIGKILL)
-    for member in members:
+    for member in members.values():
         member.wait()
 
 
 @contextmanager
-def _forwarding(members: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """The first signal asks process 0 (it tells the others) to stop after its step; the second ends all."""
+def _forwarding(members: Members) -> Iterator[None]:
+    """The first signal asks the first process (it tells the others) to stop after its step; the second ends all."""
     asked: list[int] = []
 
     def handle(number: int) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        if members[0].poll() is None:
-            members[0].send_signal(number)
+        first = min(members)
+        if members[first].poll() is None:
+            members[first].send_signal(number)
+        if first > 0:  # process 0 says so itself
+            os.write(2, ASKED)
 
     with answered_by(handle):
         yield

@@ -20,6 +20,7 @@ from torch import Tensor
 from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
+from podsrl.scale.interface import listen_towards
 from podsrl.scale.launch import num_processes
 
 T = TypeVar("T")
@@ -66,6 +67,10 @@ class Processes:
     @property
     def is_alone(self) -> bool:
         return self.num_processes == 1
+
+    @property
+    def is_one_machine(self) -> bool:
+        return self.num_here >= self.num_processes
 
     def place(self, config: RunConfig) -> RunConfig:
         """A run's config with this process's own device."""
@@ -143,6 +148,8 @@ def join_processes(device: str = "auto", timeout_seconds: float = 1800.0) -> Pro
         return Processes()
     num_here = int(os.environ.get("LOCAL_WORLD_SIZE", num_processes()))
     on_gpu = uses_gpus(device, num_here)
+    if num_here < num_processes():
+        listen_towards(os.environ.get("MASTER_ADDR", ""))
     from accelerate import PartialState
     from torch import distributed
 

@@ -140,7 +140,7 @@ class Pool(Generator):
 
         Raises:
             UsageError: another call is open, or a member does not take a request.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
+            PodsError: a member was lost `MAX_LOSSES` times.
         """
         stream = self._stream(list(requests))
         next(stream)  # up to where the members have their requests
@@ -158,8 +158,7 @@ class Pool(Generator):
 
         Raises:
             UsageError: a call of `generate` is open.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
-            PodsError: a member holds other weights than it was given.
+            PodsError: a member was lost `MAX_LOSSES` times, or holds other weights than it was given.
         """
         if self._is_open:
             raise UsageError("load_weights: a call of generate is open; finish or close it first")
@@ -261,13 +260,10 @@ class Pool(Generator):
         while True:
             losses[i] += 1
             if losses[i] == MAX_LOSSES:
-                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
+                raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            try:
-                new = self._members[i] = self._factories[i]()
-            except UnavailableError as gone:
-                raise LostGenerator(str(gone)) from gone
+            new = self._members[i] = self._factories[i]()
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return

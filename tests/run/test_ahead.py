@@ -1,0 +1,296 @@
+"""Steps that are generated ahead: against a loop by hand that keeps the older weights, and against runs that were
+stopped, evaluated and saved in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from beside import Beside
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.errors import CheckpointError, PodsError, UsageError
+from podsrl.generate.schedule.lengths import request_id
+from podsrl.lib.seeds import derive
+from podsrl.run.checkpoint import Checkpoint, load_newest
+from podsrl.run.collect import new_group
+from podsrl.run.due import Due
+from podsrl.run.evaluate import evaluate
+from podsrl.run.folder import RunFolder
+from podsrl.run.loop import NothingToLearn, train
+from podsrl.run.metrics import step_metrics
+from podsrl.run.prepare import prepare
+from podsrl.run.steps import training_step
+from podsrl.run.trainer import Trainer
+from podsrl.tasks.stream import Stream
+
+SMALL = (
+    "rollouts.num_prompts=2",
+    "rollouts.num_rollouts=8",
+    "select.num_kept=4",
+    "rollouts.max_new_tokens=16",
+    "task.num_eval=4",
+    "eval.every_seconds=0",
+    "stop.seconds=0",
+    "stop.steps=6",
+    "model.matmul=mkl",
+    "rollouts.generator=beside:beside",
+    'task.rewards={"light_rewards:varied" = 1.0}',
+    "task.correct=light_rewards:varied",
+)
+AHEAD = (*SMALL, "steps.name=ahead")
+EXTRA = {
+    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
+    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
+}
+TWO_EPOCHS = ("optim.num_epochs=2", "select.rule=random")
+LORA = ("lora.rank=4", "lora.dropout=0.1")
+ROUNDS = ("budget.rollouts=small_budgets:learned",)
+WAYS = {"one epoch": (), "two epochs": TWO_EPOCHS, "lora": LORA, "rounds": ROUNDS}
+
+
+def trainer_of(*overrides: str, options: tuple[str, ...] = AHEAD) -> Trainer:
+    keys = {text.split("=")[0] for text in overrides}
+    return Trainer(load_config("pods", [*(text for text in options if text.split("=")[0] not in keys), *overrides]))
+
+
+def numbers(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
+
+
+def lines_of(trainer: Trainer, steps: int, between: Callable[[], Any] = lambda: None) -> list[dict[str, Any]]:
+    lines = []
+    for _ in range(steps):
+        lines.append(numbers(step_metrics(training_step(trainer))))
+        between()
+    return lines
+
+
+def assert_same_weights(one: Trainer, other: Trainer) -> None:
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, other.model.state_dict()[name]), name
+
+
+def newest(folder: Path) -> Checkpoint:
+    found = load_newest(folder)
+    assert found is not None
+    return found
+
+
+# --- what it computes ---
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("way", ["two epochs", "one epoch", "lora"])
+def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way: str) -> None:
+    options = tuple(option for option in WAYS[way] if "dropout" not in option)
+    trainer, hand = trainer_of(*options), trainer_of(*options, options=SMALL)
+    data = Stream(len(hand.tasks.train), derive(hand.config.seed, "data"), 0)
+    num_epochs = hand.config.optim.num_epochs
+    kept: list[dict[str, torch.Tensor]] = []
+    for step in range(4):
+        weights = hand.policy.sampled_weights()
+        named = weights.named_parameters() if isinstance(weights, torch.nn.Module) else weights
+        kept.append({name: tensor.detach().clone() for name, tensor in named})
+        before = max(step - 1, 0)
+        hand.engine.load_weights(kept[before].items(), before * num_epochs)
+        wanted = []
+        for place, index in enumerate(data.draw(2)):
+            task = hand.tasks.train[index]
+            wanted.append((replace(new_group(request_id(step, place, task.id), task), index=index, step=step), 8))
+        groups = hand.collector.answer(wanted, hand.sampling)
+        selections = hand.choose(groups)
+        update = hand.update(hand.make_batch(hand.credit(groups, selections)))
+        hand.progress = replace(hand.progress, step=step + 1)
+
+        result = training_step(trainer)
+        assert result.groups == tuple(groups) and result.selections == tuple(selections)
+        assert result.update == update
+        line = step_metrics(result)
+        assert line["rollouts/lag"] == line["rollouts/lag_max"] == (num_epochs if step else 0)
+    assert_same_weights(trainer, hand)
+    assert isinstance(trainer.engine, Beside)
+    assert trainer.engine.versions == [num_epochs * version for version in (0, 0, 1, 2, 3)]
+
+
+def test_a_lag_of_0_is_a_step_that_generates_and_then_trains_bit_for_bit() -> None:
+    trainers = [trainer_of(), trainer_of("steps.lag=0"), trainer_of(options=SMALL)]
+    lines = [lines_of(trainer, 3) for trainer in trainers]
+    assert lines[1] == lines[2] != lines[0]
+    assert lines[0][0] == {**lines[1][0], "sync/weights_digest": lines[0][0]["sync/weights_digest"]}
+    assert_same_weights(trainers[1], trainers[2])
+    assert "seconds/overlapped" not in step_metrics(training_step(trainers[1]))
+
+
+def test_further_rounds_have_the_newest_weights_and_join_groups_of_older_ones() -> None:
+    trainer = trainer_of(*ROUNDS)
+    training_step(trainer)
+    groups = training_step(trainer).groups
+    grown = [group for group in groups if len(group.rollouts) > 8]
+    assert grown
+    for group in grown:
+        assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
+        assert [r.completion.version for r in group.rollouts] == [0] * 8 + [1] * (len(group.rollouts) - 8)
+
+
+def test_a_rollout_beyond_its_lag_is_named() -> None:
+    trainer = trainer_of()
+    assert isinstance(trainer.engine, Beside)
+    trainer.engine.newest_version = 0
+    training_step(trainer)
+    training_step(trainer)
+    with pytest.raises(PodsError, match=r"rollout 0 of group 's2/0/.*' is 2 weight updates old.* most 1 "):
+        training_step(trainer)
+
+
+# --- what happens in between ---
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("way", ["one epoch", "rounds"])
+def test_an_evaluation_in_between_changes_nothing(way: str) -> None:
+    plain, looked = trainer_of(*WAYS[way]), trainer_of(*WAYS[way])
+    results = []
+    lines = lines_of(looked, 4, lambda: results.append(evaluate(looked)))
+    assert lines == lines_of(plain, 4)
+    assert_same_weights(plain, looked)
+    versions = looked.engine.versions if isinstance(looked.engine, Beside) else []
+    assert way == "rounds" or versions == [0, 0, 1, 1, 2, 2, 3, 3, 4]  # steps, and evaluations of the newest weights
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_was_saved_and_resumed_after_every_step_ends_bit_identical(way: str, tmp_path: Path) -> None:
+    whole = trainer_of(*WAYS[way])
+    lines = lines_of(whole, 6)
+    trainer, other, found = trainer_of(*WAYS[way]), trainer_of(*WAYS[way]), list[dict[str, Any]]()
+    for step in range(6):
+        found += lines_of(trainer, 1)
+        trainer.save(tmp_path, EXTRA)
+        trainer, other = other, trainer
+        trainer.load(newest(tmp_path))
+        assert (trainer.collector.underway is None) == (step == 5)
+    assert found == lines
+    assert_same_weights(whole, trainer)
+
+
+def test_a_checkpoint_with_another_step_under_way_than_it_was_saved_with_is_damaged(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    training_step(trainer)
+    trainer.save(tmp_path, EXTRA)
+    checkpoint = newest(tmp_path)
+    for state in (
+        {**checkpoint.state, "underway": ""},
+        {**checkpoint.state, "underway": "0" * 64},
+        {name: value for name, value in checkpoint.state.items() if name != "underway"},
+    ):
+        with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
+            trainer.load(replace(checkpoint, state=state))
+    (checkpoint.path / "parts.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
+        trainer.load(checkpoint)
+
+
+def test_seconds_of_generation_that_an_evaluation_waited_for_count_as_the_next_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a clock that is 1 second later at every reading, a stage takes 1 second whenever it is entered."""
+    trainer = trainer_of()
+    training_step(trainer)
+    readings = count()
+    monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
+    results = [training_step(trainer)]
+    trainer.settle()
+    results.append(training_step(trainer))
+    gained = {stage: results[1].seconds[stage] - results[0].seconds[stage] for stage in results[0].seconds}
+    assert gained == {**dict.fromkeys(gained, 0.0), "generate": 1.0}  # the new weights are sent once
+    for result in results:
+        assert sum(result.seconds.values()) <= result.total_seconds
+
+
+# --- how a run ends ---
+
+
+def run_of(trainer: Trainer, path: Path, stop: Callable[[], bool] = lambda: False) -> Any:
+    folder = RunFolder(path)
+    folder.create("")
+    lines: list[dict[str, Any]] = []
+    try:
+        outcome = train(trainer, folder, Due(), on_record=lines.append, should_stop=stop)
+    finally:
+        trainer.close()
+    return outcome, [numbers(line) for line in lines if "loss" in line]
+
+
+def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluated(tmp_path: Path) -> None:
+    trainer = trainer_of("stop.steps=3")
+    assert run_of(trainer, tmp_path / "run")[0] == "finished"
+    assert trainer.collector.underway is None
+    assert isinstance(trainer.engine, Beside)
+    assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
+    assert "parts.safetensors" not in [path.name for path in newest(tmp_path / "run" / "checkpoints").path.iterdir()]
+
+
+def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None:
+    trainer = trainer_of("stop.steps=0", "stop.seconds=1e-6")
+    assert run_of(trainer, tmp_path / "run")[0] == "finished"
+    resumed = trainer_of("stop.steps=0", "stop.seconds=1e-6")
+    resumed.load(newest(tmp_path / "run" / "checkpoints"))
+    assert lines_of(resumed, 2) == lines_of(trainer_of(), 3)[1:]
+
+
+def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
+    asked = count()
+    trainer = trainer_of()
+    assert run_of(trainer, tmp_path / "run", lambda: next(asked) == 2)[0] == "interrupted"
+    resumed = trainer_of()
+    resumed.load(newest(tmp_path / "run" / "checkpoints"))
+    assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
+
+
+def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Beside, "lost_at", 6)  # begun in step 5; one call is the evaluation's
+    with pytest.raises(ConnectionError, match="lost"):
+        run_of(trainer_of("checkpoint.every_steps=2"), tmp_path / "run")
+    monkeypatch.setattr(Beside, "lost_at", 0)
+    resumed = trainer_of("checkpoint.every_steps=2")
+    resumed.load(newest(tmp_path / "run" / "checkpoints"))
+    assert resumed.progress.step == 2
+    assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
+
+
+def test_steps_without_a_valid_rollout_end_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    trainer = trainer_of('task.rewards={"light_rewards:raises" = 1.0}')
+    with pytest.raises(NothingToLearn):
+        run_of(trainer, tmp_path / "run")
+    assert newest(tmp_path / "run" / "checkpoints").state["step"] == 3
+
+
+# --- what is refused ---
+
+
+def config_of(*overrides: str) -> RunConfig:
+    return load_config("pods", overrides)
+
+
+def test_a_generator_within_this_process_is_refused_before_the_model_loads() -> None:
+    with pytest.raises(UsageError, match=r"steps\.name = 'ahead'.*'engine'.*--scale\.generators=1.*steps\.name=sync"):
+        prepare(config_of("steps.name=ahead", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match=r"/nowhere"):
+        prepare(config_of("steps.name=ahead", "steps.lag=0", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match=r"/nowhere"):
+        prepare(config_of("steps.name=ahead", "scale.generators=1", "model.path=/nowhere"))
+
+
+def test_a_generator_of_ones_own_without_the_ability_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"steps\.name = 'ahead'.*'podsrl.generate.kinds:new_engine'"):
+        trainer_of("rollouts.generator=podsrl.generate.kinds:new_engine")
