@@ -262,7 +262,7 @@ def test_without_a_shared_file_system_a_resume_wants_the_same_copy_on_every_node
     def both(*words: str) -> tuple[list[int | None], list[str]]:
         address = free_address()
         launchers = [start_node(rank, address, *words, str(folder)) for rank, folder in enumerate((own, copy))]
-        shown = ends(launchers, 100)
+        shown = ends(launchers, 250)
         return [launcher.returncode for launcher in launchers], shown
 
     codes, shown = both("pods", *SMALL, "--stop.steps=2", "--out")
