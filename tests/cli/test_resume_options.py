@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from podsrl.cli.main import app
 from podsrl.config.load import dump, load_config
 from podsrl.errors import UsageError
+from podsrl.scale.launch import End
 
 FLAGS = ["--allow-data-change", "--allow-lost-lines"]
 
@@ -45,9 +45,9 @@ def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int
 def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
-    def launch(command: list[str], num_processes: int, logs: Path) -> Any:
+    def launch(command: list[str], num_processes: int, logs: Path, nodes: None) -> End:
         commands.append(command)
-        return SimpleNamespace(log=None, code=0)
+        return End(0, 0)
 
     monkeypatch.setattr("podsrl.scale.launch.launch", launch)
     monkeypatch.setattr("podsrl.cli.launch._check", lambda *_: None)

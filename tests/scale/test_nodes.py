@@ -17,7 +17,8 @@ import pytest
 from running import SMALL, environment, pods, ranks_of, run, steps, wait_for
 
 from podsrl.errors import UsageError
-from podsrl.scale.nodes import Nodes, find_place
+from podsrl.scale.nodes import Nodes
+from podsrl.scale.rendezvous import find_place
 
 Popen = subprocess.Popen[str]
 
@@ -47,6 +48,23 @@ def ends(launchers: list[Popen], seconds: float = 60.0) -> list[str]:
     finally:
         for launcher in launchers:
             launcher.kill()
+
+
+def wait_in(launchers: list[Popen], condition: Callable[[], bool]) -> None:
+    """Wait for the condition while the launchers run."""
+    try:
+        wait_for(lambda: condition() or any(launcher.poll() is not None for launcher in launchers), 300)
+        assert condition(), ends(launchers)
+    except BaseException:
+        for launcher in launchers:
+            launcher.kill()
+        raise
+
+
+def small(*changes: str) -> list[str]:
+    """Options of a small run, with changes."""
+    keys = {text.partition("=")[0] for text in changes}
+    return [*(text for text in SMALL if text.partition("=")[0] not in keys), *changes]
 
 
 def error_lines(shown: str) -> list[str]:
@@ -145,7 +163,7 @@ def test_a_rank_that_is_taken_and_another_number_of_nodes_harm_no_one_else() -> 
 @pytest.mark.parametrize("words", [("--select.num_kept=3",), ("--task.num_eval=21",)])
 def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path, words: tuple[str, ...]) -> None:
     address, out = free_address(), ("--out", str(tmp_path / "run"))
-    launchers = [start_node(0, address, "pods", *SMALL, *out), start_node(1, address, "pods", *SMALL, *words, *out)]
+    launchers = [start_node(0, address, "pods", *SMALL, *out), start_node(1, address, "pods", *small(*words), *out)]
     for shown in ends(launchers):
         [line] = error_lines(shown)
         assert words[0].partition("=")[0].strip("-") in line and "node 0 (" in line and "node 1 (" in line
@@ -175,9 +193,9 @@ INSTANTS: dict[str, Callable[[Path], bool]] = {
 @pytest.mark.parametrize("instant", INSTANTS)
 def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant: str, killed: int) -> None:
     folder = tmp_path / "run"
-    options = (*SMALL, "--stop.steps=5000", "--task.num_eval=200", "--checkpoint.every_steps=1")
+    options = small("--stop.steps=5000", "--task.num_eval=200", "--checkpoint.every_steps=1")
     launchers = start_two("pods", *options, "--out", str(folder))
-    wait_for(lambda: INSTANTS[instant](folder))
+    wait_in(launchers, lambda: INSTANTS[instant](folder))
     if instant == "rendezvous":
         os.kill(ranks_of(folder)[1 - killed], signal.SIGSTOP)
         time.sleep(8)
@@ -195,7 +213,7 @@ def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant:
 def test_a_killed_launcher_takes_its_processes_along_and_ends_the_other_node(tmp_path: Path, killed: int) -> None:
     folder = tmp_path / "run"
     launchers = start_two("pods", *SMALL, "--stop.steps=5000", "--out", str(folder))
-    wait_for(lambda: len(steps(folder)) >= 2)
+    wait_in(launchers, lambda: len(steps(folder)) >= 2)
     launchers[killed].kill()
     shown = ends(launchers)[1 - killed]
     assert f"node {killed} (" in shown and "launcher" in shown and "Traceback" not in shown, shown
@@ -211,7 +229,7 @@ def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
     launchers = start_two("pods", *options, "--out", str(cut))
-    wait_for(lambda: len(steps(cut)) >= 5)
+    wait_in(launchers, lambda: len(steps(cut)) >= 5)
     launchers[asked].send_signal(signal.SIGINT)
     shown = ends(launchers)
     assert [launcher.returncode for launcher in launchers] == [130, 130], shown
@@ -228,8 +246,8 @@ def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_
 @pytest.mark.slow
 def test_the_second_ctrl_c_ends_both_nodes_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    launchers = start_two("pods", *SMALL, "--stop.steps=5000", "--task.num_eval=1000", "--out", str(folder))
-    wait_for(lambda: (folder / "config.toml").exists())  # in a long evaluation
+    launchers = start_two("pods", *small("--stop.steps=5000", "--task.num_eval=1000"), "--out", str(folder))
+    wait_in(launchers, lambda: (folder / "config.toml").exists())  # in a long evaluation
     for _ in range(2):
         launchers[1].send_signal(signal.SIGINT)
         time.sleep(0.5)
@@ -244,7 +262,7 @@ def test_without_a_shared_file_system_a_resume_wants_the_same_copy_on_every_node
     def both(*words: str) -> tuple[list[int | None], list[str]]:
         address = free_address()
         launchers = [start_node(rank, address, *words, str(folder)) for rank, folder in enumerate((own, copy))]
-        shown = ends(launchers, 100)
+        shown = ends(launchers, 250)
         return [launcher.returncode for launcher in launchers], shown
 
     codes, shown = both("pods", *SMALL, "--stop.steps=2", "--out")
@@ -340,7 +358,7 @@ def test_a_machine_that_is_switched_off_is_noticed_though_no_connection_closes(
     ]  # fmt: skip
     cable = f"pv{os.getpid()}{'ab'[cut]}"
     try:
-        wait_for(lambda: len(steps(folders[0])) >= 2)
+        wait_in(launchers, lambda: len(steps(folders[0])) >= 2)
         subprocess.run(["ip", "-n", machines[cut], "link", "set", cable, "down"], check=True)
         shown = ends(launchers, 75)
     finally:

@@ -105,7 +105,8 @@ def _meet(
         return nullcontext()
     if config is not None:
         load_config(config, overrides)
-    from podsrl.scale.nodes import Nodes, find_place
+    from podsrl.scale.nodes import Nodes
+    from podsrl.scale.rendezvous import find_place
 
     return Nodes(find_place(num_nodes, rank, rendezvous, seconds), str(folder), lambda line: say(line, errors))
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
 from podsrl.policy import choose_device
-from podsrl.run.checkpoint import Checkpoint
+from podsrl.run.checkpoint import Checkpoint, open_checkpoint, verify
 from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.generators.ray_cluster import Need, check_cluster
 from podsrl.scale.generators.ray_join import check_package
@@ -213,6 +215,28 @@ def check_same_weights(digest: str, processes: Processes) -> None:
         raise UsageError(
             "model.path: its weights are others on one machine than on another: give every machine the same files"
         )
+
+
+def open_same_checkpoint(path: Path, digest: str, processes: Processes, damaged: Sequence[str]) -> Checkpoint:
+    """The checkpoint that process 0 found, as this process sees it: on another machine, it may be a copy.
+
+    Raises:
+        UsageError: it is not there, is another one, or is damaged.
+    """
+    try:
+        if not processes.is_one_machine:
+            verify(path)
+        found = open_checkpoint(path, damaged)
+        if found.digest == digest:
+            return found
+        reason = f"{path} is not the checkpoint that process 0 found"
+    except CheckpointError as error:
+        reason = str(error)
+    run = path.parent.parent
+    raise UsageError(
+        f"{socket.gethostname()}: {reason}; every machine reads the checkpoint: keep the run on a file system that "
+        f"they share, or copy {run} from the machine of process 0 before each resume"
+    )
 
 
 def _differs(value: Any, processes: Processes) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
@@ -20,8 +19,8 @@ from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by
-from podsrl.run.checkpoint import Checkpoint, load_newest, open_checkpoint, set_aside, verify
-from podsrl.run.checks import CHANGEABLE, check_data, check_same_weights
+from podsrl.run.checkpoint import Checkpoint, load_newest, set_aside
+from podsrl.run.checks import CHANGEABLE, check_data, check_same_weights, open_same_checkpoint
 from podsrl.run.collect import OnAnswer
 from podsrl.run.data_digest import describe_data
 from podsrl.run.due import Due
@@ -116,29 +115,7 @@ def _newest_checkpoint(
         processes.broadcast(found and [found.path.name, found.digest])
         return found
     told = processes.broadcast(None)
-    return None if told is None else _same_checkpoint(folder.checkpoints / told[0], told[1], processes, damaged)
-
-
-def _same_checkpoint(path: Path, digest: str, processes: Processes, damaged: Sequence[str]) -> Checkpoint:
-    """The checkpoint that process 0 found, as this process sees it: on another machine, it may be a copy.
-
-    Raises:
-        UsageError: it is not there, is another one, or is damaged.
-    """
-    try:
-        if not processes.is_one_machine:
-            verify(path)
-        found = open_checkpoint(path, damaged)
-        if found.digest == digest:
-            return found
-        reason = f"{path} is not the checkpoint that process 0 found"
-    except CheckpointError as error:
-        reason = str(error)
-    run = path.parent.parent
-    raise UsageError(
-        f"{socket.gethostname()}: {reason}; every machine reads the checkpoint: keep the run on a file system that "
-        f"they share, or copy {run} from the machine of process 0 before each resume"
-    )
+    return None if told is None else open_same_checkpoint(folder.checkpoints / told[0], told[1], processes, damaged)
 
 
 def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:

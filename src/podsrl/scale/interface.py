@@ -10,8 +10,6 @@ import os
 import socket
 import warnings
 
-import psutil
-
 INTERFACE = "GLOO_SOCKET_IFNAME"
 """Environment variable of gloo. A value that the user gave stays."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -32,6 +30,8 @@ def listen_towards(host: str) -> None:
             stacklevel=2,
         )
         return
+    import psutil
+
     found = (name for name, each in psutil.net_if_addrs().items() if any(one.address == address for one in each))
     if name := next(found, ""):
         os.environ[INTERFACE] = name

@@ -7,15 +7,13 @@ would be blamed, and it does not tell the other nodes which process failed.
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import os
 import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -24,51 +22,15 @@ from uuid import uuid4
 
 from podsrl.config.load import changed_keys
 from podsrl.errors import PodsError, UsageError, one_line
-from podsrl.scale.interface import LOOPBACK
+from podsrl.lib.progress import Say
 from podsrl.scale.launch import INTERRUPTED, End
+from podsrl.scale.rendezvous import Place, listen, store_type, wait_for_listener
 
 SILENCE_SECONDS = 30.0
 """A node that has not answered for so long is taken for lost: a machine that is switched off closes no connection."""
 ANSWER_SECONDS = 10.0
 """How long what listens at the rendezvous address has to answer as torch's store does."""
 POLL_SECONDS = 0.25
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which of the nodes this is, and where they meet."""
-
-    rank: int
-    """0 .. num_nodes - 1; node 0 holds the rendezvous."""
-    num_nodes: int
-    host: str
-    port: int
-    seconds: float
-    """How long to wait for the other nodes."""
-
-
-def find_place(num_nodes: int, rank: int | None, rendezvous: str | None, seconds: float) -> Place:
-    """Check the options that name a node.
-
-    Raises:
-        UsageError: one is missing, or out of its range.
-
-    Example:
-        >>> find_place(2, 1, "10.0.0.1:29500", 600.0)
-        Place(rank=1, num_nodes=2, host='10.0.0.1', port=29500, seconds=600.0)
-    """
-    if rendezvous is None or rank is None:
-        raise UsageError(
-            f"--nodes {num_nodes} wants --rendezvous HOST:PORT and --node-rank R: HOST is an address of node 0 that "
-            f"every node reaches, PORT a free port there, R is 0 .. {num_nodes - 1} and another on every node"
-        )
-    if not 0 <= rank < num_nodes:
-        raise UsageError(f"--node-rank {rank}: wanted 0 .. {num_nodes - 1}, since --nodes is {num_nodes}")
-    host, _, port = rendezvous.rpartition(":")
-    if not host.strip("[]") or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UsageError(f"--rendezvous {rendezvous}: wanted HOST:PORT, e.g. 10.0.0.1:29500")
-    return Place(rank, num_nodes, host.strip("[]"), int(port), seconds)
 
 
 class Nodes:
@@ -94,11 +56,11 @@ class Nodes:
         self._answered, self._failure = time.monotonic(), ""
         self._has_reported = self._is_leaving = False
         self._beats = dict.fromkeys(range(1, place.num_nodes), (b"", time.monotonic()))
-        make = partial(_store_type(), place.host, place.port)
+        make = partial(store_type(), place.host, place.port)
         if place.rank == 0:
-            make = partial(make, is_master=True, master_listen_fd=_listen(place).detach())
+            make = partial(make, is_master=True, master_listen_fd=listen(place).detach())
         else:
-            _wait_for_listener(place, self._deadline, say)
+            wait_for_listener(place, self._deadline, say)
         self._thread = threading.Thread(target=self._serve, args=(make,), daemon=True, name="nodes")
         self._thread.start()
         self._register()
@@ -275,59 +237,7 @@ class Nodes:
             if beat != last or last == b"":
                 self._beats[rank] = beat, now
             elif now - since > SILENCE_SECONDS:
-                line = (
-                    f"silent for {now - since:.0f} s: its launcher was killed, or its machine or network is off"
-                )
+                line = f"silent for {now - since:.0f} s: its launcher was killed, or its machine or network is off"
                 end = End(-1, 1, line, node=self.name(rank))
                 store.compare_set("pods/end", "", json.dumps(asdict(end)))
                 self._heard[f"done/{rank}"] = "lost"
-
-
-def _store_type() -> Any:
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # else each lost connection is logged with a C++ trace of many lines
-    from torch import distributed
-
-    del os.environ["TORCH_CPP_LOG_LEVEL"]
-    return distributed.TCPStore  # type: ignore[attr-defined]
-
-
-def _listen(place: Place) -> socket.socket:
-    """Listen at the rendezvous address, and only there."""
-    what = f"--rendezvous {place.host}:{place.port}"
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-    except OSError as error:
-        cure = "HOST has to be an address of node 0, which this launcher is, and PORT free there"
-        raise UsageError(f"{what}: cannot listen there ({error.strerror or error}); {cure}") from None
-    found = ipaddress.ip_address(address[0])
-    if found.is_unspecified or (found.is_loopback and place.host not in LOOPBACK):
-        listener.close()
-        raise UsageError(
-            f"{what}: this machine takes {place.host} for {address[0]}, where no other machine reaches it (see "
-            "/etc/hosts); give an address of its network, as `ip -br address` lists them"
-        )
-    return listener
-
-
-def _wait_for_listener(place: Place, deadline: float, say: Say) -> None:
-    """Wait until something listens at the rendezvous address."""
-    what, has_said = f"{place.host}:{place.port}", False
-    while True:
-        try:
-            socket.create_connection((place.host, place.port), timeout=5.0).close()
-            return
-        except OSError as error:
-            why = error.strerror or str(error)
-        if time.monotonic() > deadline:
-            raise UsageError(
-                f"--rendezvous {what} did not answer within --join-seconds {place.seconds:g} ({why}): start node 0 "
-                "there, and let the nodes through each other's firewalls"
-            )
-        if not has_said:
-            say(f"waiting up to {place.seconds:g} s for node 0 at {what} ({why})")
-            has_said = True
-        time.sleep(0.5)
