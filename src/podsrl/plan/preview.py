@@ -125,8 +125,8 @@ def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: i
         config = with_values(config, task={"num_eval": num_eval})
     if not has_gpu or config.rollouts.kv_cache_bytes:
         return config
-    from podsrl.policy.source import find_device
     from podsrl.lib.devices import default_bound
+    from podsrl.policy.source import find_device
 
     parts = estimate(config, shape, num_processes)
     held = sum(part.num_bytes for part in parts if part.phase == "always")

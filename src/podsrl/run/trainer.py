@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,27 +42,22 @@ from podsrl.run.checks import (
 from podsrl.run.clock import StageClock, timed
 from podsrl.run.collect import Collected
 from podsrl.run.data_digest import Side, describe_data
-from podsrl.run.kv_bound import update_bytes
+from podsrl.run.generators import new_generator
 from podsrl.run.learn import UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
-from podsrl.run.pools import new_pool
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.wiring import (
     describe_generation,
-    generator_model,
     new_collector,
-    new_generator,
     new_learner,
-    new_setting,
     opening_view,
     stop_token_ids,
     train_sampling,
 )
 from podsrl.scale.processes import Processes, join_processes
-from podsrl.scale.shard import is_sharded
 from podsrl.select.groups import select_groups
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import Batch, UpdateStats, step_advantages, to_samples
@@ -112,9 +107,10 @@ class Trainer:
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
         self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
-        self.progress, self.warnings = Progress(), list[str]()
+        self.progress = Progress()
+        self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
-        generator = self._new_generator()
+        generator = new_generator(config, self.parts, self.policy, self.processes)
         check_beside(config, is_beside="beside" in abilities_of(generator))
         self.generation = describe_generation(
             generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
@@ -124,6 +120,8 @@ class Trainer:
         self.learner = new_learner(config, self.policy, self.parts, self.processes)
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
+        self.weights_digest = ""
+        """Of the weights that the generator samples from."""
         self._publish()
         self.clock = StageClock(self.model.device)
         """Of the present step, or of the last one until `sample` begins another."""
@@ -278,18 +276,6 @@ class Trainer:
         """The tokenizer's end token and all that the model's generation config names."""
         return stop_token_ids(self.model, self.tokenizer)
 
-    def _new_generator(self) -> Generator:
-        """Before the learner, which may cut the weights up: the generator may need a whole copy."""
-        config, policy = self.config, self.policy
-        load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, self.processes))
-        kind, num = self.parts.generator, self.processes.num_processes
-        if config.scale.generators:
-            later = update_bytes(config, self.model, num)
-            return new_pool(config, kind, policy, self.tokenizer, self.processes, later)
-        later = update_bytes(config, self.model, num, has_copy=kind.has_own_weights)
-        setting = new_setting(config, load_model, policy.device, self.tokenizer, later)
-        return new_generator(kind, setting, self.processes)
-
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)
 
@@ -305,5 +291,4 @@ class Trainer:
 
     def _publish(self) -> None:
         self.weights_digest = self.learner.publish(self.engine)
-        """Of the weights that the generator samples from."""
         self._published = self.learner.version

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
-from podsrl.generate import Generator, Kind, Request, Sampling, Setting
+from podsrl.generate import Generator, Request, Sampling, Setting
 from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
@@ -19,7 +18,6 @@ from podsrl.run.collect import Collector
 from podsrl.run.kv_bound import kv_bound
 from podsrl.run.learn import Learner
 from podsrl.run.prepare import Parts
-from podsrl.scale.generators.pool import Pool
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
@@ -58,16 +56,6 @@ def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_posit
         seed=config.seed,
         stream=Stream(len(train), derive(config.seed, "data"), data_position),
     )
-
-
-def new_generator(kind: Kind, setting: Setting, processes: Processes) -> Generator:
-    """The generator of a kind; of a kind with members a pool of this process's share of them."""
-    members = list(processes.share(kind.members))
-    if len(members) < 2:
-        return (members[0] if members else kind).make(setting)
-    new_store = members[0].new_store
-    store = new_store(setting) if new_store is not None else None
-    return Pool([partial(member.make, setting) for member in members], store, what=f"{len(members)} servers")
 
 
 def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

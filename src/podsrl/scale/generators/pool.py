@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
 

@@ -1,4 +1,4 @@
-"""A run's generators in processes of their own (`scale.generators`): their GPUs, and the pool of them."""
+"""What generates in a run: one generator in this process, or a pool of servers, child processes or Ray actors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Kind, Setting
+from podsrl.generate import Generator, Kind, Setting
 from podsrl.policy import Policy
 from podsrl.run.checks import ray_need
-from podsrl.run.wiring import new_setting
+from podsrl.run.kv_bound import update_bytes
+from podsrl.run.prepare import Parts
+from podsrl.run.wiring import generator_model, new_setting
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 from podsrl.scale.generators.ray_cluster import Need
@@ -25,10 +27,34 @@ from podsrl.scale.generators.ray_local import LocalCluster
 from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.scale.processes import Processes
+from podsrl.scale.shard import is_sharded
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _STORE_BYTES = 200 << 20
 """Of the object store of a local Ray cluster, beside two versions of the weights; Ray wants at least 75 MB."""
+
+
+def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Processes) -> Generator:
+    """The run's generator, or this process's share of its generators.
+
+    It is made before the learner, which may cut the weights up: a generator may need a whole copy.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    kind, tokenizer = parts.generator, parts.tokenizer
+    has_copy = kind.has_own_weights and config.scale.generators == 0
+    later = update_bytes(config, policy.model, processes.num_processes, has_copy=has_copy)
+    if config.scale.generators:
+        return new_pool(config, kind, policy, tokenizer, processes, later)
+    load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, processes))
+    setting = new_setting(config, load_model, policy.device, tokenizer, later)
+    members = list(processes.share(kind.members))
+    if len(members) < 2:
+        return (members[0] if members else kind).make(setting)
+    new_store = members[0].new_store
+    store = new_store() if new_store is not None else None
+    return Pool([partial(member.make, setting) for member in members], store, what=f"{len(members)} servers")
 
 
 def new_pool(
