@@ -35,7 +35,8 @@ def run(num_steps: int, say: Say) -> dict[str, Any]:
     from podsrl.config.load import dump, load_config
     from podsrl.lib.stages import STAGES
     from podsrl.run.folder import RunFolder
-    from podsrl.run.loop import record, training_step
+    from podsrl.run.loop import record
+    from podsrl.run.steps import training_step
     from podsrl.run.trainer import Trainer
 
     trainer = Trainer(load_config("pods"))

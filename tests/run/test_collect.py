@@ -12,8 +12,8 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request
 from podsrl.run.collect import new_group
-from podsrl.run.loop import training_step
 from podsrl.run.metrics import step_metrics
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.types import Completion, FinishReason, Task
 

@@ -17,8 +17,9 @@ from podsrl.generate.schedule.lengths import task_of
 from podsrl.run.clock import STAGES
 from podsrl.run.due import Due
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, record, train, training_step
+from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, record, train
 from podsrl.run.metrics import step_metrics
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.types import Completion, Group, Rollout, Task

@@ -18,10 +18,10 @@ from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
 from podsrl.run.learn import NO_UPDATE, UpdateResult
 from podsrl.run.load import Load
-from podsrl.run.loop import training_step
 from podsrl.run.metrics import step_metrics
 from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import max_variance
 from podsrl.select.groups import select_groups

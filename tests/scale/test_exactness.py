@@ -19,8 +19,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.control import Ask, View
 from podsrl.policy import load_model
 from podsrl.run.checkpoint import load_newest
-from podsrl.run.loop import training_step
 from podsrl.run.metrics import step_metrics
+from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 
 SMALL = (

@@ -53,7 +53,7 @@ def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Pr
     if len(members) < 2:
         return (members[0] if members else kind).make(setting)
     new_store = members[0].new_store
-    store = new_store() if new_store is not None else None
+    store = new_store(setting) if new_store is not None else None
     return Pool([partial(member.make, setting) for member in members], store, what=f"{len(members)} servers")
 
 
