@@ -162,7 +162,7 @@ def test_a_rank_that_is_taken_and_another_number_of_nodes_harm_no_one_else() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--select.num_kept=3",), ("--task.num_eval=21",)])
 def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path, words: tuple[str, ...]) -> None:
-    address, out = free_address(), ("--out", str(tmp_path / "run"))
+    address, out = free_address(), ("--stop.steps=1", "--out", str(tmp_path / "run"))
     launchers = [start_node(0, address, "pods", *SMALL, *out), start_node(1, address, "pods", *small(*words), *out)]
     for shown in ends(launchers):
         [line] = error_lines(shown)
@@ -172,7 +172,7 @@ def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_wrong_config_on_one_node_is_said_on_the_other_too(tmp_path: Path) -> None:
-    address, out = free_address(), ("--out", str(tmp_path / "run"))
+    address, out = free_address(), ("--stop.steps=1", "--out", str(tmp_path / "run"))
     wrong = '--task.rewards={"nowhere:nothing" = 1.0}'
     launchers = [start_node(0, address, "pods", *SMALL, *out), start_node(1, address, "pods", *SMALL, wrong, *out)]
     mine, other = ends(launchers)

@@ -216,13 +216,13 @@ class Nodes:
             key, value = self._sent.get()
             store.compare_set(f"pods/{key}", "", value)
         store.set(f"pods/beat/{rank}", str(time.monotonic()))
-        keys = ["end"]
+        keys: list[str] = []
         if self.num_processes == 0:
-            keys += [f"{what}/{each}" for what in ("facts", "host") for each in ranks]  # a host before its facts
+            keys += [f"{what}/{each}" for what in ("facts", "host") for each in ranks]  # told in the other order
         if rank == 0:
             keys += [f"done/{each}" for each in ranks]
             self._watch_beats(store)
-        for key in keys:
+        for key in (*keys, "end"):  # the reason for an end after the facts that it is about
             if key not in self._heard and store.check([f"pods/{key}"]):
                 value = store.get(f"pods/{key}").decode()
                 self._heard[key] = value.partition("/")[0] if key.startswith("host/") else value
