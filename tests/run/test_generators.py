@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.run.pools import own_gpus
+from podsrl.run.generators import own_gpus
 from podsrl.scale.processes import Processes
 
 SMALL = (
