@@ -25,7 +25,6 @@ from contract import (
     Models,
     new_models,
     tokens_of,
-    what_is_there,
 )
 
 from podsrl.errors import UsageError
@@ -78,10 +77,6 @@ class Server:
         self._process.wait()
 
 
-def files() -> set[str]:
-    return {name for name in what_is_there() if name.startswith("/dev/shm/")}
-
-
 @pytest.fixture(scope="class")
 def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = Server(models.folder, tmp_path_factory.mktemp("server") / "log", *FLAGS)
@@ -95,7 +90,10 @@ def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 class TestServer(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def generator(cls, models: Models, server: Server) -> Iterator[Generator]:
+    def generator(
+        cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[Generator]:
+        folder = tmp_path_factory.mktemp("weights")
         setting = Setting(
             load_model=lambda: models.first,
             folder=str(models.folder),
@@ -104,13 +102,12 @@ class TestServer(GeneratorContract):
             max_prompt_tokens=LONGEST - 32,
             max_new_tokens=32,
         )
-        kind = resolve_generator(f"vllm+{server.url}", {})
+        kind = resolve_generator(f"vllm+{server.url}", {"vllm": {"folder": str(folder)}})
         kind.check()
-        before = files()
         generator = kind.make(setting)
         yield generator
         generator.close()
-        assert files() == before
+        assert list(folder.iterdir()) == []
 
     def test_a_server_that_is_killed_and_started_again_gets_the_newest_weights(
         self, generator: VLLMServer, server: Server, models: Models, record_property: Callable[[str, object], None]
