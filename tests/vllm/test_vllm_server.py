@@ -72,9 +72,23 @@ class Server:
         raise AssertionError(f"no answer in {START_SECONDS} s: {self._log.read_text()[-2000:]}")
 
     def kill(self) -> None:
+        left = shared_memory_of(self._process.pid)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        for path in left:  # what would remove it has been killed too
+            path.unlink(missing_ok=True)
+
+
+def shared_memory_of(group: int) -> set[Path]:
+    """Files in shared memory that a process group's processes have in use."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            if int((process / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                lines = (process / "maps").read_text().splitlines()
+                found |= {Path(line.split()[-1]) for line in lines if "/dev/shm/psm_" in line}
+    return found
 
 
 @pytest.fixture(scope="class")
