@@ -104,9 +104,7 @@ def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 class TestServer(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def generator(
-        cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory
-    ) -> Iterator[Generator]:
+    def generator(cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
         folder = tmp_path_factory.mktemp("weights")
         setting = Setting(
             load_model=lambda: models.first,
