@@ -51,6 +51,9 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         LLM = import_vllm().LLM
+        from vllm import envs
+
+        getattr(envs, "disable_envs_cache", lambda: None)()  # an engine in this process has kept the variables of then
         try:
             return LLM(**options)
         except TypeError as error:
