@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contract import LONGEST, PROMPT, SEED, Models, new_models, temporary
+from contract import LONGEST, PROMPT, SEED, Models, left_nothing, new_models, temporary
 
-from podsrl.errors import UsageError
+from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request, Sampling, Setting
 from podsrl.generate.vllm.make import make_vllm
 from podsrl.generate.vllm.order import Priorities
+from podsrl.generate.vllm.watch import children
 
 
 def setting_of(models: Models, **changes: Any) -> Setting:
@@ -139,11 +140,33 @@ def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
         make_vllm(setting_of(models), in_process=False, no_such_option=1)
 
 
+@pytest.mark.parametrize(
+    ("number", "seconds", "wanted"),
+    [(signal.SIGKILL, 1800.0, "has ended"), (signal.SIGSTOP, 8.0, "timeout_seconds = 8")],
+)
+@pytest.mark.slow
+def test_its_own_process_that_is_killed_or_hangs_is_lost(
+    models: Models, number: signal.Signals, seconds: float, wanted: str
+) -> None:
+    with left_nothing():
+        generator = make_vllm(setting_of(models), in_process=False, timeout_seconds=seconds)
+        running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30))])
+        for child in children():
+            os.kill(child, number)
+        with pytest.raises(LostGenerator, match=wanted):
+            list(running)
+        with pytest.raises(LostGenerator, match=wanted):
+            generator.load_weights(temporary(models.second), 1)
+        with pytest.raises(LostGenerator, match=wanted):
+            generator.first_logprob(PROMPT)
+        generator.close()
+
+
 KILLED = """
 import os, sys
 from podsrl.generate import Setting
 from podsrl.generate.vllm.make import make_vllm
-from podsrl.generate.vllm.start import children
+from podsrl.generate.vllm.watch import children
 if __name__ == "__main__":
     setting = Setting(load_model=lambda: None, folder=sys.argv[1], max_prompt_tokens=8, max_new_tokens=8)
     generator = make_vllm(setting, in_process=False)
@@ -158,9 +181,9 @@ def test_its_processes_end_with_this_one_however_it_ends(models: Models, tmp_pat
     script.write_text(KILLED)
     ended = subprocess.run([sys.executable, script, models.folder], capture_output=True, text=True, timeout=400)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    children = [Path("/proc", number) for number in ended.stdout.split()]
-    assert children
+    left = [Path("/proc", number) for number in ended.stdout.split()]
+    assert left
     deadline = time.monotonic() + 20
-    while any(child.exists() and " Z " not in (child / "stat").read_text() for child in children):
+    while any(child.exists() and " Z " not in (child / "stat").read_text() for child in left):
         assert time.monotonic() < deadline
         time.sleep(0.1)

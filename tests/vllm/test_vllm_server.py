@@ -25,7 +25,6 @@ from contract import (
     Models,
     new_models,
     tokens_of,
-    what_is_there,
 )
 
 from podsrl.errors import UsageError
@@ -73,13 +72,23 @@ class Server:
         raise AssertionError(f"no answer in {START_SECONDS} s: {self._log.read_text()[-2000:]}")
 
     def kill(self) -> None:
+        left = shared_memory_of(self._process.pid)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        for path in left:  # what would remove it has been killed too
+            path.unlink(missing_ok=True)
 
 
-def files() -> set[str]:
-    return {name for name in what_is_there() if name.startswith("/dev/shm/")}
+def shared_memory_of(group: int) -> set[Path]:
+    """Files in shared memory that a process group's processes have in use."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            if int((process / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                lines = (process / "maps").read_text().splitlines()
+                found |= {Path(line.split()[-1]) for line in lines if "/dev/shm/psm_" in line}
+    return found
 
 
 @pytest.fixture(scope="class")
@@ -95,7 +104,8 @@ def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 class TestServer(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def generator(cls, models: Models, server: Server) -> Iterator[Generator]:
+    def generator(cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
+        folder = tmp_path_factory.mktemp("weights")
         setting = Setting(
             load_model=lambda: models.first,
             folder=str(models.folder),
@@ -104,13 +114,12 @@ class TestServer(GeneratorContract):
             max_prompt_tokens=LONGEST - 32,
             max_new_tokens=32,
         )
-        kind = resolve_generator(f"vllm+{server.url}", {})
+        kind = resolve_generator(f"vllm+{server.url}", {"vllm": {"folder": str(folder)}})
         kind.check()
-        before = files()
         generator = kind.make(setting)
         yield generator
         generator.close()
-        assert files() == before
+        assert list(folder.iterdir()) == []
 
     def test_a_server_that_is_killed_and_started_again_gets_the_newest_weights(
         self, generator: VLLMServer, server: Server, models: Models, record_property: Callable[[str, object], None]

@@ -48,7 +48,14 @@ def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Pr
     if config.scale.generators:
         return new_pool(config, kind, policy, tokenizer, processes, later)
     load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, processes))
-    setting = new_setting(config, load_model, policy.device, tokenizer, later)
+    return new_here(kind, new_setting(config, load_model, policy.device, tokenizer, later), processes)
+
+
+def new_here(kind: Kind, setting: Setting, processes: Processes) -> Generator:
+    """A generator in this process, or its share of the servers as one.
+
+    UsageError: it cannot be made.
+    """
     members = list(processes.share(kind.members))
     if len(members) < 2:
         return (members[0] if members else kind).make(setting)

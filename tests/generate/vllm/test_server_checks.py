@@ -62,6 +62,13 @@ def test_a_missing_flag_is_named(server: EngineServer, changes: dict[str, Any], 
     assert "\n" not in str(found.value) and server.url in str(found.value)
 
 
+def test_a_server_whose_engine_ends_at_its_first_request_is_named_so(server: EngineServer) -> None:
+    answers = {"/v1/completions": (500, {"error": {"message": "EngineCore failed"}}), "/health": (503, b"")}
+    server.alter = lambda path, body, answer: answers.get(path, answer)
+    with pytest.raises(UsageError, match=r"first request.*EngineCore failed.*heads of 32"):
+        check(server.url)
+
+
 def test_an_address_where_nothing_answers_is_unavailable_and_the_command_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

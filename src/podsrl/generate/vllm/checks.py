@@ -21,6 +21,10 @@ _NO_LOGPROB = -9999.0
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
 
 
+class EngineEnded(Unreachable):
+    """The server answered until it was asked for tokens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
     """What a server says of itself."""
@@ -80,6 +84,12 @@ def check_server(link: Link) -> ServerFacts:
     """
     try:
         return examine(link)
+    except EngineEnded as error:
+        raise UsageError(
+            f"rollouts.generator: the engine of the server at {link.url} ended at its first request ({error}); see the "
+            "server's log. vLLM for CPUs takes attention heads of 32, 64, 80, 96, 112, 128 … numbers; those of "
+            "builtin:arithmetic have 16"
+        ) from error
     except Unreachable as error:
         raise UnavailableError(
             f"rollouts.generator: no vLLM server answers at {link.url} ({error}); start one (MODEL as in model.path): "
@@ -226,12 +236,16 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
     }
     try:
         answer = link.ask("/v1/completions", body)
-    except Refused as error:
-        if error.status == 400 and "priority" in str(error).lower():
+    except (Refused, Unreachable) as error:
+        if isinstance(error, Refused) and error.status == 400 and "priority" in str(error).lower():
             raise UsageError(
                 f"rollouts.generator: the server at {link.url} takes no priorities; start it with "
                 f"--scheduling-policy priority: {server_command()}"
             ) from error
+        try:
+            link.ask("/health", timeout_seconds=10)
+        except (Refused, Unreachable):
+            raise EngineEnded(str(error)) from error
         raise
     try:
         _, logprobs, _ = read_choice(answer, num_tokens, 2**31)

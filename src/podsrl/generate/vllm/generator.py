@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor
 
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate.base import EngineStats, Generator, Request, Sampling
 from podsrl.generate.vllm import start
 from podsrl.generate.vllm.order import Priorities
@@ -20,6 +22,7 @@ from podsrl.generate.vllm.sampling import (
     new_completion,
     rollout_options,
 )
+from podsrl.generate.vllm.watch import Watch
 from podsrl.generate.vllm.weights import weights_folder, with_tied
 from podsrl.types import Completion
 
@@ -50,7 +53,8 @@ class VLLM(Generator):
         max_tokens: most tokens of a prompt with its completion.
         tied: name of a weight -> its other names (`tied_names`).
         weights_parent: where the weights for its processes are written; "": in shared memory.
-        watch: of its processes.
+        pids: its processes, as children of this one.
+        timeout_seconds: their longest silence.
     """
 
     def __init__(
@@ -63,13 +67,16 @@ class VLLM(Generator):
         max_tokens: int,
         tied: Mapping[str, tuple[str, ...]],
         weights_parent: str = "",
-        watch: start.Watch | None = None,
+        pids: Collection[int] = (),
+        timeout_seconds: float = 1800.0,
     ) -> None:
         self.version = 0
         self.abilities = ABILITIES if in_process else ABILITIES | {"beside"}
         self.stats = EngineStats()
         self._llm, self._in_process, self._seed, self._scheduler = llm, in_process, seed, scheduler
-        self._max_tokens, self._tied, self._weights_parent, self._watch = max_tokens, tied, weights_parent, watch
+        self._max_tokens, self._tied, self._weights_parent = max_tokens, tied, weights_parent
+        self._watch = Watch(pids, partial(_wake, llm.llm_engine.engine_core)) if pids else None
+        self._timeout_seconds = timeout_seconds
         self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
         self._priorities = Priorities(scheduler, self._num_slots)
         self._salt = new_cache_salt()
@@ -82,6 +89,7 @@ class VLLM(Generator):
         Raises:
             UsageError: a request that vLLM cannot serve, or an id that runs already.
             PodsError: vLLM failed.
+            LostGenerator: its own process has ended, or was silent for too long.
         """
         call = self._generate(list(requests))
         next(call)  # it begins here; ended or forgotten, it aborts what is left
@@ -103,6 +111,7 @@ class VLLM(Generator):
         Raises:
             UsageError: rollouts run: vLLM would go on with their old keys and values.
             PodsError: vLLM does not take the weights.
+            LostGenerator: as of `generate`.
         """
         if self._running:
             raise UsageError(
@@ -118,9 +127,10 @@ class VLLM(Generator):
                 folder = stack.enter_context(weights_folder(named_tensors, self._weights_parent))
                 given = {"weights_path": str(folder)}
             try:
-                self._llm.collective_rpc("reload_weights", kwargs=given)
-            except (ValueError, KeyError, RuntimeError, AttributeError) as error:
-                raise PodsError(f"vLLM does not take the weights of version {version}: {error!r}") from error
+                with self._limited():
+                    self._llm.collective_rpc("reload_weights", kwargs=given)
+            except Exception as error:  # as in `_step`
+                raise self._failure(f"vLLM does not take the weights of version {version}: {error!r}") from error
         self.version, self._salt = version, new_cache_salt()
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
@@ -204,7 +214,7 @@ class VLLM(Generator):
         try:
             self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
         except Exception as error:  # as in `_step`
-            raise UsageError(f"request {rollout.request.id!r}: vLLM does not take it: {error}") from None
+            raise self._failure(f"request {rollout.request.id!r}: vLLM does not take it: {error}", UsageError) from None
         self._running[key] = rollout
         return key
 
@@ -213,16 +223,29 @@ class VLLM(Generator):
         if self._llm is None:
             raise PodsError("this vLLM is closed: nothing can be generated")
         try:
-            with start.torch_numbers_kept():
+            with start.torch_numbers_kept(), self._limited():
                 outputs = self._llm.llm_engine.step()
         except Exception as error:  # vLLM's own types differ between its versions
             self._running.clear()
-            raise PodsError(f"vLLM failed: {type(error).__name__}: {error}; its own messages say why") from error
+            message = f"vLLM failed: {type(error).__name__}: {error}; its own messages say why"
+            raise self._failure(message) from error
         self.stats.steps += 1
         for output in outputs:
             rollout = self._running.pop(output.request_id, None) if output.finished else None
             if rollout is not None:
                 rollout.inbox.append((rollout, output))
+
+    def _limited(self) -> AbstractContextManager[None]:
+        """Around what waits for vLLM's own processes."""
+        return nullcontext() if self._watch is None else self._watch.limited(self._timeout_seconds)
+
+    def _failure(self, message: str, kind: type[PodsError] = PodsError) -> PodsError:
+        """What to raise: the message, unless vLLM's own process is gone, which is the reason then."""
+        if self._watch is None or not self._watch.has_ended:
+            return kind(message)
+        late = f"was ended: it gave no answer within options.vllm.timeout_seconds = {self._timeout_seconds:g}"
+        how = late if self._watch.is_late else "has ended (killed, or out of memory?)"
+        return LostGenerator(f"vLLM's own process {how}; resume the run")
 
     def _drop(self, keys: list[str]) -> None:
         """Abort; without any, nothing is sent: a list without ids aborts all in some of vLLM's interfaces."""
@@ -246,3 +269,12 @@ class VLLM(Generator):
         self.stats.forwarded += len(found.token_ids)
         self._priorities.finish(found)
         return found
+
+
+def _wake(core: Any) -> None:
+    """End waits for an engine's process that was killed: vLLM itself leaves its caller waiting."""
+    error = RuntimeError("the engine's process has ended")
+    core.outputs_queue.put(error)
+    for future in list(core.utility_results.values()):
+        with suppress(InvalidStateError):
+            future.set_exception(error)

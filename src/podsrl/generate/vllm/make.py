@@ -12,6 +12,7 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
+from podsrl.generate.vllm.watch import children
 from podsrl.generate.vllm.weights import tied_names
 
 OWN_OPTIONS = {
@@ -37,6 +38,7 @@ def make_vllm(
     max_model_len: int = 0,
     enforce_eager: bool | None = None,
     weights_folder: str = "",
+    timeout_seconds: float = 1800.0,
     **options: Any,
 ) -> VLLM:
     """vLLM on the setting's model folder, in this process or in its own.
@@ -49,12 +51,18 @@ def make_vllm(
         max_model_len: most tokens of a prompt with its completion; 0: what the run's limits add up to.
         enforce_eager: without CUDA graphs and compilation; by default so on a CPU.
         weights_folder: where weights for its own processes are written; "": in shared memory.
+        timeout_seconds: longest silence of its own processes, after which they are ended.
         options: of `vllm.LLM`.
 
     Raises:
         UsageError: vLLM is not there, has no counterpart of an option, or did not start.
     """
-    check_options_of_vllm(in_process=in_process, tensor_parallel_size=tensor_parallel_size, **options)
+    check_options_of_vllm(
+        in_process=in_process,
+        tensor_parallel_size=tensor_parallel_size,
+        timeout_seconds=timeout_seconds,
+        **options,
+    )
     check_scheduler(setting.scheduler)
     _check_model(setting)
     with start.untouched():
@@ -85,7 +93,7 @@ def make_vllm(
             given["distributed_executor_backend"] = "uni"
         if on_cpu:  # whose random generator cannot be moved on, as vLLM does for a prompt that is read in pieces
             given["enable_chunked_prefill"] = False
-        before = start.children()
+        before = children()
         llm = start.new_llm(given | options, in_process=in_process)
         generator = VLLM(
             llm,
@@ -95,7 +103,8 @@ def make_vllm(
             max_tokens=max_tokens,
             tied=tied,
             weights_parent=weights_folder,
-            watch=None if in_process else start.Watch(start.children() - before),
+            pids=() if in_process else children() - before,
+            timeout_seconds=timeout_seconds,
         )
         try:
             generator.first_logprob((0,))  # what it compiles for its first step is compiled here
@@ -106,7 +115,9 @@ def make_vllm(
         return generator
 
 
-def check_options_of_vllm(*, in_process: bool = True, tensor_parallel_size: int = 1, **options: Any) -> None:
+def check_options_of_vllm(
+    *, in_process: bool = True, tensor_parallel_size: int = 1, timeout_seconds: float = 1800.0, **options: Any
+) -> None:
     """Check what can be checked before any weights are read.
 
     Raises:
@@ -118,6 +129,10 @@ def check_options_of_vllm(*, in_process: bool = True, tensor_parallel_size: int 
         if name in OWN_OPTIONS:
             cure = f"set {OWN_OPTIONS[name]}" if OWN_OPTIONS[name] else "leave it out"
             raise UsageError(f"options.vllm.{name} = {options[name]!r}: podsrl sets it itself; {cure}")
+    if not 0 < timeout_seconds < 1e6:
+        raise UsageError(
+            f"options.vllm.timeout_seconds = {timeout_seconds:g}: wanted a number of seconds above 0, under a million"
+        )
     if in_process and tensor_parallel_size > 1:
         raise UsageError(
             f"options.vllm.tensor_parallel_size = {tensor_parallel_size} in the trainer's process, where vLLM has one "

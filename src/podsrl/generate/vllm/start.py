@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
-import subprocess
-import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -54,6 +51,9 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         LLM = import_vllm().LLM
+        from vllm import envs
+
+        getattr(envs, "disable_envs_cache", lambda: None)()  # an engine in this process has kept the variables of then
         try:
             return LLM(**options)
         except TypeError as error:
@@ -118,35 +118,3 @@ def torch_numbers_kept() -> Iterator[None]:
         torch.set_rng_state(state)
         if on_gpus:
             torch.cuda.set_rng_state_all(on_gpus)
-
-
-class Watch:
-    """Ends child processes that do not watch their parent themselves, when this process is gone, however it ended.
-
-    Args:
-        pids: of the children.
-    """
-
-    def __init__(self, pids: Collection[int]) -> None:
-        self._pids = set(pids)
-        script = 'trap "" INT TERM HUP; read -r _; kill -KILL "$@"'  # the read ends with this process
-        self._shell = subprocess.Popen(
-            ["sh", "-c", script, "sh", *map(str, self._pids)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-
-    def end(self, seconds: float = 20.0) -> None:
-        """Wait until the children have ended, but not longer than this; then end them."""
-        deadline = time.monotonic() + seconds
-        while self._pids & children() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for child in multiprocessing.active_children():
-            if child.pid in self._pids:
-                child.kill()
-                child.join()
-        self._shell.kill()
-        self._shell.communicate()
-
-
-def children() -> set[int]:
-    """Process ids of the children that `multiprocessing` has started here."""
-    return {child.pid for child in multiprocessing.active_children() if child.pid is not None}

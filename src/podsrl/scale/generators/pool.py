@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
 
@@ -256,6 +256,10 @@ class Pool(Generator):
         """A new member in place of a lost one, with its counts and the newest weights.
 
         It is made in the caller's thread: a child process ends with the thread that started it.
+
+        Raises:
+            LostGenerator: the member's own error, where there is nothing to make another of.
+            PodsError: it was lost `MAX_LOSSES` times.
         """
         while True:
             losses[i] += 1
@@ -263,7 +267,10 @@ class Pool(Generator):
                 raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            new = self._members[i] = self._factories[i]()
+            try:
+                new = self._members[i] = self._factories[i]()
+            except UnavailableError:  # a server that nobody has started again
+                raise error from None
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return
