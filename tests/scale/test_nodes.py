@@ -315,7 +315,7 @@ def in_namespace(name: str) -> tuple[str, ...]:
 
 
 STEPS, RATE = 5, 1e-6
-OPTIONS = (*SMALL, f"--optim.lr={RATE}", f"--stop.steps={STEPS}", "--checkpoint.every_steps=0")
+OPTIONS = (*SMALL, f"--optim.lr={RATE}", f"--stop.steps={STEPS}")
 
 
 @pytest.fixture(scope="module")
