@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from running import SMALL, environment, pods, ranks_of, run, steps, wait_for
+from safetensors.torch import load_file
 
 from podsrl.errors import UsageError
 from podsrl.scale.nodes import Nodes
@@ -160,13 +163,13 @@ def test_a_rank_that_is_taken_and_another_number_of_nodes_harm_no_one_else() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--select.num_kept=3",), ("--task.num_eval=21",)])
-def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path) -> None:
     address, out = free_address(), ("--stop.steps=1", "--out", str(tmp_path / "run"))
+    words = ("--select.num_kept=3", "--task.num_eval=21")
     launchers = [start_node(0, address, "pods", *SMALL, *out), start_node(1, address, "pods", *small(*words), *out)]
     for shown in ends(launchers):
         [line] = error_lines(shown)
-        assert words[0].partition("=")[0].strip("-") in line and "node 0 (" in line and "node 1 (" in line
+        assert all(word in line for word in ("select.num_kept", "task.num_eval", "node 0 (", "node 1 (")), line
     assert [launcher.returncode for launcher in launchers] == [2, 2] and not (tmp_path / "run").exists()
 
 
@@ -183,14 +186,12 @@ INSTANTS: dict[str, Callable[[Path], bool]] = {
     "imports": lambda folder: len(ranks_of(folder)) == 2,
     "rendezvous": lambda folder: len(ranks_of(folder)) == 2,  # and one process is stopped meanwhile
     "evaluation": lambda folder: (folder / "config.toml").exists(),
-    "step": lambda folder: len(steps(folder)) >= 3,
     "save": lambda folder: any((folder / "checkpoints").glob(".step-*")),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, 1])
-@pytest.mark.parametrize("instant", INSTANTS)
+@pytest.mark.parametrize(("instant", "killed"), zip(INSTANTS, (1, 0, 1, 0), strict=True))
 def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant: str, killed: int) -> None:
     folder = tmp_path / "run"
     options = small("--stop.steps=5000", "--task.num_eval=200", "--checkpoint.every_steps=1")
@@ -221,23 +222,23 @@ def test_a_killed_launcher_takes_its_processes_along_and_ends_the_other_node(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [0, 1])
-def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_process(
-    tmp_path: Path, asked: int
-) -> None:
+def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_process(tmp_path: Path) -> None:
     options = [*SMALL, "--optim.lr=1e-6", "--stop.steps=30"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
-    launchers = start_two("pods", *options, "--out", str(cut))
-    wait_in(launchers, lambda: len(steps(cut)) >= 5)
-    launchers[asked].send_signal(signal.SIGINT)
-    shown = ends(launchers)
-    assert [launcher.returncode for launcher in launchers] == [130, 130], shown
-    for text in shown:
-        assert "interrupted; to resume: pods launch --nodes 2" in text, text
-    newest = sorted((cut / "checkpoints").iterdir())[-1].name
-    assert newest == f"step-{steps(cut)[-1]['step']:08d}" and steps(cut)[-1]["step"] < 30
-    launchers = start_two("--resume", str(cut))
+    words: tuple[str, ...] = ("pods", *options, "--out", str(cut))
+    for asked in (0, 1):
+        launchers, done = start_two(*words), len(steps(cut))
+        wait_in(launchers, lambda: len(steps(cut)) >= done + 4)  # noqa: B023 - it is called at once
+        launchers[asked].send_signal(signal.SIGINT)
+        shown = ends(launchers)
+        assert [launcher.returncode for launcher in launchers] == [130, 130], shown
+        for text in shown:
+            assert "interrupted; to resume: pods launch --nodes 2" in text, text
+        newest = sorted((cut / "checkpoints").iterdir())[-1].name
+        assert newest == f"step-{steps(cut)[-1]['step']:08d}" and steps(cut)[-1]["step"] < 30
+        words = ("--resume", str(cut))
+    launchers = start_two(*words)
     shown = ends(launchers, 200)
     assert [launcher.returncode for launcher in launchers] == [0, 0] and f"resumed {newest}" in shown[0], shown
     same_numbers(cut, whole)
@@ -313,28 +314,62 @@ def in_namespace(name: str) -> tuple[str, ...]:
     return "ip", "netns", "exec", name
 
 
+STEPS, RATE = 5, 1e-6
+OPTIONS = (*SMALL, f"--optim.lr={RATE}", f"--stop.steps={STEPS}")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert run("train", "pods", *OPTIONS, "--out", str(folder)).returncode == 0
+    return folder
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / f"step-{STEPS:08d}" / "model" / "model.safetensors")
+
+
+def same_run(folder: Path, expected: Path) -> None:
+    """As one process's: AdamW moves a weight by up to its rate, whatever the size of its gradient."""
+    same_numbers(folder, expected)
+    one, several = weights_of(expected), weights_of(folder)
+    assert one.keys() == several.keys()
+    for name, weight in one.items():
+        assert float((several[name] - weight).abs().max()) <= 2 * RATE * STEPS, name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "zero2", "fsdp2"])
-def test_two_machines_have_the_numbers_of_one_process(tmp_path: Path, machines: tuple[str, str], strategy: str) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_two_machines_have_the_numbers_of_one_process_and_the_bits_of_two(
+    tmp_path: Path, machines: tuple[str, str], alone: Path, strategy: str
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    options = (*SMALL, "--optim.lr=1e-6", "--stop.steps=5")
-    assert run("train", "pods", *options, "--out", str(one)).returncode == 0
-    words = ("pods", *options, f"--scale.strategy={strategy}", "--out", str(two))
+    words = ("pods", *OPTIONS, f"--scale.strategy={strategy}", "--out")
     launchers = [
-        start_node(rank, "10.97.0.1:29500", *words, inside=in_namespace(name)) for rank, name in enumerate(machines)
+        start_node(rank, "10.97.0.1:29500", *words, str(two), inside=in_namespace(name))
+        for rank, name in enumerate(machines)
     ]
     shown = ends(launchers, 200)
     assert [launcher.returncode for launcher in launchers] == [0, 0], shown
-    same_numbers(two, one)
+    same_run(two, alone)
+    if strategy == "ddp":
+        done = run("launch", "--processes", "2", *words, str(one))
+        assert done.returncode == 0, done.stderr
+        bits = [[numbers(line) for line in steps(folder)] for folder in (one, two)]
+        assert bits[0] == bits[1]
+        assert all(torch.equal(weight, weights_of(two)[name]) for name, weight in weights_of(one).items())
+
+
+def numbers(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
 
 
 @pytest.mark.slow
-def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str]) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    options = (*SMALL, "--optim.lr=1e-6", "--stop.steps=3")
-    assert run("train", "pods", *options, "--out", str(one)).returncode == 0
+def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str], alone: Path) -> None:
+    two = tmp_path / "two"
     place = ("--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "10.97.0.1", "--master-port", "29501")
-    program = ("-m", "podsrl.cli", "train", "pods", *options, "--out", str(two))
+    program = ("-m", "podsrl.cli", "train", "pods", *OPTIONS, "--out", str(two))
     launchers = []
     for rank, name in enumerate(machines):
         torchrun = [*in_namespace(name), sys.executable, "-m", "torch.distributed.run", "--node-rank", str(rank)]
@@ -342,13 +377,12 @@ def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str]) -> 
         launchers.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment()))
     shown = ends(launchers, 200)
     assert [launcher.returncode for launcher in launchers] == [0, 0], shown
-    same_numbers(two, one)
+    same_run(two, alone)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", [0, 1])
 def test_a_machine_that_is_switched_off_is_noticed_though_no_connection_closes(
-    tmp_path: Path, machines: tuple[str, str], cut: int
+    tmp_path: Path, machines: tuple[str, str]
 ) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     launchers = [
@@ -356,13 +390,13 @@ def test_a_machine_that_is_switched_off_is_noticed_though_no_connection_closes(
                    inside=in_namespace(name))
         for rank, name in enumerate(machines)
     ]  # fmt: skip
-    cable = f"pv{os.getpid()}{'ab'[cut]}"
+    cable = f"pv{os.getpid()}b"
     try:
         wait_in(launchers, lambda: len(steps(folders[0])) >= 2)
-        subprocess.run(["ip", "-n", machines[cut], "link", "set", cable, "down"], check=True)
+        subprocess.run(["ip", "-n", machines[1], "link", "set", cable, "down"], check=True)
         shown = ends(launchers, 75)
     finally:
-        subprocess.run(["ip", "-n", machines[cut], "link", "set", cable, "up"], check=True)
+        subprocess.run(["ip", "-n", machines[1], "link", "set", cable, "up"], check=True)
     assert [launcher.returncode for launcher in launchers] == [1, 1], shown
     assert "node 1 (" in shown[0] and "node 0 (" in shown[1] and "network" in shown[0] + shown[1], shown
     assert ranks_of(folders[0]) == ranks_of(folders[1]) == {}

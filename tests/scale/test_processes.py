@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.matmul import Choice, Rule
 from podsrl.run.checks import check_processes
 from podsrl.scale.gradients import _buckets, sum_gradients
+from podsrl.scale.launch import launch
 from podsrl.scale.processes import LostProcess, Processes, join_processes, uses_gpus
 from podsrl.scale.shard import decoder_blocks
 from podsrl.scale.update import combine_stats
@@ -130,6 +133,32 @@ def test_fewer_prompts_than_processes_is_an_error_that_says_so() -> None:
     check_processes(RunConfig(), 8)
     with pytest.raises(UsageError, match=r"rollouts\.num_prompts = 8 is fewer than the 9 processes"):
         check_processes(RunConfig(), 9)
+
+
+def test_a_ray_cluster_of_one_machine_is_no_cluster_of_several() -> None:
+    config = RunConfig(scale=ScaleConfig(generators=2, ray="local"))
+    check_processes(config, 2)
+    with pytest.raises(UsageError, match=r"scale\.ray = 'local'.*HOST:PORT"):
+        check_processes(config, 2, is_one_machine=False)
+
+
+LEAVING = """
+import os, sys, time
+from podsrl.scale.processes import join_processes
+processes = join_processes("cpu", 60)
+time.sleep(2 * processes.rank)
+open(f"{sys.argv[1]}/{processes.rank}", "w").close()
+processes.close()
+assert len(os.listdir(sys.argv[1])) == 2
+"""
+
+
+@pytest.mark.slow
+def test_processes_leave_together(tmp_path: Path) -> None:
+    """Process 0 may hold what a slower one still uses."""
+    (tmp_path / "here").mkdir()
+    end = launch([sys.executable, "-c", LEAVING, str(tmp_path / "here")], 2, tmp_path / "logs")
+    assert end.code == 0, end
 
 
 def test_bytes_that_are_no_plain_numbers_are_not_shared_out() -> None:

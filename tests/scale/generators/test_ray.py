@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, Sampling, Setting
+from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
 from podsrl.policy import load_model
 from podsrl.scale.generators import ray_cluster
 from podsrl.scale.generators.ray_cluster import Need, check_cluster, describe_nodes, reserve
@@ -24,11 +24,10 @@ from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.types import Completion
 from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_session, wait_until
+from tests.scale.running import SMALL, run, start, steps, wait_for
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
-Pods = Callable[..., tuple[int, str, str]]
-NewPool = Callable[..., RayPool]
 SAMPLING = Sampling(max_new_tokens=40, stop_token_ids=(1,))
 REQUESTS = [
     Request(
@@ -43,7 +42,7 @@ def cluster() -> Iterator[RayCluster]:
     made = RayCluster()
     with pytest.MonkeyPatch.context() as patch:
         try:
-            made.start_head(num_cpus=2)
+            made.start_head(num_cpus=4)
             for name, value in made.variables.items():
                 patch.setenv(name, value)
             yield made
@@ -56,23 +55,29 @@ def model(tiny_model_folder: Path) -> Any:
     return load_model(ModelConfig(path=str(tiny_model_folder))).eval()
 
 
+@pytest.fixture(scope="module")
+def node(cluster: RayCluster) -> Any:
+    """A second node."""
+    return cluster.add_node(num_cpus=2)
+
+
+@pytest.fixture(scope="module")
+def shared_pool(cluster: RayCluster, node: Any, model: Any, tokenizer: Any, tiny_model_folder: Path) -> Iterator[Any]:
+    setting = Setting(load_model=lambda: model, folder=str(tiny_model_folder), tokenizer=tokenizer, num_slots=64)
+    blueprint = Blueprint.of(
+        model, tokenizer, setting, generator="engine", options={},
+        config=ModelConfig(path=str(tiny_model_folder)), threads=1, num_workers_here=2,
+    )  # fmt: skip
+    made = RayPool(blueprint, 2, Need(), Address(cluster.address), timeout_seconds=120.0)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def new_pool(cluster: RayCluster, model: Any, tokenizer: Any, tiny_model_folder: Path) -> Iterator[NewPool]:
-    made: list[RayPool] = []
-
-    def make(num: int) -> RayPool:
-        setting = Setting(load_model=lambda: model, folder=str(tiny_model_folder), tokenizer=tokenizer, num_slots=64)
-        blueprint = Blueprint.of(
-            model, tokenizer, setting, generator="engine", options={},
-            config=ModelConfig(path=str(tiny_model_folder)), threads=1, num_workers_here=num,
-        )  # fmt: skip
-        made.append(RayPool(blueprint, num, Need(), Address(cluster.address), timeout_seconds=120.0))
-        made[-1].load_weights(model.named_parameters(), version=1)
-        return made[-1]
-
-    yield make
-    for pool in made:
-        pool.close()
+def pool(shared_pool: RayPool, model: Any) -> RayPool:
+    """Two actors, of which each began on a node of its own; all tests share them."""
+    shared_pool.load_weights(model.named_parameters(), version=1)
+    return shared_pool
 
 
 @pytest.fixture(scope="module")
@@ -87,21 +92,20 @@ def tokens(found: Any) -> dict[tuple[str, int], tuple[int, ...]]:
     return result
 
 
-@pytest.mark.parametrize("num", [1, 2])
-def test_same_tokens(num: int, new_pool: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_tokens(pool: RayPool, expected: Any, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value.nbytes) or put(value))
-    pool = new_pool(num)
-    assert tokens(pool.generate(REQUESTS)) == expected
+    pool.load_weights(model.named_parameters(), version=1)
     assert len(puts) == 1, "the weights are stored once for all actors"
+    pool.stats = EngineStats()
+    assert tokens(pool.generate(REQUESTS)) == expected
+    assert pool.stats.tokens == sum(map(len, expected.values()))
     assert {completion.version for completion in pool.generate(REQUESTS[:1])} == {1}
-    assert pool.stats.tokens > sum(map(len, expected.values())) - 1
 
 
-def test_new_weights_arrive(new_pool: Any, model: Any) -> None:
-    pool = new_pool(2)
+def test_new_weights_arrive(pool: RayPool, model: Any) -> None:
     other = {name: 1.5 * weight.detach() for name, weight in model.named_parameters()}
     pool.load_weights(other.items(), version=2)
     copy = type(model)(model.config).eval()
@@ -109,8 +113,7 @@ def test_new_weights_arrive(new_pool: Any, model: Any) -> None:
     assert tokens(pool.generate(REQUESTS)) == tokens(Engine(copy, num_slots=64).generate(REQUESTS))
 
 
-def test_a_group_is_ended_while_it_is_generated(new_pool: Any, expected: Any) -> None:
-    pool = new_pool(1)
+def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) -> None:
     long = [Request("long", (5,), 4, Sampling(max_new_tokens=200)), *REQUESTS]
     found = pool.generate(long)
     first = next(found)
@@ -120,10 +123,9 @@ def test_a_group_is_ended_while_it_is_generated(new_pool: Any, expected: Any) ->
     assert tokens(each for each in completions if each.request_id != "long") == expected
 
 
-def test_an_actor_killed_in_the_middle_changes_no_token(new_pool: Any, expected: Any) -> None:
+def test_an_actor_killed_in_the_middle_changes_no_token(pool: RayPool, expected: Any) -> None:
     import ray
 
-    pool = new_pool(2)
     for kill in (lambda pid, actor: ray.kill(actor), lambda pid, actor: os.kill(pid, signal.SIGKILL)):
         pid, actor = actor_0(pool)
         found = pool.generate(REQUESTS)
@@ -138,76 +140,99 @@ def actor_0(pool: RayPool) -> tuple[int, Any]:
     return member.facts["pid"], member._actor
 
 
-def test_a_node_that_dies_changes_no_token(cluster: RayCluster, new_pool: Any, expected: Any) -> None:
-    node = cluster.add_node(num_cpus=1)
-    try:
-        pool = new_pool(2)  # spread: one on each node
-        assert "2 nodes" in pool.describe(REQUESTS)
-        found = pool.generate(REQUESTS)
-        first = next(found)
-        cluster.end(node)
-        assert tokens([first, *found]) == expected
-        assert tokens(pool.generate(REQUESTS)) == expected
-    finally:
-        cluster.end(node)
-
-
-def test_what_cannot_fit(cluster: RayCluster, new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_cluster(cluster.address, 2, Need())
-    for num, need in ((3, Need()), (1, Need(num_cpus=3)), (1, Need(num_gpus=1))):
-        with pytest.raises(UsageError, match=rf"scale\.generators = {num}.* 2 CPU cores and 0 GPUs"):
+def test_what_cannot_fit(cluster: RayCluster, pool: RayPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_cluster(cluster.address, 4, Need())
+    for num, need in ((9, Need()), (1, Need(num_cpus=5)), (1, Need(num_gpus=1))):
+        with pytest.raises(UsageError, match=rf"scale\.generators = {num}.* 4 CPU cores and 0 GPUs"):
             check_cluster(cluster.address, num, need)
-    new_pool(2)
     monkeypatch.setattr(ray_cluster, "PLACE_SECONDS", 0.5)
-    with joined(Address(cluster.address)):
-        assert describe_nodes().startswith("1 node (")
-        with pytest.raises(UsageError, match="free"):
-            reserve(cluster.address, 1, Need())
+    with joined(Address(cluster.address)), pytest.raises(UsageError, match="free"):
+        reserve(cluster.address, int(describe_nodes()[0]) + 2, Need())
 
 
-def test_other_tokens_versions_and_code_are_one_line(
-    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
+def test_a_node_that_dies_changes_no_token(cluster: RayCluster, node: Any, pool: RayPool, expected: Any) -> None:
+    assert "2 nodes" in pool.describe(REQUESTS)
+    found = pool.generate(REQUESTS)
+    first = next(found)
+    cluster.end(node)
+    assert tokens([first, *found]) == expected
+    assert tokens(pool.generate(REQUESTS)) == expected
 
-    with monkeypatch.context() as patch, pytest.raises(UsageError, match="RAY_AUTH_TOKEN"):
-        patch.setenv("RAY_AUTH_TOKEN", "0" * 32)
-        check_cluster(cluster.address, 1, Need())
-    with monkeypatch.context() as patch, pytest.raises(UsageError, match=r"Ray: 2\.0\.0") as error:
-        patch.setattr(ray, "__version__", "2.0.0")
-        check_cluster(cluster.address, 1, Need())
-    assert "\n" not in str(error.value)
+
+CHECKS = """
+import os, sys
+import ray
+from podsrl.errors import UsageError
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+
+def check():
+    try:
+        check_cluster(sys.argv[1], 1, Need())
+    except UsageError as error:
+        print(error)
+
+check()
+token, os.environ["RAY_AUTH_TOKEN"] = os.environ["RAY_AUTH_TOKEN"], "0" * 32
+check()
+os.environ["RAY_AUTH_TOKEN"], version, ray.__version__ = token, ray.__version__, "2.0.0"
+check()
+"""
+
+
+def test_other_tokens_versions_and_code_are_one_line(cluster: RayCluster, tmp_path: Path) -> None:
+    """In a process of its own: one that is connected already is not asked again."""
     (tmp_path / "podsrl").mkdir()
     (tmp_path / "podsrl" / "__init__.py").touch()  # stands before the installed package
-    node = cluster.add_node(num_cpus=1, python_path=tmp_path)
+    without = cluster.add_node(num_cpus=1, python_path=tmp_path)
     try:
-        with pytest.raises(UsageError, match=r"no podsrl.*pip install"):
-            check_cluster(cluster.address, 1, Need())
+        command = [sys.executable, "-c", CHECKS, cluster.address]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(SOURCE)})
     finally:
-        cluster.end(node)
+        cluster.end(without)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done
+    for line, words in zip(lines, ("no podsrl.*pip install", "RAY_AUTH_TOKEN", r"Ray: 2\.0\.0"), strict=True):
+        assert re.search(words, line), line
 
 
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if not k.startswith(("seconds/", "memory/"))} for line in lines]
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
+        for line in steps(folder)
+    ]
 
 
-def test_a_run_on_a_local_cluster_is_the_run_without_and_resumes(pods: Pods, tmp_path: Path) -> None:
-    small = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=8", "--select.num_kept=4", "--task.num_eval=8"]
-    small += ["--model.matmul=onednn", "--record.groups_every_steps=0", "--eval.every_seconds=0"]
-    assert pods("train", "pods", *small, "--stop.steps=4", "--out=plain")[0] == 0
-    own = ["--scale.generators=2", "--scale.ray=local"]
-    code, _, error = pods("train", "pods", *small, *own, "--stop.steps=2", "--out=ray")
-    assert code == 0, error
-    code, _, error = pods("train", "--resume=ray", "--stop.steps=4")
-    assert code == 0, error
-    plain, ray = metrics(tmp_path / "plain"), metrics(tmp_path / "ray")
-    steps = [[line for line in lines if "loss" in line] for lines in (plain, ray)]
-    assert len(steps[0]) == len(steps[1]) == 4
-    for name in ("step", "tokens/generated", "reward/all", "version"):
-        assert [line[name] for line in steps[0]] == [line[name] for line in steps[1]]
-    for one, other in zip(*steps, strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-3, abs=1e-6)
+def test_a_run_ahead_on_local_clusters_is_the_run_without_though_an_actor_is_killed(tmp_path: Path) -> None:
+    """One process to step 3, in which an actor is killed, then two processes that share a cluster to step 5."""
+    options = ("pods", *SMALL, "--steps.name=ahead", "--scale.generators=2")
+    plain, ray = tmp_path / "plain", tmp_path / "ray"
+    assert run("train", *options, "--stop.steps=5", "--out", str(plain)).returncode == 0
+
+    command = start("train", *options, "--scale.ray=local", "--stop.steps=3", "--out", str(ray))
+    wait_for(lambda: len(steps(ray)) > 0 or command.poll() is not None, 300)
+    actors = actors_below(command.pid)
+    assert len(actors) == 2, command.communicate()
+    os.kill(actors[0], signal.SIGKILL)
+    _, shown = command.communicate(timeout=300)
+    assert command.returncode == 0, shown
+    ended = numbers(ray)
+    done = run("launch", "--processes", "2", "--resume", str(ray), "--stop.steps=5")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in (ray / "logs" / "rank-1.log").read_text()
+
+    trained = [[line for line in numbers(folder) if "loss" in line] for folder in (plain, ray)]
+    assert [line for line in ended if "loss" in line] == trained[1][:3] == trained[0][:3]
+    assert len(trained[1]) == 5
+    for one, other in zip(*trained, strict=True):
+        assert {name: other[name] for name in ("step", "version", "tokens/generated", "reward/all")} == {
+            name: one[name] for name in ("step", "version", "tokens/generated", "reward/all")
+        }
+
+
+def actors_below(pid: int) -> list[int]:
+    import psutil
+
+    return [each.pid for each in psutil.Process(pid).children(recursive=True) if "ray::Actor" in each.name()]
 
 
 DRIVER = """
@@ -223,8 +248,7 @@ input()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_when_the_command_is_killed(number: signal.Signals) -> None:
+def test_nothing_is_left_when_the_command_is_killed() -> None:
     store = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER],
@@ -237,7 +261,7 @@ def test_nothing_is_left_when_the_command_is_killed(number: signal.Signals) -> N
         assert driver.stdout is not None
         keeper, folder = driver.stdout.readline().split()
         assert len(processes_of_session(int(keeper))) > 4 and Path(folder).exists()
-        driver.send_signal(number)
+        driver.kill()
         driver.wait()
         wait_until(lambda: not processes_of_session(int(keeper)), 20.0)
         assert not Path(folder).exists()

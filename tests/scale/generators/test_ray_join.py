@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
-from podsrl.errors import UnavailableError, UsageError
+from podsrl.errors import PodsError, UnavailableError, UsageError
 from podsrl.scale.generators import ray_join
-from podsrl.scale.generators.ray_join import probe
+from podsrl.scale.generators.ray_join import check_head, has_head, probe
 
 Pods = Callable[..., tuple[int, str, str]]
 
@@ -58,6 +59,19 @@ def test_what_never_answers_is_no_cluster(mute: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ray_join, "PROBE_SECONDS", 0.1)
     with pytest.raises(UsageError, match="no Ray cluster"):
         probe(f"127.0.0.1:{mute}")
+
+
+def test_a_head_that_has_ended_is_told_from_a_busy_one(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    with socket.socket() as end:
+        end.bind(("127.0.0.1", 0))
+        port = end.getsockname()[1]
+    for place, is_there in ((mute, True), (port, False)):
+        context = SimpleNamespace(gcs_address=f"127.0.0.1:{place}")
+        monkeypatch.setattr(ray, "get_runtime_context", lambda context=context: context)
+        assert has_head() == is_there
+    with pytest.raises(PodsError, match=rf"127\.0\.0\.1:{port} has ended"):
+        check_head()
 
 
 def test_a_missing_package_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:

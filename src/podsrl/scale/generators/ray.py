@@ -7,6 +7,7 @@ nobody would know. An actor that dies, or whose node does, is a `LostGenerator`,
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,11 +20,14 @@ from podsrl.generate import EngineStats, Generator, Request
 from podsrl.records import decode_completions
 from podsrl.scale.generators.process import add_stats
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
+from podsrl.scale.generators.ray_join import check_head, has_head
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
 from podsrl.sync import SyncError
 from podsrl.types import Completion
 
+_CHECK_SECONDS = 5.0
+"""Between two looks whether the cluster is still there."""
 _ABORT = "abort"
 """Name of the group of calls that an actor answers while it generates."""
 
@@ -73,6 +77,7 @@ class RayGenerator(Generator):
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+        check_head()
         self._name, self._timeout_seconds = f"Ray generator {index}", timeout_seconds
         place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
         options = {
@@ -102,8 +107,7 @@ class RayGenerator(Generator):
 
         if self._facts is None:
             try:
-                with self._watched():
-                    self._facts = ray.get(self._start, timeout=START_SECONDS)
+                self._facts = self._result(self._start, START_SECONDS)
             except ray.exceptions.GetTimeoutError:
                 raise PodsError(
                     f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}"
@@ -143,7 +147,7 @@ class RayGenerator(Generator):
         """End the actor."""
         import ray
 
-        if ray.is_initialized():  # otherwise Ray would start a cluster for this call
+        if ray.is_initialized() and has_head():  # otherwise Ray would start a cluster for this call
             with suppress(Exception):  # it may be gone
                 ray.kill(self._actor)
 
@@ -152,7 +156,7 @@ class RayGenerator(Generator):
 
         with self._watched():
             while True:
-                if not ray.wait([stream], timeout=self._timeout_seconds)[0]:
+                if not _is_there(stream, self._timeout_seconds):
                     raise self._silent("completion")
                 try:
                     reference = next(stream)
@@ -171,10 +175,15 @@ class RayGenerator(Generator):
 
         self.facts  # noqa: B018  # it has started
         try:
-            with self._watched():
-                return ray.get(self._actor.call.remote(name, *arguments), timeout=self._timeout_seconds)
+            return self._result(self._actor.call.remote(name, *arguments), self._timeout_seconds)
         except ray.exceptions.GetTimeoutError:
             raise self._silent(f"answer to {name}") from None
+
+    def _result(self, reference: Any, seconds: float) -> Any:
+        import ray
+
+        with self._watched():
+            return ray.get(reference, timeout=seconds if _is_there(reference, seconds) else 0)
 
     def _silent(self, wanted: str) -> LostGenerator:
         seconds = self._timeout_seconds
@@ -195,8 +204,21 @@ class RayGenerator(Generator):
                 raise cause from None
             raise PodsError(f"{self._name}: {type(cause).__name__}: {cause}") from error
         except ray.exceptions.RayError as error:
+            check_head()
             where = f" on node {self._facts['node']}" if self._facts else ""
             raise LostGenerator(f"{self._name}{where}: {' '.join(str(error).split())[:300]}") from None
+
+
+def _is_there(reference: Any, seconds: float) -> bool:
+    """Wait for a result. PodsError: the cluster's head has ended meanwhile."""
+    import ray
+
+    deadline = time.monotonic() + seconds
+    while not ray.wait([reference], timeout=min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))[0]:
+        check_head()
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 class ObjectStore:
@@ -212,6 +234,7 @@ class ObjectStore:
     def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         import ray
 
+        check_head()
         self._data = None  # gives back what the last weights took
         shared = SharedWeights()
         try:

@@ -5,6 +5,7 @@ Ray itself waits 80 seconds at an address where nothing speaks its protocol, and
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from podsrl.errors import UnavailableError, UsageError
+from podsrl.errors import PodsError, UnavailableError, UsageError
 
 PROBE_SECONDS = 3.0
 """Limit for an address to accept a connection, and again for it to answer."""
@@ -108,6 +109,32 @@ def join(address: Address) -> None:
     _joined.append(False)
 
 
+def check_head() -> None:
+    """PodsError: the head of the joined cluster has ended; Ray itself would end this process after a minute.
+
+    Only a refused connection says so: a busy head answers late.
+    """
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()
+    except ConnectionRefusedError:
+        raise PodsError(f"the head of the Ray cluster {address} has ended: start a cluster again, and resume") from None
+    except OSError:
+        return
+
+
+def has_head() -> bool:
+    """Whether the joined cluster can still be called; a call without its head would wait for it."""
+    try:
+        check_head()
+    except PodsError:
+        return False
+    return True
+
+
 _joined: list[bool] = []
 """Calls of `join` without `leave`; whether the connection was there before them."""
 
@@ -118,6 +145,9 @@ def leave() -> None:
     if not _joined and not was_there:
         import ray
 
+        if not has_head():
+            atexit.unregister(ray.shutdown)
+            return
         with _own_signals():
             ray.shutdown()
 

@@ -11,7 +11,7 @@ from typing import Any
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray import ObjectStore, RayGenerator
 from podsrl.scale.generators.ray_cluster import Need, describe_nodes, num_nodes, reserve
-from podsrl.scale.generators.ray_join import Address, join, leave
+from podsrl.scale.generators.ray_join import Address, has_head, join, leave
 from podsrl.scale.generators.ray_local import LocalCluster
 from podsrl.scale.generators.worker import Blueprint
 
@@ -24,7 +24,8 @@ class RayPool(Pool):
         num: actors of this process.
         need: what each takes of a node.
         cluster: where they run. It is joined here, and left by `close`.
-        local: ends with the pool, where this process has started it and no other one uses it.
+        local: the cluster, where this process has started it.
+        is_shared: other processes use it too, so it ends with this process instead of with the pool.
         timeout_seconds: of every wait for an actor that has started.
 
     Raises:
@@ -40,8 +41,9 @@ class RayPool(Pool):
         *,
         timeout_seconds: float,
         local: LocalCluster | None = None,
+        is_shared: bool = False,
     ) -> None:
-        self._local, self._group, self._is_joined = local, None, False
+        self._local, self._is_shared, self._group, self._is_joined = local, is_shared, None, False
         try:
             join(cluster)
             self._is_joined = True
@@ -61,16 +63,17 @@ class RayPool(Pool):
         self._leave()
 
     def _leave(self) -> None:
-        if self._group is not None:
+        if self._group is not None and has_head():
             from ray.util.placement_group import remove_placement_group
 
             with suppress(Exception):  # the cluster may be gone
                 remove_placement_group(self._group)
         if self._is_joined:
             leave()
-        if self._local is not None:
+        if self._local is not None and not self._is_shared:
             self._local.close()
-        self._group, self._is_joined, self._local = None, False, None
+            self._local = None
+        self._group, self._is_joined = None, False
 
 
 def _for_nodes(blueprint: Blueprint, num_workers_here: int) -> Blueprint:
