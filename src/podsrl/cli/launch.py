@@ -130,7 +130,7 @@ def _check(config: str | None, overrides: list[str], folder: Path, num_processes
                 "checkpoint: keep the run on a file system that they share, or copy the folder from node 0"
             )
         options = read_resumed_config(folder, overrides)
-    check_processes(options, num_processes)
+    check_processes(options, num_processes, is_one_machine=nodes is None)
     is_on_gpu = (num_processes > 1 or nodes is not None) and uses_gpus(options.model.device, num_processes)
     with waiting("checking the config and its data"), closing(prepare(options)) as parts:
         data = describe_data(parts.tasks) if nodes is not None else {}

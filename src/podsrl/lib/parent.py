@@ -14,6 +14,12 @@ import time
 
 PARENT = "PODS_PARENT"
 """Environment variable of a child: the process id of its parent."""
+OF_THE_RUN = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
+)  # fmt: skip
+"""Environment variables of one of the processes that train. A generator's process must not have them: by the last one
+a torch.distributed group of its own, such as vLLM makes, would wait for torchrun's store."""
 _DIE_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG. It watches the thread that started the child, so start children in a thread that stays."""
 _POLL_SECONDS = 0.5
@@ -22,6 +28,11 @@ _POLL_SECONDS = 0.5
 def asked_of_child() -> dict[str, str]:
     """Environment variables for a child that must end with this process."""
     return {PARENT: str(os.getpid())}
+
+
+def outside_the_run() -> dict[str, str]:
+    """This process's environment variables, for a child that is none of the processes that train."""
+    return {name: value for name, value in os.environ.items() if name not in OF_THE_RUN}
 
 
 def end_with_parent() -> None:

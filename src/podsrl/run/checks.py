@@ -30,7 +30,7 @@ CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
 
 
-def check_processes(config: RunConfig, num_processes: int) -> None:
+def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bool = True) -> None:
     """Every process has a prompt of its own, and what the processes share out can be shared out."""
     if config.rollouts.num_prompts < num_processes:
         raise UsageError(
@@ -42,6 +42,11 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
         raise UsageError(
             f"scale.generators = {num} with {num_processes} processes, each of which has the same number of "
             f"generators: wanted a multiple of {num_processes}, such as {-(-num // num_processes) * num_processes}"
+        )
+    if config.scale.ray == "local" and not is_one_machine:
+        raise UsageError(
+            "scale.ray = 'local' is a cluster of one machine, and this run has several: start Ray on each of them "
+            "(`ray start`), and give scale.ray = HOST:PORT of its head"
         )
     strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
     if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):

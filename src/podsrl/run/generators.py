@@ -163,7 +163,8 @@ def _new_ray_pool(
         need,
         Address(where["address"], where.get("token", "")),
         timeout_seconds=config.scale.timeout_seconds,
-        local=local if processes.is_alone else None,  # with others it ends when this process does: they may need it
+        local=local,
+        is_shared=not processes.is_alone,
     )
 
 

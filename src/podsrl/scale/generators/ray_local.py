@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import IO
 
 from podsrl.errors import UsageError
+from podsrl.lib.parent import outside_the_run
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need
 from podsrl.scale.generators.ray_join import ENVIRONMENT, Address, check_package, token_variables
 from podsrl.score.workers.supervisor import adopt_orphans, kill_below
@@ -52,7 +53,7 @@ class LocalCluster:
             "num_gpus": num_gpus,
             "object_store_memory": store_bytes,
         }
-        environment = os.environ | ENVIRONMENT | token_variables(token) | {"CUDA_VISIBLE_DEVICES": visible_gpus}
+        environment = outside_the_run() | ENVIRONMENT | token_variables(token) | {"CUDA_VISIBLE_DEVICES": visible_gpus}
         start = "from podsrl.scale.generators.ray_local import main; main()"
         path = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {start}"
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the cluster
