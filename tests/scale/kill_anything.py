@@ -11,7 +11,6 @@ and no process, no shared memory and no temporary file may be left.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import random
@@ -23,22 +22,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from podsrl.lib.parent import asked_of_child
-from running import environment, pods
+from killing import ALL_SECONDS, Pace, Run, adopting, kill_any, role_of, tree, wait_for_moment
 
-MARK = "PODS_KILLED_RUN"
-"""Environment variable by which the processes of a run are found."""
-END_SECONDS, LEFT_SECONDS, ALL_SECONDS = 60.0, 30.0, 600.0
-"""Bounds: from the kill to the end of a run that ends; from there to the end of all that it started; of a whole run."""
-SIGNALS = [signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
+END_SECONDS, LEFT_SECONDS = 60.0, 30.0
+"""Bounds: from the kill to the end of a run that ends, and from there to the end of all that it has started."""
 OWN_ERROR = re.compile(r"(error|failed|interrupted|process \d|the other processes were stopped)")
 SMALL = (
     "--rollouts.num_prompts=2",
@@ -97,17 +91,6 @@ class Kill:
 
 
 @dataclass
-class Reference:
-    """A run that nobody killed."""
-
-    numbers: dict[str, Any]
-    first_seconds: float
-    """To its first line."""
-    num_lines: int
-    line_seconds: float
-
-
-@dataclass
 class Trial:
     case: str
     seed: int
@@ -116,147 +99,7 @@ class Trial:
     folder: str = ""
 
 
-# --- processes ---
-
-
-def processes() -> dict[int, int]:
-    """Process id -> parent, of all that have not ended."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        with suppress(OSError, ValueError):
-            state, parent, *_ = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-            if state not in "ZX":
-                found[int(entry)] = int(parent)
-    return found
-
-
-def tree(root: int) -> set[int]:
-    """A process and all below it."""
-    parents, found = processes(), {root}
-    while new := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= new
-    return found & set(parents)
-
-
-def words_of(pid: int) -> list[str]:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-    return []
-
-
-def variables_of(pid: int) -> dict[str, str]:
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-        return dict(pair.partition("=")[::2] for pair in text.split("\0"))
-    return {}
-
-
-def role_of(pid: int) -> str:
-    """What a process is in its run."""
-    words = words_of(pid)
-    line = " ".join(words)
-    if "generators.child" in line:
-        return "generator"
-    if "ray_local" in line:
-        return "Ray's keeper"
-    if "podsrl.cli" in words and ("train" in words or "launch" in words):
-        rank = variables_of(pid).get("RANK")
-        return "launcher" if "launch" in words else f"process {rank}" if rank is not None else "run"
-    if "supervisor" in line:
-        return "reward worker"
-    if words and words[0].startswith("ray::"):
-        return "Ray's actor" if "Actor" in words[0] else "idle worker of Ray"
-    for name in ("gcs_server", "raylet/raylet", "log_monitor", "monitor.py", "runtime_env", "dashboard"):
-        if name in line:
-            return f"Ray's {name.rpartition('/')[2]}"
-    return f"other ({Path(words[0]).name if words else '?'})"
-
-
-def catches_signals(pid: int) -> bool:
-    """Whether a process has a handler for SIGTERM, as a Python command has soon after its start."""
-    with suppress(OSError):
-        mask = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
-        return mask is not None and bool(int(mask[1], 16) >> (signal.SIGTERM - 1) & 1)
-    return False
-
-
-@contextmanager
-def adopting() -> Iterator[None]:
-    """Become the parent of all orphans below, so that they are found also where they lost their environment."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(36, 1)
-    try:
-        yield
-    finally:
-        prctl(36, 0)
-
-
-# --- a run ---
-
-
-class Run:
-    """A command that runs, with what it prints and a folder of its own for temporary files."""
-
-    def __init__(self, arguments: list[str], folder: Path) -> None:
-        self.folder, self.mark = folder, os.urandom(8).hex()
-        self.temporary = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # short: a socket's name has 107 bytes at most
-        self.shared = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
-        self.had_checkpoint = any(folder.glob("checkpoints/step-*"))
-        own = {
-            MARK: self.mark,
-            "TMPDIR": str(self.temporary),
-            "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "inductor"),  # torch makes it when it is imported
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_WAIT_POLICY": "PASSIVE",
-            **asked_of_child(),
-        }
-        self.printed = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the run
-        self.begun = time.monotonic()
-        self.process = subprocess.Popen(
-            pods(*arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=self.printed,
-            stderr=self.printed,
-            env=environment() | own,
-            start_new_session=True,
-        )
-
-    @property
-    def is_running(self) -> bool:
-        return self.process.poll() is None
-
-    @property
-    def text(self) -> str:
-        return os.pread(self.printed.fileno(), 1 << 20, 0).decode(errors="replace")
-
-    def members(self) -> dict[str, list[int]]:
-        """Its processes by their roles."""
-        found: dict[str, list[int]] = {}
-        for pid in tree(self.process.pid):
-            found.setdefault(role_of(pid), []).append(pid)
-        return found
-
-    def left(self) -> list[str]:
-        """What it has left behind by now."""
-        marked = {pid for pid in processes() if variables_of(pid).get(MARK) == self.mark}
-        return [
-            *(f"process {pid} ({role_of(pid)})" for pid in sorted(marked)),
-            *(str(path) for path in self.temporary.iterdir()),
-        ]
-
-    def left_in_shared_memory(self) -> list[str]:
-        names = set(os.listdir("/dev/shm")) - self.shared if Path("/dev/shm").exists() else set()
-        ours = re.compile(r"podsrl|pods|plasma|ray|torch_")
-        return [f"/dev/shm/{name}" for name in names if ours.match(name) and not is_open_anywhere(name)]
-
-
-def is_open_anywhere(name: str) -> bool:
-    """Whether any process has it in its memory: other programs of this machine have theirs."""
-    for pid in processes():
-        with suppress(OSError):
-            if f"/dev/shm/{name}" in Path(f"/proc/{pid}/maps").read_text():
-                return True
-    return False
+# --- a trial ---
 
 
 def numbers_of(folder: Path) -> dict[str, Any]:
@@ -269,61 +112,8 @@ def numbers_of(folder: Path) -> dict[str, Any]:
     return found | {"metrics": plain, "checkpoint": newest.name}
 
 
-def changes_of(log: Path) -> Iterator[int]:
-    """How often a log has changed since the first call, each time that one looks."""
-    size, num = -1, -1
-    while True:
-        now = log.stat().st_size if log.exists() else 0
-        if now != size:
-            size, num = now, num + 1
-        yield num
-
-
-def wait_for_moment(run: Run, rng: random.Random, reference: Reference, *, is_first: bool) -> str:
-    """Wait for a random moment, or for the end of the run, whichever comes first; says which moment it is."""
-    kind, pause = rng.random(), 0.0
-    changes, wanted = changes_of(run.folder / "metrics.jsonl"), rng.randrange(reference.num_lines + 1)
-    if not is_first:
-        deadline, what = time.monotonic() + rng.uniform(0, 1.5), "soon after the last"
-    elif kind < 0.3:
-        deadline, what = run.begun + rng.uniform(0.02, 1.1) * reference.first_seconds, "at its start"
-    elif kind < 0.5:
-        deadline, what, pause = run.begun + ALL_SECONDS, "in a checkpoint", rng.uniform(0, 0.03)
-    else:
-        deadline, what = run.begun + ALL_SECONDS, f"after line {wanted}"
-        pause = rng.uniform(0, 1.2) * reference.line_seconds
-    while run.is_running and time.monotonic() < deadline:
-        num = next(changes)
-        if what == "in a checkpoint" and num >= wanted // 2 and any(run.folder.glob("checkpoints/.step-*")):
-            break
-        if what.startswith("after line") and num >= max(wanted, 1):
-            break
-        time.sleep(0.001 if what == "in a checkpoint" else 0.005)
-    time.sleep(pause)
-    return what
-
-
-def kill_any(run: Run, rng: random.Random) -> tuple[str, int] | None:
-    """Send a random signal to a process of a random role; None where all have ended."""
-    members = run.members()
-    if not members:
-        return None
-    role = rng.choice(sorted(members))
-    pid, number = rng.choice(members[role]), rng.choice(SIGNALS)
-    if role in ("run", "launcher", "process 0", "process 1") and not catches_signals(pid):
-        number = signal.SIGKILL  # of Python itself, no handler is there yet
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return None
-    return role, int(number)
-
-
-# --- a trial ---
-
-
-def measure(case: Case, folder: Path) -> Reference:
-    """Let a run go on to its end."""
+def measure(case: Case, folder: Path) -> tuple[Pace, dict[str, Any]]:
+    """Let a run go on to its end; returns its pace and its numbers."""
     run, log = Run(case.start(folder, is_resumed=False), folder), folder / "metrics.jsonl"
     while run.is_running and not log.exists():
         time.sleep(0.005)
@@ -332,11 +122,11 @@ def measure(case: Case, folder: Path) -> Reference:
     line_seconds = (time.monotonic() - run.begun - first) / max(1, len(log.read_text().splitlines()))
     shutil.rmtree(run.temporary)
     numbers = numbers_of(folder)
-    return Reference(numbers, first, len(numbers["metrics"]), line_seconds)
+    return Pace(first, len(numbers["metrics"]), line_seconds), numbers
 
 
-def try_one(name: str, seed: int, num_kills: int, reference: Reference, above: Path) -> Trial:
-    """Start, kill, resume, until the run ends by itself, and compare; `num_kills` at most."""
+def try_one(name: str, seed: int, num_kills: int, pace: Pace, wanted: dict[str, Any], above: Path) -> Trial:
+    """Start, kill, resume, until the run ends by itself, and compare its numbers; `num_kills` at most."""
     rng, case, trial = random.Random(seed), CASES[name], Trial(name, seed)
     folder, runs = above / f"trial-{seed}", list[Run]()
     trial.folder = str(folder)
@@ -347,12 +137,11 @@ def try_one(name: str, seed: int, num_kills: int, reference: Reference, above: P
                 is_resumed = (folder / "config.toml").exists()
                 run = Run(case.start(folder, is_resumed=is_resumed), folder)
                 runs.append(run)
-                if _follow(run, rng, trial, num_kills, reference):
+                if _follow(run, rng, trial, num_kills, pace):
                     break
                 if rng.random() < 0.5:  # else the next run begins while the rest of this one may still be there
                     trial.problems += _left(run)
-            if not trial.problems and numbers_of(folder) != reference.numbers:
-                found, wanted = numbers_of(folder), reference.numbers
+            if not trial.problems and (found := numbers_of(folder)) != wanted:
                 trial.problems.append(f"other numbers: {[key for key in wanted if found.get(key) != wanted[key]]}")
             for run in runs:
                 trial.problems += _left(run)
@@ -378,12 +167,12 @@ def try_one(name: str, seed: int, num_kills: int, reference: Reference, above: P
     return trial
 
 
-def _follow(run: Run, rng: random.Random, trial: Trial, num_kills: int, reference: Reference) -> bool:
+def _follow(run: Run, rng: random.Random, trial: Trial, num_kills: int, pace: Pace) -> bool:
     """Kill, and wait for the end; returns whether the run has ended by itself, or something is wrong."""
     kills: list[Kill] = []
     last = time.monotonic()
     while len(trial.kills) < num_kills and run.is_running:
-        moment = wait_for_moment(run, rng, reference, is_first=not kills)
+        moment = wait_for_moment(run, rng, pace, is_first=not kills)
         found = kill_any(run, rng) if run.is_running else None
         if found is not None:
             kills.append(Kill(trial.case, *found, moment))
@@ -397,7 +186,7 @@ def _follow(run: Run, rng: random.Random, trial: Trial, num_kills: int, referenc
     seconds = time.monotonic() - last
     if code == 0:
         wanted = "resumed step-" if run.had_checkpoint else "starting over"
-        if "--resume" in words_in(run) and wanted not in run.text:
+        if "--resume" in run.arguments and wanted not in run.text:
             trial.problems.append(f"nothing said {wanted!r}")
         return True
     if seconds > END_SECONDS:
@@ -410,10 +199,6 @@ def _follow(run: Run, rng: random.Random, trial: Trial, num_kills: int, referenc
         blamed = next((kill for kill in reversed(kills) if kill.victim != "generator"), kills[-1])
         blamed.outcome = f"{ended} after {seconds:.1f} s, {comes}"
     return bool(trial.problems)
-
-
-def words_in(run: Run) -> list[str]:
-    return list(run.process.args) if isinstance(run.process.args, list) else []
 
 
 def _errors_in(run: Run, code: int, kills: list[Kill]) -> list[str]:
@@ -450,12 +235,13 @@ def main() -> None:
     with ProcessPoolExecutor(options.at_once) as pool:
         measured = [pool.submit(measure, CASES[name], above / f"reference-{i}") for i, name in enumerate(names)]
         references = {name: future.result() for name, future in zip(names, measured, strict=True)}
-        print(*(f"{name}: {each.first_seconds:.1f} s to the first line" for name, each in references.items()), sep="\n")
+        for name, (pace, _) in references.items():
+            print(f"{name}: {pace.first_seconds:.1f} s to the first line", flush=True)
         planned, waiting = 0, set()
         while planned < options.times:
             name = rng.choices(names, [CASES[name].share for name in names])[0]
             num = min(rng.choice([1, 2, 2, 3, 4]), options.times - planned)
-            waiting.add(pool.submit(try_one, name, options.seed * 100_000 + planned, num, references[name], above))
+            waiting.add(pool.submit(try_one, name, options.seed * 100_000 + planned, num, *references[name], above))
             planned += num
         for future in as_completed(waiting):
             trials.append(trial := future.result())

@@ -70,7 +70,9 @@ class RayPool(Pool):
                 remove_placement_group(self._group)
         if self._is_joined:
             leave()
-        if self._local is not None and not self._is_shared:
+        if self._local is not None and self._is_shared:
+            self._local.clear()
+        elif self._local is not None:
             self._local.close()
             self._local = None
         self._group, self._is_joined = None, False
