@@ -142,7 +142,8 @@ class Run:
         """Its processes by their roles."""
         found: dict[str, list[int]] = {}
         for pid in tree(self.process.pid):
-            found.setdefault(role_of(pid), []).append(pid)
+            if words_of(pid):  # else it ends just now
+                found.setdefault(role_of(pid), []).append(pid)
         return found
 
     def left(self) -> list[str]:

@@ -100,21 +100,40 @@ def resuming_command() -> str:
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Around all that one of several processes does: exit without the interpreter's orderly shutdown.
+    """Around all that a process does: one of several exits without the interpreter's orderly shutdown.
 
     Threads of gloo and NCCL that still hold Python objects can abort or hang an orderly end, which would hide its code.
+    So can Ray without its head: see `leave_at_once_in_the_end`.
     """
     try:
         yield
         code: int | str | None = 0
     except SystemExit as end:
+        if not _leaves_at_once():
+            raise
         code = end.code
     except BaseException:
+        if not _leaves_at_once():
+            raise
         traceback.print_exc()
         code = 1
+    if not _leaves_at_once():
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def leave_at_once_in_the_end() -> None:
+    """Let this process exit as one of several does, since an orderly end could abort."""
+    _asked.append(True)
+
+
+def _leaves_at_once() -> bool:
+    return num_processes() > 1 or bool(_asked)
+
+
+_asked: list[bool] = []
 
 
 def is_launched() -> bool:

@@ -7,6 +7,7 @@ nobody would know. An actor that dies, or whose node does, is a `LostGenerator`,
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,11 +20,14 @@ from podsrl.generate import EngineStats, Generator, Request
 from podsrl.records import decode_completions
 from podsrl.scale.generators.process import add_stats
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
+from podsrl.scale.generators.ray_join import answers
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
 from podsrl.sync import SyncError
 from podsrl.types import Completion
 
+_LOOK_SECONDS = 2.0
+"""Between two looks whether the head of the cluster is there, while an answer is waited for."""
 _ABORT = "abort"
 """Name of the group of calls that an actor answers while it generates."""
 
@@ -84,6 +88,7 @@ class RayGenerator(Generator):
             "scheduling_strategy": place,
             "runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}},
         }
+        self._head = ray.get_runtime_context().gcs_address
         self._actor: Any = ray.remote(**options)(Actor).remote()
         self._start = self._actor.start.remote(blueprint.to_json())
         self._facts: dict[str, Any] | None = None
@@ -103,7 +108,7 @@ class RayGenerator(Generator):
         if self._facts is None:
             try:
                 with self._watched():
-                    self._facts = ray.get(self._start, timeout=START_SECONDS)
+                    self._facts = self._get(self._start, START_SECONDS)
             except ray.exceptions.GetTimeoutError:
                 raise PodsError(
                     f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}"
@@ -143,22 +148,22 @@ class RayGenerator(Generator):
         """End the actor."""
         import ray
 
-        if ray.is_initialized():  # otherwise Ray would start a cluster for this call
+        # Without a connection Ray would start a cluster for this call; without a head it would wait.
+        if ray.is_initialized() and answers(self._head):
             with suppress(Exception):  # it may be gone
                 ray.kill(self._actor)
 
     def _read(self, stream: Any) -> Iterator[Completion]:
-        import ray
 
         with self._watched():
             while True:
-                if not ray.wait([stream], timeout=self._timeout_seconds)[0]:
+                if not self._is_ready(stream, self._timeout_seconds):
                     raise self._silent("completion")
                 try:
                     reference = next(stream)
                 except StopIteration:
                     return
-                match ray.get(reference):
+                match self._get(reference, self._timeout_seconds):
                     case bytes() as piece:
                         yield from decode_completions(piece)
                     case counts, peak:
@@ -172,9 +177,27 @@ class RayGenerator(Generator):
         self.facts  # noqa: B018  # it has started
         try:
             with self._watched():
-                return ray.get(self._actor.call.remote(name, *arguments), timeout=self._timeout_seconds)
+                return self._get(self._actor.call.remote(name, *arguments), self._timeout_seconds)
         except ray.exceptions.GetTimeoutError:
             raise self._silent(f"answer to {name}") from None
+
+    def _get(self, reference: Any, seconds: float) -> Any:
+        """As `ray.get`."""
+        import ray
+
+        return ray.get(reference, timeout=None if self._is_ready(reference, seconds) else 0)
+
+    def _is_ready(self, reference: Any, seconds: float) -> bool:
+        """Wait for an answer. Without the cluster's head none comes, and Ray ends this process after a minute."""
+        import ray
+
+        deadline = time.monotonic() + seconds
+        while not ray.wait([reference], timeout=min(_LOOK_SECONDS, seconds))[0]:
+            if not answers(self._head):
+                raise PodsError(f"the head of the Ray cluster at {self._head} is gone: start a cluster, and resume")
+            if time.monotonic() > deadline:
+                return False
+        return True
 
     def _silent(self, wanted: str) -> LostGenerator:
         seconds = self._timeout_seconds

@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from podsrl.errors import UnavailableError, UsageError
+from podsrl.scale.launch import leave_at_once_in_the_end
 
 PROBE_SECONDS = 3.0
 """Limit for an address to accept a connection, and again for it to answer."""
@@ -112,14 +113,30 @@ _joined: list[bool] = []
 """Calls of `join` without `leave`; whether the connection was there before them."""
 
 
-def leave() -> None:
-    """Undo one `join`. The last one ends the connection that the first one made, with actors and reservations."""
+def leave(*, is_head_gone: bool = False) -> None:
+    """Undo one `join`. The last one ends the connection that the first one made, with actors and reservations.
+
+    A head that is gone is not told: Ray would wait for it for a minute, and then end this process.
+    """
     was_there = _joined.pop()
     if not _joined and not was_there:
         import ray
 
+        if is_head_gone:
+            leave_at_once_in_the_end()
+            return
         with _own_signals():
             ray.shutdown()
+
+
+def answers(host_port: str) -> bool:
+    """Whether anything listens there."""
+    host, _, port = host_port.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 def token_variables(token: str) -> dict[str, str]:

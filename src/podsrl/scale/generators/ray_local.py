@@ -103,7 +103,8 @@ class LocalCluster:
             return dict(answer)
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        reason = answer.get("error") or (last[0] if is_ready and last else f"no answer within {START_SECONDS:g} s")
+        silence = "the process that starts it was killed" if is_ready else f"no answer within {START_SECONDS:g} s"
+        reason = answer.get("error") or (last[0] if is_ready and last else silence)
         raise UsageError(f"scale.ray = 'local': Ray could not start a cluster here: {reason}")
 
 
@@ -123,7 +124,7 @@ def main() -> None:
     adopt_orphans()
     try:
         print(json.dumps(_start(folder, options)), file=answers, flush=True)
-        while os.getppid() == parent:
+        while os.getppid() == parent and _is_whole():
             if select.select([0], [], [], _PARENT_CHECK_SECONDS)[0]:
                 break  # nothing is ever written to it, so it was closed
     finally:
@@ -135,6 +136,13 @@ def main() -> None:
         with suppress(BaseException):
             shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)  # without Ray's own farewell to processes that have ended
+
+
+def _is_whole() -> bool:
+    """Whether the processes live without which no other one of the cluster can work."""
+    from ray._private.worker import _global_node
+
+    return _global_node is None or not {"gcs_server", "raylet"} & {name for name, _ in _global_node.dead_processes()}
 
 
 def _start(folder: str, options: dict[str, object]) -> dict[str, str]:

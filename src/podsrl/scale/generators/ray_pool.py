@@ -11,7 +11,7 @@ from typing import Any
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray import ObjectStore, RayGenerator
 from podsrl.scale.generators.ray_cluster import Need, describe_nodes, num_nodes, reserve
-from podsrl.scale.generators.ray_join import Address, join, leave
+from podsrl.scale.generators.ray_join import Address, answers, join, leave
 from podsrl.scale.generators.ray_local import LocalCluster
 from podsrl.scale.generators.worker import Blueprint
 
@@ -44,6 +44,7 @@ class RayPool(Pool):
         is_shared: bool = False,
     ) -> None:
         self._local, self._is_shared, self._group, self._is_joined = local, is_shared, None, False
+        self._head = cluster.host_port
         try:
             join(cluster)
             self._is_joined = True
@@ -63,13 +64,14 @@ class RayPool(Pool):
         self._leave()
 
     def _leave(self) -> None:
-        if self._group is not None:
+        is_head_gone = self._is_joined and not answers(self._head)
+        if self._group is not None and not is_head_gone:
             from ray.util.placement_group import remove_placement_group
 
             with suppress(Exception):  # the cluster may be gone
                 remove_placement_group(self._group)
         if self._is_joined:
-            leave()
+            leave(is_head_gone=is_head_gone)
         if self._local is not None and self._is_shared:
             self._local.clear()
         elif self._local is not None:
