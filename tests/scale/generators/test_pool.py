@@ -121,6 +121,39 @@ def test_a_member_that_is_lost_at_new_weights_is_made_anew(qwen2: Any) -> None:
     assert len(made) == 2 and made[1].version == pool.version == 2
 
 
+@pytest.mark.parametrize("call", ["abilities", "describe", "first_logprob"])
+def test_a_member_that_is_lost_when_it_is_asked_something_is_made_anew(qwen2: Any, call: str) -> None:
+    made: list[Engine] = []
+
+    class LosesCalls(Engine):
+        def _check(self, name: str) -> None:
+            if self is made[1] and name == call:
+                raise LostGenerator(f"at {name}")
+
+        @property
+        def abilities(self) -> frozenset[str]:  # type: ignore[override]
+            self._check("abilities")
+            return frozenset({"join"})
+
+        def describe(self, requests: Any) -> str:
+            self._check("describe")
+            return "an engine"
+
+        def first_logprob(self, prompt_ids: Any) -> tuple[int, float]:
+            self._check("first_logprob")
+            return 7, -0.25
+
+    def new() -> Engine:
+        made.append(LosesCalls(copy.deepcopy(qwen2), seed=3))
+        return made[-1]
+
+    pool = Pool([new] * 2, what="2 engines")
+    assert pool.abilities == {"beside", "join"}
+    assert pool.describe(REQUESTS) == "2 engines: an engine"
+    assert pool.first_logprob([3]) == (7, -0.25)
+    assert len(made) == 3
+
+
 def test_an_error_of_a_member_is_the_pools(new_pool: Any) -> None:
     pool, _ = new_pool(2)
     with pytest.raises(UsageError, match="another tokenizer"):

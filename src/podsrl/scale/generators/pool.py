@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
+from operator import methodcaller
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
+
+T = TypeVar("T")
 
 MAX_LOSSES = 3
 """Losses of one member in one call after which the run ends."""
@@ -109,7 +112,7 @@ class Pool(Generator):
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
         """Those that all members have and that travel, and "beside"."""
-        return _TRAVELS.intersection(*map(abilities_of, self._members)) | {"beside"}
+        return _TRAVELS.intersection(*self._answers([abilities_of] * len(self._members))) | {"beside"}
 
     @property
     def stats(self) -> EngineStats:
@@ -173,12 +176,12 @@ class Pool(Generator):
     def describe(self, requests: Sequence[Request]) -> str:
         num = len(self._members)
         shares = [list(requests[i::num]) for i in range(num) if requests[i::num]]
-        lines = dict.fromkeys(member.describe(share) for member, share in zip(self._members, shares, strict=False))
+        lines = dict.fromkeys(self._answers([methodcaller("describe", share) for share in shares]))
         return f"{self._what}: {next(iter(lines), 'nothing to generate')}"
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         """Of the first member. PodsError: another one's differs by more than `MAX_GAP`: it has other weights."""
-        found = [member.first_logprob(prompt_ids) for member in self._members]
+        found = self._answers([methodcaller("first_logprob", prompt_ids)] * len(self._members))
         logprobs = [logprob for _, logprob in found]
         if not all(abs(logprob - logprobs[0]) <= MAX_GAP for logprob in logprobs):  # also where one is no number
             raise PodsError(
@@ -244,6 +247,17 @@ class Pool(Generator):
             i, found = inbox.get()
             if not isinstance(found, Completion):
                 running.pop(i)
+
+    def _answers(self, calls: Sequence[Callable[[Generator], T]]) -> list[T]:
+        """What members answer, the first one to the first call and so on; one that is lost is made anew and asked."""
+        losses, found = Counter[int](), list[T]()
+        while len(found) < len(calls):
+            i = len(found)
+            try:
+                found.append(calls[i](self._members[i]))
+            except LostGenerator as error:
+                self._replace(i, error, losses)
+        return found
 
     def _lost_at_weights(self, member: Generator) -> LostGenerator | None:
         try:

@@ -2,7 +2,8 @@
 
 Ray itself leaves its log folder, and some of its processes for about a minute, when the process that started it is
 killed. So the cluster is started by a child, its keeper, which adopts all of these processes. The keeper ends when its
-parent ends or closes the pipe to it; then it kills what is below it, and removes the folder.
+parent ends or closes the pipe to it; then it kills what is below it, and removes the folder. When the keeper itself is
+killed, Ray's processes end with it, and the parent removes the folder.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class LocalCluster:
         start = "from podsrl.scale.generators.ray_local import main; main()"
         path = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {start}"
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the cluster
+        self.folder = tempfile.mkdtemp(prefix="pods-ray-")
         self._keeper = subprocess.Popen(
-            [sys.executable, "-P", "-c", path, str(os.getpid()), json.dumps(options)],
+            [sys.executable, "-P", "-c", path, str(os.getpid()), self.folder, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -66,8 +68,7 @@ class LocalCluster:
             start_new_session=True,  # Ctrl-C in the terminal is for this process alone
         )
         try:
-            answer = self._answer()
-            self.address, self.folder = Address(answer["address"], token), answer["folder"]
+            self.address = Address(self._answer()["address"], token)
         except BaseException:
             self.close()
             raise
@@ -81,6 +82,12 @@ class LocalCluster:
             self._keeper.wait(START_SECONDS)
         self._keeper.stdout.close()
         self._errors.close()
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove what a keeper that was killed has left."""
+        if self._keeper.poll() is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def keeper_pid(self) -> int:
@@ -96,7 +103,8 @@ class LocalCluster:
             return dict(answer)
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        reason = answer.get("error") or (last[0] if is_ready and last else f"no answer within {START_SECONDS:g} s")
+        silence = "the process that starts it was killed" if is_ready else f"no answer within {START_SECONDS:g} s"
+        reason = answer.get("error") or (last[0] if is_ready and last else silence)
         raise UsageError(f"scale.ray = 'local': Ray could not start a cluster here: {reason}")
 
 
@@ -104,19 +112,19 @@ class LocalCluster:
 
 
 def main() -> None:
-    """Run a keeper; its arguments are the parent's process id and the options of `ray.init` as JSON.
+    """Run a keeper; its arguments are the parent's process id, the cluster's folder, and options of `ray.init` as JSON.
 
-    It prints one line of JSON: {"address": "HOST:PORT", "folder": "…"} or {"error": "…"}.
+    It prints one line of JSON: {"address": "HOST:PORT"} or {"error": "…"}.
     """
-    parent, options, answers = int(sys.argv[1]), json.loads(sys.argv[2]), os.fdopen(os.dup(1), "w")
+    parent, folder, options = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its parent does
     adopt_orphans()
-    folder = tempfile.mkdtemp(prefix="pods-ray-")
     try:
         print(json.dumps(_start(folder, options)), file=answers, flush=True)
-        while os.getppid() == parent:
+        while os.getppid() == parent and _is_whole():
             if select.select([0], [], [], _PARENT_CHECK_SECONDS)[0]:
                 break  # nothing is ever written to it, so it was closed
     finally:
@@ -128,6 +136,13 @@ def main() -> None:
         with suppress(BaseException):
             shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)  # without Ray's own farewell to processes that have ended
+
+
+def _is_whole() -> bool:
+    """Whether the processes live without which no other one of the cluster can work."""
+    from ray._private.worker import _global_node
+
+    return _global_node is None or not {"gcs_server", "raylet"} & {name for name, _ in _global_node.dead_processes()}
 
 
 def _start(folder: str, options: dict[str, object]) -> dict[str, str]:
@@ -142,6 +157,6 @@ def _start(folder: str, options: dict[str, object]) -> dict[str, str]:
             _temp_dir=folder,
             **options,
         )
-        return {"address": ray.get_runtime_context().gcs_address, "folder": folder}
+        return {"address": ray.get_runtime_context().gcs_address}
     except BaseException as error:
         return {"error": " ".join(str(error).split()) or repr(error)}

@@ -1,0 +1,17 @@
+"""A few of the kills of `kill_anything.py`, which makes as many as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kill_anything import CASES, measure, try_one
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["ahead, R=2"])
+def test_whatever_is_killed_the_numbers_stay_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    pace, numbers = measure(CASES[name], tmp_path / "reference")
+    trial = try_one(name, 1, 2, pace, numbers, tmp_path)
+    assert trial.kills and not trial.problems, trial
