@@ -43,6 +43,11 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
             f"scale.generators = {num} with {num_processes} processes, each of which has the same number of "
             f"generators: wanted a multiple of {num_processes}, such as {-(-num // num_processes) * num_processes}"
         )
+    if num > config.rollouts.num_prompts:
+        raise UsageError(
+            f"scale.generators = {num} is more than rollouts.num_prompts = {config.rollouts.num_prompts}: a generator "
+            "takes whole questions, so the others would have nothing to do; wanted at most that many"
+        )
     strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
     if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
         what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
