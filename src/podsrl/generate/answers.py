@@ -63,6 +63,8 @@ def _fault(completion: Completion, request: Request, num_words: int) -> str:
     ids, logprobs, most = completion.token_ids, completion.logprobs, request.sampling.max_new_tokens
     if completion.finish_reason not in get_args(FinishReason):
         return f"ended by {short(completion.finish_reason)}, wanted one of {', '.join(get_args(FinishReason))}"
+    if not all(isinstance(each, tuple) for each in (ids, logprobs, completion.versions)):
+        return "of lists, wanted token_ids, logprobs and versions as tuples"
     if not ids and completion.finish_reason not in _UNFINISHED:
         return "without tokens"
     if len(ids) > most or len(logprobs) != len(ids) or len(completion.versions) not in (0, len(ids)):

@@ -244,7 +244,8 @@ class Trainer:
 
     def close(self) -> None:
         """End the generator and the reward workers, and leave the other processes."""
-        self.engine.close()
+        with self.parts.generator.calling():
+            self.engine.close()
         self.parts.close()
         self.processes.close()
 
