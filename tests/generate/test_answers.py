@@ -28,7 +28,12 @@ class Altered(Generator):
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         right = [
             Completion(
-                request_id=request.id, index=index, token_ids=(5, 9), logprobs=(-0.5, 0.0), finish_reason="stop", version=0
+                request_id=request.id,
+                index=index,
+                token_ids=(5, 9),
+                logprobs=(-0.5, 0.0),
+                finish_reason="stop",
+                version=0,
             )
             for request in requests
             for index in request.indices

@@ -55,7 +55,9 @@ def _checked(
             yield completion
     if missing:
         first, index = next(iter(missing))
-        raise PodsError(f"{name} ended without {len(missing)} of {total} rollouts, such as {index} of request {first!r}")
+        raise PodsError(
+            f"{name} ended without {len(missing)} of {total} rollouts, such as {index} of request {first!r}"
+        )
 
 
 def _fault(completion: Completion, request: Request, num_words: int) -> str:
@@ -72,7 +74,7 @@ def _fault(completion: Completion, request: Request, num_words: int) -> str:
             f"of {len(ids)} tokens with {len(logprobs)} log-probs and {len(completion.versions)} versions, "
             f"wanted at most {most}, as many log-probs, and as many versions or none"
         )
-    if ids and not (set(map(type, ids)) == {int} and 0 <= min(ids) and max(ids) < num_words):
+    if ids and not (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_words):
         return f"not of token ids 0 .. {num_words - 1}: {short(ids)}"
     if completion.finish_reason != "invalid" and not _are_logprobs(logprobs):
         return f"without log-probs, natural logarithms of at most 0: {short(logprobs)}"

@@ -117,9 +117,7 @@ class Trainer:
                 generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
             )
         """What generates, and how a step's rollouts share the key-value memory."""
-        self.collector = new_collector(
-            config, generator, self.policy, self.parts, self.processes, self.sampling
-        )
+        self.collector = new_collector(config, generator, self.policy, self.parts, self.processes, self.sampling)
         self.learner = new_learner(config, self.policy, self.parts, self.processes)
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
