@@ -259,7 +259,7 @@ def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Beside, "lost_at", 6)  # begun in step 5; one call is the evaluation's
-    with pytest.raises(ConnectionError, match="lost"):
+    with pytest.raises(UsageError, match="lost"):
         run_of(trainer_of("checkpoint.every_steps=2"), tmp_path / "run")
     monkeypatch.setattr(Beside, "lost_at", 0)
     resumed = trainer_of("checkpoint.every_steps=2")

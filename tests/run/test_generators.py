@@ -47,6 +47,12 @@ def test_generators_take_the_gpus_that_do_not_train(monkeypatch: pytest.MonkeyPa
     [
         (["--scale.ray=local"], "scale.ray = 'local'"),
         (["--scale.generators=1", "--rollouts.generator=nosuch"], "nosuch"),
+        (["--scale.generators=4"], "rollouts.num_prompts = 3"),
+        (["--scale.generators=1", "--scale.ray=ray://127.0.0.1:10001"], "HOST:PORT"),
+        (["--rollouts.generator=vllm+http://127.0.0.1"], "HOST:PORT"),
+        (["--rollouts.generator=vllm+http://127.0.0.1:8000,"], "HOST:PORT"),
+        (["--options.vllm.in_process=false"], "rollouts.generator = 'engine'"),
+        (["--steps.name=ahead"], "--scale.generators=1"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(pods: Any, options: list[str], named: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Generator, Request
+from podsrl.generate import Generator, Request, answers_of
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy, prompts_ids
@@ -19,7 +19,7 @@ from podsrl.run.evaluate import eval_request_id, eval_sampling
 from podsrl.run.generators import new_here
 from podsrl.run.matmul import settle_matmul
 from podsrl.run.prepare import prepare
-from podsrl.run.wiring import new_setting, stop_token_ids
+from podsrl.run.wiring import new_setting, num_words, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights
@@ -60,6 +60,7 @@ class Evaluator:
         except BaseException:
             self.close()
             raise
+        self._num_words = num_words(model)
         self.threads = configure_threads(config.threads, model.num_parameters())
         settle_matmul(config.model.matmul, model, Processes())
         self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
@@ -73,7 +74,8 @@ class Evaluator:
         found: dict[str, list[tuple[Completion, str]]] = {name: [] for name in requests}
         done: deque[str] = deque()
         assert self._generator is not None, "made with the evaluator"
-        for completion in self._generator.generate(requests.values()):
+        generator = self._parts.generator
+        for completion in answers_of(self._generator, requests.values(), num_words=self._num_words, own=generator.own):
             name = completion.request_id
             text = self.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
             self.scorer.prefetch(tasks[name], text)

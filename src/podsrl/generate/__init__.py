@@ -1,5 +1,6 @@
 """Requests -> completions: what every generator is (`base.py`), and the built-in one (`engine/`)."""
 
+from podsrl.generate.answers import answers_of
 from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.engine.steering import Span, StepView
@@ -16,6 +17,7 @@ __all__ = [
     "Span",
     "StepView",
     "abilities_of",
+    "answers_of",
     "new_engine",
     "resolve_generator",
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.generate.base import Generator, Setting
 from podsrl.generate.vllm.make import check_options_of_vllm, check_run, make_vllm
 from podsrl.lib.options import check_options
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., Generator]
 """`make(setting, *, option=…) -> Generator`."""
+_MEMBERS = ("version", "generate", "abort", "load_weights", "describe", "close")
+"""What a run uses of every generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,25 @@ class Kind:
     new_store: Callable[[Setting], Any] | None = None
     """Makes what holds the weights for all members."""
 
+    @property
+    def own(self) -> str:
+        """The option, where it names a function of the user's own; else empty."""
+        return self.option if ":" in self.options_name else ""
+
     def make(self, setting: Setting) -> Generator:
         """UsageError: it cannot be made so."""
-        with calling(self.option) if ":" in self.options_name else nullcontext():
-            return self.factory(setting, **self.options)
+        with self.calling():
+            made = self.factory(setting, **self.options)
+        if lacks := [name for name in _MEMBERS if not hasattr(made, name)]:
+            raise UsageError(
+                f"{self.option} returned {short(made)}, which has no {', '.join(lacks)}; wanted a generator: a class "
+                "that inherits from podsrl.generate.Generator has defaults for most of it"
+            )
+        return made
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Surrounds calls of the generator: what a user's own raises becomes one line."""
+        return calling(self.own) if self.own else nullcontext()
 
 
 def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Kind:

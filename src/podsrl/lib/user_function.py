@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from podsrl.errors import UsageError, nearest
+from podsrl.errors import PodsError, UsageError, nearest
 
 FAILURES = (Exception, SystemExit)
 """What a user's code may raise; a call of sys.exit must not end the run as if it had succeeded."""
@@ -103,11 +103,11 @@ def calling(what: str, wanted: str = "") -> Iterator[None]:
         wanted: how it is called, for a function that cannot be called so.
 
     Raises:
-        UsageError: the code raised; its own `UsageError` stays as it is.
+        UsageError: the code raised; errors of this package (`PodsError`) stay as they are.
     """
     try:
         yield
-    except UsageError:
+    except PodsError:
         raise
     except FAILURES as error:
         cure = f"; wanted {wanted}" if wanted and _place_of(error.__traceback__) is None else ""

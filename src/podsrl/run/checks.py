@@ -48,6 +48,11 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
             "scale.ray = 'local' is a cluster of one machine, and this run has several: start Ray on each of them "
             "(`ray start`), and give scale.ray = HOST:PORT of its head"
         )
+    if num > config.rollouts.num_prompts:
+        raise UsageError(
+            f"scale.generators = {num} is more than rollouts.num_prompts = {config.rollouts.num_prompts}: a generator "
+            "takes whole questions, so the others would have nothing to do; wanted at most that many"
+        )
     strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
     if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
         what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"

@@ -16,7 +16,7 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.generate import EngineStats, Generator, Request, Sampling, abilities_of
+from podsrl.generate import EngineStats, Generator, Request, Sampling, abilities_of, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
@@ -65,6 +65,7 @@ class Collector:
         sampling: how the rollouts that are trained on are drawn.
         max_prompt_tokens: a longer prompt is an error. What a task set holds was looked through before; of a set that
             makes its tasks on demand, a sample.
+        num_words, own: as in `answers_of`.
     """
 
     def __init__(
@@ -78,12 +79,15 @@ class Collector:
         budget: Budget,
         sampling: Sampling,
         max_prompt_tokens: int,
+        num_words: int,
+        own: str = "",
     ) -> None:
         self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
         self.budget, self.sampling = budget, sampling
         self.underway: Underway | None = None
         """The step that has begun and is not finished."""
         self._train, self._max_prompt_tokens = train, max_prompt_tokens
+        self._num_words, self._own = num_words, own
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
 
@@ -214,7 +218,8 @@ class Collector:
 
     def _generated(self, wanted: Sequence[tuple[Group, int]], sampling: Sampling) -> Iterator[Completion]:
         """By this process alone. A generator with the ability "beside" starts when this is called."""
-        return iter(self.engine.generate([self._request(group, count, sampling) for group, count in wanted]))
+        requests = [self._request(group, count, sampling) for group, count in wanted]
+        return answers_of(self.engine, requests, num_words=self._num_words, own=self._own)
 
     def _generate(self, wanted: Sequence[tuple[Group, int]], sampling: Sampling) -> Iterator[Completion]:
         """As `_generated`, and slow rewards begin as the completions come."""

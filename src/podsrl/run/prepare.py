@@ -210,6 +210,8 @@ def _resolve_names(config: RunConfig) -> Names:
     try_advantage(advantage, select.num_kept // chunks)
     generator = resolve_generator(config.rollouts.generator, config.options)
     check_elsewhere(config, generator)
+    if "vllm" in config.options and generator.options_name != "vllm":
+        raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
     of_budget = {name: table for name, table in config.options.items() if name != generator.options_name}
     budget = make_budget(config.budget.model_dump(), of_budget)
     is_own = ":" in generator.options_name  # only what it makes tells its abilities

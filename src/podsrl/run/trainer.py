@@ -112,11 +112,12 @@ class Trainer:
         """Why the numbers after `load` may be others than without the stop."""
         generator = new_generator(config, self.parts, self.policy, self.processes)
         check_beside(config, is_beside="beside" in abilities_of(generator))
-        self.generation = describe_generation(
-            generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
-        )
+        with self.parts.generator.calling():
+            self.generation = describe_generation(
+                generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
+            )
         """What generates, and how a step's rollouts share the key-value memory."""
-        self.collector = new_collector(config, generator, self.parts, self.processes, self.sampling)
+        self.collector = new_collector(config, generator, self.policy, self.parts, self.processes, self.sampling)
         self.learner = new_learner(config, self.policy, self.parts, self.processes)
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
@@ -241,7 +242,8 @@ class Trainer:
 
     def close(self) -> None:
         """End the generator and the reward workers, and leave the other processes."""
-        self.engine.close()
+        with self.parts.generator.calling():
+            self.engine.close()
         self.parts.close()
         self.processes.close()
 
@@ -290,5 +292,6 @@ class Trainer:
                 self._publish()
 
     def _publish(self) -> None:
-        self.weights_digest = self.learner.publish(self.engine)
+        with self.parts.generator.calling():
+            self.weights_digest = self.learner.publish(self.engine)
         self._published = self.learner.version

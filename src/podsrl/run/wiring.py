@@ -79,6 +79,11 @@ def train_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampli
     )
 
 
+def num_words(model: Any) -> int:
+    """Size of a model's vocabulary."""
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
 def generator_model(policy: Policy, is_sharded: bool) -> Any:
     """What the engine samples from: its own whole copy if the trainer's weights are about to be sharded."""
     if is_sharded and policy.generator_model is policy.model:
@@ -133,7 +138,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
 
 
 def new_collector(
-    config: RunConfig, engine: Generator, parts: Parts, processes: Processes, sampling: Sampling
+    config: RunConfig, engine: Generator, policy: Policy, parts: Parts, processes: Processes, sampling: Sampling
 ) -> Collector:
     """The collector of a run's training questions."""
     return Collector(
@@ -145,6 +150,8 @@ def new_collector(
         budget=parts.budget,
         sampling=sampling,
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
+        num_words=num_words(policy.model),
+        own=parts.generator.own,
     )
 
 

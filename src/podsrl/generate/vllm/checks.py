@@ -14,6 +14,8 @@ from podsrl.generate.vllm.handover import DEFAULT_FOLDER, check_parent
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 
 PROBE_TOKENS = 8
+PROBE_SECONDS = 120.0
+"""For these tokens, behind what the server generates just now."""
 _TEXT = "What is 12 + 345? Answer: 357.\n"
 _REASONS = ("stop", "length", "abort")
 _NO_LOGPROB = -9999.0
@@ -235,7 +237,7 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
         "priority": 1,
     }
     try:
-        answer = link.ask("/v1/completions", body)
+        answer = link.ask("/v1/completions", body, timeout_seconds=PROBE_SECONDS)
     except (Refused, Unreachable) as error:
         if isinstance(error, Refused) and error.status == 400 and "priority" in str(error).lower():
             raise UsageError(

@@ -161,7 +161,8 @@ def check_url(url: str) -> str:
     wanted = "wanted vllm+http://HOST:PORT or vllm+https://HOST:PORT, several separated by commas"
     try:
         parts = urlsplit(url)
-        is_ok = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_port = parts.scheme == "https" if parts.port is None else parts.port > 0
+        is_ok = parts.scheme in ("http", "https") and bool(parts.hostname) and has_port
     except ValueError:
         is_ok = False
     if not is_ok or url != "".join(url.split()) or not url.isascii() or not url.isprintable():

@@ -50,7 +50,7 @@ def probe(option: str) -> None:
     """UsageError: `option` is no "HOST:PORT", or nothing that speaks gRPC answers there within seconds."""
     host, _, port = option.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"scale.ray = {option!r}: wanted 'local', or the HOST:PORT that `ray start --head` prints")
     try:
         with socket.create_connection((host, int(port)), timeout=PROBE_SECONDS) as connection:

@@ -1,0 +1,85 @@
+"""What a generator gives, checked against what it was asked: one of a user's own may give anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, get_args
+
+from podsrl.errors import PodsError, short
+from podsrl.generate.base import Generator, Request
+from podsrl.lib.user_function import calling
+from podsrl.types import Completion, FinishReason
+
+_MOST_LOGPROB = 1e-3
+"""Rounding may lift the log-prob of a certain token above 0."""
+_UNFINISHED = ("aborted", "invalid", "pruned", "postponed")
+
+
+def answers_of(
+    generator: Generator, requests: Iterable[Request], *, num_words: int, own: str = ""
+) -> Iterator[Completion]:
+    """The completions of `generator.generate(requests)` as they come. A generator "beside" begins when this is called.
+
+    Args:
+        num_words: size of the model's vocabulary.
+        own: the option that names the generator, where it is a user's own: its errors become one line.
+
+    Raises:
+        PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
+        UsageError: a user's own generator raised.
+    """
+    wanted, guard = list(requests), partial(calling, own) if own else nullcontext
+    with guard():
+        found = iter(generator.generate(wanted))
+    return _checked(found, wanted, num_words, own or type(generator).__name__, guard)
+
+
+def _checked(
+    found: Iterator[Completion], requests: Sequence[Request], num_words: int, name: str, guard: Any
+) -> Iterator[Completion]:
+    missing = {(request.id, index): request for request in requests for index in request.indices}
+    total, whole = len(missing), guard()
+    assert isinstance(whole, AbstractContextManager)
+    with whole:
+        for completion in found:
+            if not isinstance(completion, Completion):
+                raise PodsError(f"{name} gave {short(completion)}; wanted a podsrl.types.Completion")
+            place = completion.request_id, completion.index
+            request = missing.pop(place, None)
+            fault = "not asked for, or given before" if request is None else _fault(completion, request, num_words)
+            if fault:
+                raise PodsError(f"{name} gave rollout {place[1]} of request {place[0]!r}, which is {fault}")
+            yield completion
+    if missing:
+        first, index = next(iter(missing))
+        raise PodsError(
+            f"{name} ended without {len(missing)} of {total} rollouts, such as {index} of request {first!r}"
+        )
+
+
+def _fault(completion: Completion, request: Request, num_words: int) -> str:
+    """What is wrong with a completion; empty where nothing is."""
+    ids, logprobs, most = completion.token_ids, completion.logprobs, request.sampling.max_new_tokens
+    if completion.finish_reason not in get_args(FinishReason):
+        return f"ended by {short(completion.finish_reason)}, wanted one of {', '.join(get_args(FinishReason))}"
+    if not all(isinstance(each, tuple) for each in (ids, logprobs, completion.versions)):
+        return "of lists, wanted token_ids, logprobs and versions as tuples"
+    if not ids and completion.finish_reason not in _UNFINISHED:
+        return "without tokens"
+    if len(ids) > most or len(logprobs) != len(ids) or len(completion.versions) not in (0, len(ids)):
+        return (
+            f"of {len(ids)} tokens with {len(logprobs)} log-probs and {len(completion.versions)} versions, "
+            f"wanted at most {most}, as many log-probs, and as many versions or none"
+        )
+    if ids and not (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_words):
+        return f"not of token ids 0 .. {num_words - 1}: {short(ids)}"
+    if completion.finish_reason != "invalid" and not _are_logprobs(logprobs):
+        return f"without log-probs, natural logarithms of at most 0: {short(logprobs)}"
+    return ""
+
+
+def _are_logprobs(values: Sequence[float]) -> bool:
+    return math.isfinite(sum(values)) and max(values, default=0.0) <= _MOST_LOGPROB

@@ -1,0 +1,95 @@
+"""The commands of docs/generators.md do what the page says, as far as two cores can: small steps, the built-in model,
+two launchers on the loopback, and servers that speak vLLM's routes around the built-in engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from engine_server import serving
+
+from podsrl.policy import model_folder
+
+PAGE = (Path(__file__).parents[2] / "docs" / "generators.md").read_text()
+# Without where they are typed.
+COMMANDS = [
+    re.sub(r"  +on .*", "", line) for line in re.findall(r"(?m)^ *(pods .*)", PAGE)
+]
+SMALL = (
+    "--rollouts.num_prompts=2",
+    "--rollouts.num_rollouts=8",
+    "--select.num_kept=4",
+    "--rollouts.max_new_tokens=24",
+    "--task.num_eval=8",
+    "--eval.every_seconds=0",
+    "--stop.seconds=0",
+    "--stop.steps=2",
+    "--model.device=cpu",
+)
+ELSEWHERE = ("--rollouts.generator=vllm", "--scale.ray=10.0.0.1")
+"""What needs vLLM or a cluster of machines; tests/vllm and tests/scale run it."""
+
+
+def start(command: str, address: str, urls: str) -> subprocess.Popen[str]:
+    """Start a command of the page with addresses of this machine."""
+    words = []
+    for word in shlex.split(command)[1:]:
+        if word.startswith("--model.path"):
+            continue
+        word = "pods" if word == "my.toml" else "1" if word == "8" else word.replace("10.0.0.1:29500", address)
+        words.append(f"--rollouts.generator=vllm+{urls}" if word.startswith("--rollouts.generator=vllm+") else word)
+    where = () if "--out" in words else ("--out", "runs/mine")
+    command_line = [sys.executable, "-m", "podsrl.cli", *words, *SMALL, *where]
+    return subprocess.Popen(command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def servers() -> Iterator[list[str]]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = model_folder("builtin:arithmetic")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving(model, tokenizer, Path(folder))).url for _ in range(2)]
+
+
+def test_the_page_has_commands_of_every_kind() -> None:
+    for text in ("=vllm+http", ",http", "--scale.generators=2", "--scale.ray=local", "=ahead", "--node-rank 1"):
+        assert any(text in command for command in COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if not each.endswith(ELSEWHERE) and ELSEWHERE[1] not in each]
+)
+def test_a_command_of_the_page_trains(
+    command: str, servers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "--node-rank 1" in command:
+        pytest.skip("started with that of --node-rank 0")
+    if "scale.ray" in command and find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    urls = ",".join(servers[: 1 + command.count(",http")])
+    others = [each for each in COMMANDS if "--node-rank 1" in each] if "--node-rank 0" in command else []
+    started = [start(each, address, urls) for each in (command, *others)]
+    try:
+        said = [process.communicate(timeout=300)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0] * len(started), said
+    lines = [json.loads(line) for line in (tmp_path / "runs" / "mine" / "metrics.jsonl").read_text().splitlines()]
+    lags = [line["rollouts/lag"] for line in lines if "rollouts/lag" in line]
+    assert lags == ([0, 1] if "=ahead" in command else [0, 0])

@@ -1,0 +1,120 @@
+"""What a generator gives is checked against what it was asked: whatever is wrong is one line that names the rollout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from podsrl.errors import PodsError, UsageError
+from podsrl.generate import Generator, Request, Sampling, Setting, answers_of, resolve_generator
+from podsrl.types import Completion
+
+REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
+Alter = Callable[[list[Completion]], Any]
+
+
+class Altered(Generator):
+    """Gives what `alter` makes of right completions."""
+
+    version = 0
+
+    def __init__(self, alter: Alter) -> None:
+        self.alter = alter
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        right = [
+            Completion(
+                request_id=request.id,
+                index=index,
+                token_ids=(5, 9),
+                logprobs=(-0.5, 0.0),
+                finish_reason="stop",
+                version=0,
+            )
+            for request in requests
+            for index in request.indices
+        ]
+        return self.alter(right)  # type: ignore[no-any-return]
+
+    def abort(self, ids: Any) -> None: ...
+
+    def load_weights(self, named_tensors: Any, version: int) -> None: ...
+
+
+def answers(alter: Alter) -> list[Completion]:
+    return list(answers_of(Altered(alter), REQUESTS, num_words=10, own="rollouts.generator = 'm:f'"))
+
+
+def second(**changes: Any) -> Alter:
+    return lambda found: [found[0], replace(found[1], **changes), found[2]]
+
+
+def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
+    assert [(each.request_id, each.index) for each in answers(reversed)] == [("b", 4), ("a", 1), ("a", 0)]
+    unfinished = {"token_ids": (), "logprobs": (), "finish_reason": "aborted"}
+    assert len(answers(second(**unfinished))) == 3
+    assert len(answers(second(logprobs=(-1.0, math.nan), finish_reason="invalid"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("alter", "named"),
+    [
+        (lambda found: found[:2], ["1 of 3", "4", "'b'"]),
+        (lambda found: [*found, found[0]], ["0", "'a'"]),
+        (second(request_id="c"), ["1", "'c'"]),
+        (second(index=7), ["7", "'a'"]),
+        (second(token_ids=(5,)), ["1 tokens", "2 log-probs"]),
+        (second(token_ids=(5,) * 4, logprobs=(-1.0,) * 4), ["4 tokens", "at most 3"]),
+        (second(versions=(0,)), ["1 versions"]),
+        (second(token_ids=(), logprobs=()), ["1", "'a'"]),
+        (second(token_ids=(5, 10)), ["0 .. 9", "10"]),
+        (second(token_ids=(5, -1)), ["0 .. 9", "-1"]),
+        (second(token_ids=(5.0, 1.0)), ["0 .. 9", "5.0"]),
+        (second(token_ids=[5, 9]), ["token_ids", "tuples"]),
+        (second(logprobs=(-1.0, math.nan)), ["nan"]),
+        (second(logprobs=(-1.0, -math.inf)), ["-inf"]),
+        (second(logprobs=(-1.0, 0.5)), ["0.5"]),
+        (second(finish_reason="done"), ["'done'", "stop, length"]),
+        (lambda found: [{"a": 1}], ["{'a': 1}", "Completion"]),
+        (lambda found: None, ["TypeError"]),
+    ],
+)
+def test_wrong_completions_are_one_line(alter: Alter, named: list[str]) -> None:
+    with pytest.raises(PodsError) as raised:
+        answers(alter)
+    for text in ("rollouts.generator = 'm:f'", *named):
+        assert text in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays() -> None:
+    def raising(found: list[Completion]) -> Iterator[Completion]:
+        yield found[0]
+        raise KeyError("half")
+
+    with pytest.raises(UsageError, match=r"'m:f' raised KeyError: 'half' \(test_answers\.py, line \d+\)"):
+        answers(raising)
+    with pytest.raises(KeyError):
+        list(answers_of(Altered(raising), REQUESTS, num_words=10))
+
+
+class Bare:
+    version = 0
+
+
+def nothing(setting: Setting) -> None: ...
+
+
+def bare(setting: Setting) -> Bare:
+    return Bare()
+
+
+@pytest.mark.parametrize(("name", "lacks"), [("nothing", "version, generate"), ("bare", "generate, abort")])
+def test_what_is_no_generator_is_an_error(name: str, lacks: str) -> None:
+    kind = resolve_generator(f"{__name__}:{name}", {})
+    with pytest.raises(UsageError, match=f"{name}' returned .* has no {lacks}"):
+        kind.make(Setting(load_model=lambda: None, folder=""))
