@@ -277,6 +277,11 @@ class StepsConfig(Section):
     lag: Literal[0, 1] = 1
     """With "ahead": steps by which the weights that generate are older than those that train; 0 is "sync"."""
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a step is generated while the one before it trains."""
+        return self.name == "ahead" and self.lag > 0
+
 
 class EvalConfig(Section):
     """Evaluation: held-out accuracy by sampling. It does not count as training time."""

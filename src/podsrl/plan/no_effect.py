@@ -32,7 +32,7 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     is_unbounded = not rollouts.kv_cache_bytes and not 0 < rollouts.num_slots < most
-    is_ahead = config.steps.name == "ahead" and config.steps.lag > 0
+    is_ahead = config.steps.is_ahead
     # Else the policies of sampler and update differ.
     is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout and not is_ahead
     at_once = "all rollouts run at once: neither rollouts.num_slots nor kv_cache_bytes is less"

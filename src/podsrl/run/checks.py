@@ -53,7 +53,7 @@ def check_processes(config: RunConfig, num_processes: int) -> None:
 
 def check_beside(config: RunConfig, *, is_beside: bool) -> None:
     """A step that is generated ahead has a generator that goes on beside the update."""
-    if config.steps.name == "ahead" and config.steps.lag > 0 and not is_beside:
+    if config.steps.is_ahead and not is_beside:
         raise UsageError(
             f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
             f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "

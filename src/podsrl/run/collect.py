@@ -106,17 +106,22 @@ class Collector:
     def read(self, *, is_judged: bool = False) -> None:
         """Wait until round 0 of the step under way, if there is one, is generated; the step stays under way.
 
-        With `is_judged` slow rewards begin as the completions come: then `finish` has to follow.
+        With `is_judged` slow rewards begin as the completions come: then `finish` has to follow. After an error no step
+        is under way.
         """
         step = self.underway
         if step is None or step.rest is None:
             return
         step.overlapped_seconds = time.perf_counter() - step.begun
         task_of = {group.id: group.task for group, _ in step.wanted}
-        for completion in step.rest:
-            step.completions.append(completion)
-            if is_judged:
-                self._prefetch(task_of[completion.request_id], completion)
+        try:
+            for completion in step.rest:
+                step.completions.append(completion)
+                if is_judged:
+                    self._prefetch(task_of[completion.request_id], completion)
+        except BaseException:
+            self.underway = None  # nothing can read what is missing, and a checkpoint must not hold a part of a step
+            raise
         step.rest = None
         step.stats, step.peak_kv_bytes = take_stats(self.engine)
 

@@ -48,7 +48,15 @@ def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Pr
     if config.scale.generators:
         return new_pool(config, kind, policy, tokenizer, processes, later)
     load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, processes))
-    setting = new_setting(config, load_model, policy.device, tokenizer, later)
+    return make_generator(kind, new_setting(config, load_model, policy.device, tokenizer, later), processes)
+
+
+def make_generator(kind: Kind, setting: Setting, processes: Processes) -> Generator:
+    """The generator of a kind that is made in this process; of several servers, this process's share in a pool.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
     members = list(processes.share(kind.members))
     if len(members) < 2:
         return (members[0] if members else kind).make(setting)
@@ -163,7 +171,8 @@ def _new_ray_pool(
         need,
         Address(where["address"], where.get("token", "")),
         timeout_seconds=config.scale.timeout_seconds,
-        local=local if processes.is_alone else None,  # with others it ends when this process does: they may need it
+        local=local,
+        is_shared=not processes.is_alone,
     )
 
 

@@ -137,9 +137,14 @@ class _Run:
             self.save()
 
     def save_what_is_whole(self) -> None:
-        """Save, if the weights are those after a whole step; alone, since other processes do not know of the error."""
-        if self._trainer.processes.is_alone and self._trainer.learner.version == self._version:
-            with suppress(LostGenerator):  # with `steps.name = "ahead"` a checkpoint holds what the generator makes
+        """Save, if all is as after a whole step; alone, since other processes do not know of the error.
+
+        A run that is a step ahead would not go on with the same numbers without the step that had begun.
+        """
+        trainer = self._trainer
+        has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
+        if trainer.processes.is_alone and trainer.learner.version == self._version and has_step:
+            with suppress(LostGenerator):
                 self.save()
 
     def save(self) -> None:

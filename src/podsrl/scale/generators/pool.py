@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, abilities_of
 from podsrl.types import Completion
 
@@ -96,7 +96,7 @@ class Pool(Generator):
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
         self._factories, self._store, self._what = tuple(factories), store or Copies(), what
-        self._has_weights = self._is_open = False
+        self._has_weights = self._is_open = self._is_closed = False
         self._aborted: list[str | tuple[str, int]] = []  # in the open call, for a member that is asked again
         self._members: list[Generator] = []
         try:
@@ -140,7 +140,7 @@ class Pool(Generator):
 
         Raises:
             UsageError: another call is open, or a member does not take a request.
-            PodsError: a member was lost `MAX_LOSSES` times.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
         """
         stream = self._stream(list(requests))
         next(stream)  # up to where the members have their requests
@@ -158,7 +158,8 @@ class Pool(Generator):
 
         Raises:
             UsageError: a call of `generate` is open.
-            PodsError: a member was lost `MAX_LOSSES` times, or holds other weights than it was given.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
+            PodsError: a member holds other weights than it was given.
         """
         if self._is_open:
             raise UsageError("load_weights: a call of generate is open; finish or close it first")
@@ -188,6 +189,8 @@ class Pool(Generator):
         return found[0]
 
     def close(self) -> None:
+        """End all members, also during a call, whose other completions do not come then."""
+        self._is_closed = True
         for member in self._members:
             member.close()
         self._store.close()
@@ -220,7 +223,8 @@ class Pool(Generator):
                 elif found is not None:
                     raise found
         finally:
-            self._end({i: shares[i] for i in running}, inbox)
+            if not self._is_closed:
+                self._end({i: shares[i] for i in running}, inbox)
             self._is_open = False
 
     def _ask(self, i: int, share: list[Request], inbox: SimpleQueue[Found], losses: Counter[int]) -> None:
@@ -260,10 +264,13 @@ class Pool(Generator):
         while True:
             losses[i] += 1
             if losses[i] == MAX_LOSSES:
-                raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
+                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            new = self._members[i] = self._factories[i]()
+            try:
+                new = self._members[i] = self._factories[i]()
+            except UnavailableError:  # a server that nobody has started again
+                raise error from None
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return

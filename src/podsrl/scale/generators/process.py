@@ -102,9 +102,7 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        if self._facts is None:
-            self._facts = self._answer().head["result"]
-        return frozenset({"beside", *self._facts["abilities"]}) - {"pause", "fork", "hooks"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork", "hooks"}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Begin now, beside the caller; completions are decoded when they are read."""
@@ -153,7 +151,7 @@ class ProcessGenerator(Generator):
         self._printed.close()
 
     def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
-        self._wait_until_ready()
+        self._check_is_free()
         self._number += 1
         self._send({"call": "generate", "number": self._number}, encode_requests(wanted))
         self._is_open = True
@@ -182,14 +180,20 @@ class ProcessGenerator(Generator):
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
     def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
-        self._wait_until_ready()
+        self._check_is_free()
         self._send(head, body, descriptor)
         return self._answer().head["result"]
 
-    def _wait_until_ready(self) -> None:
+    def _ready(self) -> dict[str, Any]:
+        """Wait until the child has its generator; returns its facts."""
+        if self._facts is None:
+            self._facts = self._answer().head["result"]
+        return self._facts
+
+    def _check_is_free(self) -> None:
+        self._ready()
         if self._is_open:
             raise UsageError("a call of generate is open; finish or close it first")
-        assert self.abilities
 
     def _send(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> None:
         try:

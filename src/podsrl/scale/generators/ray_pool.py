@@ -24,7 +24,8 @@ class RayPool(Pool):
         num: actors of this process.
         need: what each takes of a node.
         cluster: where they run. It is joined here, and left by `close`.
-        local: ends with the pool, where this process has started it and no other one uses it.
+        local: the cluster, where this process has started it.
+        is_shared: other processes use `local` too, so it ends with this process instead of with the pool.
         timeout_seconds: of every wait for an actor that has started.
 
     Raises:
@@ -40,8 +41,9 @@ class RayPool(Pool):
         *,
         timeout_seconds: float,
         local: LocalCluster | None = None,
+        is_shared: bool = False,
     ) -> None:
-        self._local, self._group, self._is_joined = local, None, False
+        self._local, self._is_shared, self._group, self._is_joined = local, is_shared, None, False
         try:
             join(cluster)
             self._is_joined = True
@@ -68,9 +70,9 @@ class RayPool(Pool):
                 remove_placement_group(self._group)
         if self._is_joined:
             leave()
-        if self._local is not None:
+        if self._local is not None and not self._is_shared:
             self._local.close()
-        self._group, self._is_joined, self._local = None, False, None
+        self._group, self._is_joined = None, False
 
 
 def _for_nodes(blueprint: Blueprint, num_workers_here: int) -> Blueprint:
