@@ -293,6 +293,15 @@ def test_a_generator_within_this_process_is_refused_before_the_model_loads() -> 
         prepare(config_of("steps.name=ahead", "scale.generators=1", "model.path=/nowhere"))
 
 
+def test_a_trainer_that_cannot_be_made_closes_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Beside] = []
+    monkeypatch.setattr(Beside, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(Beside, "abilities", frozenset())
+    with pytest.raises(UsageError, match="ahead"):
+        trainer_of()
+    assert len(closed) == 1
+
+
 def test_a_generator_of_ones_own_without_the_ability_is_refused() -> None:
     with pytest.raises(UsageError, match=r"steps\.name = 'ahead'.*'podsrl.generate.kinds:new_engine'"):
         trainer_of("rollouts.generator=podsrl.generate.kinds:new_engine")

@@ -1,6 +1,6 @@
 """Requests -> completions: what every generator is (`base.py`), and the built-in one (`engine/`)."""
 
-from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of
+from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.engine.steering import Span, StepView
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
@@ -16,6 +16,7 @@ __all__ = [
     "Span",
     "StepView",
     "abilities_of",
+    "add_stats",
     "new_engine",
     "resolve_generator",
 ]

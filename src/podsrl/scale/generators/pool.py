@@ -12,22 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
-from podsrl.generate import EngineStats, Generator, Request, abilities_of
+from podsrl.generate import EngineStats, Generator, Request, abilities_of, add_stats
 from podsrl.types import Completion
 
 MAX_LOSSES = 3
 """Losses of one member in one call after which the run ends."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
-_FOR_ALL = {"steps"}
-"""Counts of which a pool gives the largest of its members', since these work at the same time; the others add up."""
 _TRAVELS = frozenset({"join", "abort_rollouts", "proof"})
 """Abilities that a pool has where all members have them."""
 
@@ -114,14 +112,12 @@ class Pool(Generator):
     @property
     def stats(self) -> EngineStats:
         """The members' counts: the largest of `steps`, sums of the others. Set it to set them all."""
-        each = [member.stats for member in self._members]
-        counts = {field.name: [getattr(stats, field.name) for stats in each] for field in fields(EngineStats)}
-        return EngineStats(**{name: max(many) if name in _FOR_ALL else sum(many) for name, many in counts.items()})
+        return add_stats((member.stats for member in self._members), largest=("steps",))
 
     @stats.setter
     def stats(self, stats: EngineStats) -> None:
         for member in self._members:
-            member.stats = EngineStats(**{field.name: getattr(stats, field.name) for field in fields(EngineStats)})
+            member.stats = replace(stats)
 
     @property
     def peak_kv_bytes(self) -> int:

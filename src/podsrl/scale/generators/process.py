@@ -18,14 +18,13 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
-from podsrl.generate.base import EngineStats, Generator, Request
+from podsrl.generate import EngineStats, Generator, Request, add_stats
 from podsrl.lib.parent import asked_of_child
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
@@ -42,8 +41,6 @@ _START = (
     "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
     "from podsrl.scale.generators.child import main; main()"
 )
-_LARGEST = ("slots_used", "rows_used")
-"""Counts that are the largest of anything; the others add up."""
 _OF_THE_RUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that a child must not have: it is none of the processes that train."""
 
@@ -176,7 +173,7 @@ class ProcessGenerator(Generator):
     def _close_call(self, frame: Frame) -> None:
         self._is_open = False
         result = frame.head["result"]
-        self.stats = add_stats(self.stats, EngineStats(**result["stats"]))
+        self.stats = add_stats([self.stats, EngineStats(**result["stats"])])
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
     def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
@@ -249,12 +246,6 @@ class SharedStore:
 
     def close(self) -> None:
         self._weights.close()
-
-
-def add_stats(one: EngineStats, other: EngineStats) -> EngineStats:
-    """Counts of two calls of one generator."""
-    pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(EngineStats)}
-    return EngineStats(**{name: max(pair) if name in _LARGEST else sum(pair) for name, pair in pairs.items()})
 
 
 def _end(process: subprocess.Popen[bytes], end: socket.socket) -> None:
