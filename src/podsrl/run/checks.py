@@ -141,9 +141,8 @@ def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     """
     changes = changed_keys(old, new)
     if all(config["rollouts"]["generator"].startswith("vllm+") for config in (old, new)):
-        changes = [
-            line for line in changes if not line.startswith(("rollouts.generator ", "options.vllm ", "options.vllm."))
-        ]
+        of_servers = ("rollouts.generator ", "options.vllm ", "options.vllm.")
+        changes = [line for line in changes if not line.startswith(of_servers)]
     return [line for line in changes if not line.startswith(CHANGEABLE)]
 
 
