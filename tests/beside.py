@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from podsrl.errors import LostGenerator
 from podsrl.generate import EngineStats, Generator, Request, Setting
 from podsrl.generate.kinds import new_engine
 from podsrl.types import Completion
@@ -41,7 +42,7 @@ class Beside(Generator):
     def _read(self, found: list[Completion], *, is_lost: bool) -> Iterator[Completion]:
         for done, completion in enumerate(found):
             if is_lost and done == len(found) // 2:
-                raise ConnectionError("the generator is lost")
+                raise LostGenerator("the generator is lost")
             most = completion.version if self.newest_version is None else self.newest_version
             yield replace(completion, version=min(most, completion.version))
 

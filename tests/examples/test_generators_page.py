@@ -21,9 +21,7 @@ from podsrl.policy import model_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "generators.md").read_text()
 # Without where they are typed.
-COMMANDS = [
-    re.sub(r"  +on .*", "", line) for line in re.findall(r"(?m)^ *(pods .*)", PAGE)
-]
+COMMANDS = [re.sub(r"  +on .*", "", line) for line in re.findall(r"(?m)^ *(pods .*)", PAGE)]
 SMALL = (
     "--rollouts.num_prompts=2",
     "--rollouts.num_rollouts=8",

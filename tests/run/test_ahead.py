@@ -16,7 +16,7 @@ import torch
 from beside import Beside
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
-from podsrl.errors import CheckpointError, PodsError, UsageError
+from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
 from podsrl.run.checkpoint import Checkpoint, load_newest
@@ -255,17 +255,19 @@ def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
 
 
+@pytest.mark.parametrize(("name", "step"), [("ahead", 3), ("sync", 4)])
 def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: int
 ) -> None:
-    monkeypatch.setattr(Beside, "lost_at", 6)  # begun in step 5; one call is the evaluation's
-    with pytest.raises(UsageError, match="lost"):
-        run_of(trainer_of("checkpoint.every_steps=2"), tmp_path / "run")
+    options = (f"steps.name={name}", "checkpoint.every_steps=3")
+    monkeypatch.setattr(Beside, "lost_at", 6)  # what step 5 is to train on; one call is the evaluation's
+    with pytest.raises(LostGenerator):
+        run_of(trainer_of(*options), tmp_path / "run")
     monkeypatch.setattr(Beside, "lost_at", 0)
-    resumed = trainer_of("checkpoint.every_steps=2")
+    resumed = trainer_of(*options)
     resumed.load(newest(tmp_path / "run" / "checkpoints"))
-    assert resumed.progress.step == 2
-    assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
+    assert resumed.progress.step == step
+    assert lines_of(resumed, 6 - step) == lines_of(trainer_of(*options), 6)[step:]
 
 
 def test_steps_without_a_valid_rollout_end_the_run_with_a_checkpoint(tmp_path: Path) -> None:
@@ -289,6 +291,15 @@ def test_a_generator_within_this_process_is_refused_before_the_model_loads() -> 
         prepare(config_of("steps.name=ahead", "steps.lag=0", "model.path=/nowhere"))
     with pytest.raises(UsageError, match=r"/nowhere"):
         prepare(config_of("steps.name=ahead", "scale.generators=1", "model.path=/nowhere"))
+
+
+def test_a_trainer_that_cannot_be_made_closes_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Beside] = []
+    monkeypatch.setattr(Beside, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(Beside, "abilities", frozenset())
+    with pytest.raises(UsageError, match="ahead"):
+        trainer_of()
+    assert len(closed) == 1
 
 
 def test_a_generator_of_ones_own_without_the_ability_is_refused() -> None:

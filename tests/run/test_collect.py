@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podsrl.config.load import load_config
-from podsrl.errors import UsageError
+from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request
 from podsrl.run.collect import new_group
 from podsrl.run.metrics import step_metrics
@@ -132,6 +132,23 @@ def test_chunks_are_chosen_from_alone() -> None:
     for selection in trainer.choose(groups):
         assert selection.chunks == ((0, 1, 2, 3), (4, 5, 6, 7))
         assert [sum(i in chunk for i in selection.kept) for chunk in selection.chunks] == [2, 2]
+
+
+def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer()
+    wanted = trainer.sample().groups
+    whole = trainer.engine.generate
+
+    def lost(requests: Iterable[Request]) -> Iterator[Completion]:
+        yield next(iter(whole(requests)))
+        raise LostGenerator("the test's generator is lost")
+
+    monkeypatch.setattr(trainer.engine, "generate", lost)
+    with pytest.raises(LostGenerator):
+        trainer.sample()
+    assert trainer.collector.underway is None
+    monkeypatch.setattr(trainer.engine, "generate", whole)
+    assert trainer.sample().groups == wanted
 
 
 def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:

@@ -10,7 +10,7 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_config, check_device
+from podsrl.run.checks import check_config, check_device, forbidden_changes
 
 
 def stored(*overrides: str) -> dict[str, Any]:
@@ -44,3 +44,16 @@ def test_another_kind_of_device_is_a_warning_that_names_both() -> None:
     [warning] = check_device(made_on, "cpu")
     assert "'cuda'" in warning and "'cpu'" in warning
     assert check_device(Checkpoint(path=Path("run/step-1"), state={}), "cpu") == []  # an older one does not say
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_allowed"),
+    [
+        ("vllm+http://a:1", "vllm+http://b:2,http://c:3", True),
+        ("vllm+http://a:1", "vllm", False),
+        ("engine", "vllm+http://a:1", False),
+    ],
+)
+def test_servers_may_move(before: str, after: str, is_allowed: bool) -> None:
+    new = stored(f"rollouts.generator={after}", "options.vllm.retry_seconds=3.0")
+    assert (not forbidden_changes(stored(f"rollouts.generator={before}"), new)) == is_allowed

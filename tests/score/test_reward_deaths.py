@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_reward_workers import is_alive, rows, wait_until
 
+from podsrl.lib.below import below, kill_below
 from podsrl.score.workers.pool import WorkerPool
-from podsrl.score.workers.supervisor import below, kill_below
 
 FAMILY = """
 import os, signal, subprocess, sys, time

@@ -51,6 +51,7 @@ def report(
 def doctor() -> None:
     """Show what this machine offers and what podsrl would use."""
     from importlib.metadata import version
+    from importlib.util import find_spec
 
     from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
@@ -62,6 +63,11 @@ def doctor() -> None:
     say(f"a small model trains on {small}")
     say(hardware_line())
     say(f"float32 matrix products on it: {describe_here()}")
+    found = {name: find_spec(name) for name in ("vllm", "ray")}
+    optional = [
+        name if spec and spec.origin else f"{name} (pip install 'podsrl[{name}]')" for name, spec in found.items()
+    ]
+    say(f"generators: engine, vLLM servers, {', '.join(optional)}")
     say(f"recipes: {', '.join(recipe_names())}")
     say(f"task sets: {', '.join(TASKS)}")
     say(f"rewards: {', '.join(REWARDS)}")

@@ -260,7 +260,8 @@ class ScaleConfig(Section):
     """"ddp": every process holds all weights. "zero2": gradients and optimizer state are sharded. "fsdp2": weights
     too."""
     timeout_seconds: PositiveSeconds = 1800.0
-    """A process that waits longer than this for the others gives up."""
+    """A process that waits longer than this for the others gives up; a generator of `generators` that sends nothing for
+    so long is lost, and another takes its place."""
     generators: Annotated[int, Field(ge=0, le=1024)] = 0
     """Generators in processes of their own, over all processes of the run; 0: one within each process of the run."""
     ray: str = ""
@@ -276,6 +277,11 @@ class StepsConfig(Section):
     generators elsewhere (`scale.generators`, or servers)."""
     lag: Literal[0, 1] = 1
     """With "ahead": steps by which the weights that generate are older than those that train; 0 is "sync"."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a step is generated while the one before it trains."""
+        return self.name == "ahead" and self.lag > 0
 
 
 class EvalConfig(Section):

@@ -16,7 +16,7 @@ from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy, prompts_ids
 from podsrl.run.checks import check_window
 from podsrl.run.evaluate import eval_request_id, eval_sampling
-from podsrl.run.generators import new_here
+from podsrl.run.generators import make_generator
 from podsrl.run.matmul import settle_matmul
 from podsrl.run.prepare import prepare
 from podsrl.run.wiring import new_setting, num_words, stop_token_ids
@@ -106,7 +106,7 @@ class Evaluator:
         model = policy.generator_model if policy else load_model(config.model).eval()
         check_window(model, self._parts.longest_prompt, config.rollouts.max_new_tokens)
         setting = new_setting(config, lambda: model, model.device, tokenizer)
-        self._generator = new_here(self._parts.generator, setting, Processes())
+        self._generator = make_generator(self._parts.generator, setting, Processes())
         if policy and adapters:
             policy.load(adapters)
             sync_weights(policy.sampled_weights(), self._generator, 0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -167,6 +167,21 @@ class EngineStats:
     """Largest number of rollouts that ran at once."""
     rows_used: int = 0
     """Largest number of rows at once."""
+
+
+def add_stats(stats: Iterable[EngineStats], largest: Collection[str] = ("slots_used", "rows_used")) -> EngineStats:
+    """The counts of all together: the largest of those in `largest`, sums of the others.
+
+    The default is for calls of one generator, one after the other; generators that work at the same time share their
+    `steps`.
+
+    Example:
+        >>> add_stats([EngineStats(steps=3, tokens=5, rows_used=4), EngineStats(steps=2, tokens=1, rows_used=2)])
+        EngineStats(steps=5, tokens=6, forwarded=0, prompt_tokens=0, recomputed_tokens=0, slots_used=0, rows_used=4)
+    """
+    rows = list(map(asdict, stats))
+    counts = {each.name: [row[each.name] for row in rows] for each in fields(EngineStats)}
+    return EngineStats(**{name: max(many) if name in largest else sum(many) for name, many in counts.items()})
 
 
 class Generator(Protocol):

@@ -38,7 +38,7 @@ class Kind:
     check: Callable[[], None] = lambda: None
     """Raises UsageError where the machine lacks what it needs, or a server does not answer."""
     check_run: Callable[[RunConfig], None] = lambda config: None
-    """Raises UsageError where a run's config asks for what it has no counterpart of; nor has it read anything yet."""
+    """Raises UsageError where a run's config asks for what it has no counterpart of. It reads no file."""
     is_beside: bool = False
     """It has the ability "beside": it generates while the caller does something else."""
     is_for_one_process: bool = False
@@ -87,17 +87,16 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     """
     if name.startswith("vllm+"):
         return _servers(name, options.get("vllm", {}))
-    head = name
     table: dict[str, Callable[..., Any]] = {"engine": new_engine, "vllm": make_vllm}
     factory = resolve(
-        head,
+        name,
         table,
         option="rollouts.generator",
         kind="generator",
         wanted="a function f(setting, *, option=…) that makes a generator",
     )
-    checked = check_options(factory, options.get(head, {}), where=f"options.{head}", given=("setting",))
-    kind = Kind(option=f"rollouts.generator = {name!r}", options_name=head, factory=factory, options=checked)
+    checked = check_options(factory, options.get(name, {}), where=f"options.{name}", given=("setting",))
+    kind = Kind(option=f"rollouts.generator = {name!r}", options_name=name, factory=factory, options=checked)
     return of_vllm(kind) if name == "vllm" else kind
 
 

@@ -18,7 +18,7 @@ def check_budget(config: RunConfig) -> None:
     Raises:
         UsageError: a part of `[budget]` may ask for other numbers, or the next step is generated meanwhile.
     """
-    if config.steps.name != "sync" and config.steps.lag > 0:
+    if config.steps.is_ahead:
         raise UsageError(
             f"steps.name = {config.steps.name!r}: pods plan adds the seconds of generation and update, which overlap "
             "here; plan with steps.name = 'sync', and read the larger of the two as the step's seconds"

@@ -32,7 +32,7 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     is_unbounded = not rollouts.kv_cache_bytes and not 0 < rollouts.num_slots < most
-    is_ahead = config.steps.name == "ahead" and config.steps.lag > 0
+    is_ahead = config.steps.is_ahead
     # Else the policies of sampler and update differ.
     is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout and not is_ahead
     at_once = "all rollouts run at once: neither rollouts.num_slots nor kv_cache_bytes is less"
@@ -42,6 +42,7 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     unpacked = "prompts are shared in packed rows only, and optim.packing is off"
     return [
         ("rollouts.scheduler", is_unbounded, at_once),
+        ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
         ("rollouts.num_slots", rollouts.num_slots >= most, f"at most {most:,} rollouts are generated at once"),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
@@ -75,7 +76,7 @@ def _of_a_run(config: RunConfig, num_processes: int) -> list[tuple[str, bool, st
         ("checkpoint.every_steps", 0 < stop.steps <= config.checkpoint.every_steps, saved),
         ("record.num_groups", writes_none or has_fewer, too_few),
         ("scale.strategy", num_processes == 1, _ALONE),
-        ("scale.timeout_seconds", num_processes == 1, _ALONE),
+        ("scale.timeout_seconds", num_processes == 1 and not config.scale.generators, _ALONE),
         ("model.matmul", is_elsewhere, "it only concerns float32 products on a CPU"),
         ("model.revision", is_here, "the model is a folder on this machine"),
         ("model.trust_remote_code", has_no_code, "the model has no Python code of its own"),

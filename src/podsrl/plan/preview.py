@@ -185,7 +185,7 @@ def _warnings(
 
     if num_processes == 1:
         yield from device_notes(config.model)
-    if config.steps.name == "ahead" and config.steps.lag > 0:
+    if config.steps.is_ahead:
         yield (
             "a step is generated while the one before it trains, so it takes about the longer of the two, and its "
             f"rollouts are optim.num_epochs = {config.optim.num_epochs} weight updates old"

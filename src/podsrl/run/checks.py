@@ -63,7 +63,7 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
 
 def check_beside(config: RunConfig, *, is_beside: bool) -> None:
     """A step that is generated ahead has a generator that goes on beside the update."""
-    if config.steps.name == "ahead" and config.steps.lag > 0 and not is_beside:
+    if config.steps.is_ahead and not is_beside:
         raise UsageError(
             f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
             f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
@@ -144,16 +144,27 @@ def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
     )
 
 
+def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What a resume may not change between two configs (plain JSON), as "key (old -> new)".
+
+    It may change `CHANGEABLE`, and at which addresses servers generate, with which options.
+    """
+    changes = changed_keys(old, new)
+    if all(config["rollouts"]["generator"].startswith("vllm+") for config in (old, new)):
+        of_servers = ("rollouts.generator ", "options.vllm ", "options.vllm.")
+        changes = [line for line in changes if not line.startswith(of_servers)]
+    return [line for line in changes if not line.startswith(CHANGEABLE)]
+
+
 def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
-    """The config is the one that the checkpoint was made with, but for `CHANGEABLE`.
+    """The config is the one that the checkpoint was made with, but for what a resume may change.
 
     Returns:
         A warning, where the checkpoint is older than some options: they have their defaults then.
     """
     stored, now = checkpoint.state["config"], config.model_dump(mode="json")
     filled = build(RunConfig, stored, f"{checkpoint.path}/state.json").model_dump(mode="json")
-    differences = [line for line in changed_keys(filled, now) if not line.startswith(CHANGEABLE)]
-    if differences:
+    if differences := forbidden_changes(filled, now):
         raise UsageError(
             f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
             "undo the change, or start a new run in another folder"

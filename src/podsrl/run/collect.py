@@ -16,11 +16,11 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.generate import EngineStats, Generator, Request, Sampling, abilities_of, answers_of
+from podsrl.generate import EngineStats, Generator, Request, Sampling, abilities_of, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
-from podsrl.run.underway import Underway, added, take_stats
+from podsrl.run.underway import Underway, take_stats
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
@@ -151,7 +151,7 @@ class Collector:
             probes=tuple(group for group in view.groups if not group.is_trained),
             postponed=tuple(postponed),
             data_position=view.stream.position,
-            stats=added(step.stats, stats),
+            stats=add_stats([step.stats, stats]),
             peak_kv_bytes=max(step.peak_kv_bytes, peak_kv_bytes),
             overlapped_seconds=step.overlapped_seconds,
         )

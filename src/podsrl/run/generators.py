@@ -48,13 +48,14 @@ def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Pr
     if config.scale.generators:
         return new_pool(config, kind, policy, tokenizer, processes, later)
     load_model = partial(generator_model, policy, is_sharded(config.scale.strategy, processes))
-    return new_here(kind, new_setting(config, load_model, policy.device, tokenizer, later), processes)
+    return make_generator(kind, new_setting(config, load_model, policy.device, tokenizer, later), processes)
 
 
-def new_here(kind: Kind, setting: Setting, processes: Processes) -> Generator:
-    """A generator in this process, or its share of the servers as one.
+def make_generator(kind: Kind, setting: Setting, processes: Processes) -> Generator:
+    """The generator of a kind that is made in this process; of several servers, this process's share in a pool.
 
-    UsageError: it cannot be made.
+    Raises:
+        UsageError: it cannot be made.
     """
     members = list(processes.share(kind.members))
     if len(members) < 2:

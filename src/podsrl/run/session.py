@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from podsrl.config.load import apply_overrides, build, changed_keys, dump, read_tree
+from podsrl.config.load import apply_overrides, build, dump, read_tree
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically
@@ -20,7 +20,7 @@ from podsrl.lib.machine import hardware_line
 from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by
 from podsrl.run.checkpoint import Checkpoint, load_newest, set_aside
-from podsrl.run.checks import CHANGEABLE, check_data, check_same_weights, open_same_checkpoint
+from podsrl.run.checks import check_data, check_same_weights, forbidden_changes, open_same_checkpoint
 from podsrl.run.collect import OnAnswer
 from podsrl.run.data_digest import describe_data
 from podsrl.run.due import Due
@@ -74,7 +74,7 @@ def resume(
     """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
 
     Args:
-        overrides: may change `stop`, `checkpoint`, `record` and `scale`, nothing else.
+        overrides: may change `stop`, `checkpoint`, `record` and `scale`, and servers' addresses, nothing else.
         allow_data_change: go on with other data than the checkpoint's; the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
 
@@ -224,12 +224,10 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
     tree = read_tree(folder.config)
     old = build(RunConfig, tree, str(folder.config))
     new = build(RunConfig, apply_overrides(tree, overrides), "with overrides")
-    changes = changed_keys(old.model_dump(mode="json"), new.model_dump(mode="json"))
-    forbidden = [line for line in changes if not line.startswith(CHANGEABLE)]
-    if forbidden:
+    if forbidden := forbidden_changes(old.model_dump(mode="json"), new.model_dump(mode="json")):
         raise UsageError(
             f"--resume {folder.path}: these would change the run's numbers: {', '.join(forbidden)}; "
-            "drop them, or start a new run (only stop, checkpoint, record and scale may change)"
+            "drop them, or start a new run (only stop, checkpoint, record and scale may change, and servers' addresses)"
         )
     return new
 

@@ -20,6 +20,7 @@ selections and numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -110,25 +111,28 @@ class Trainer:
         self.progress = Progress()
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
-        generator = new_generator(config, self.parts, self.policy, self.processes)
-        check_beside(config, is_beside="beside" in abilities_of(generator))
-        with self.parts.generator.calling():
-            self.generation = describe_generation(
-                generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
-            )
-        """What generates, and how a step's rollouts share the key-value memory."""
-        self.collector = new_collector(config, generator, self.policy, self.parts, self.processes, self.sampling)
-        self.learner = new_learner(config, self.policy, self.parts, self.processes)
         self.keeper: Keeper = KeepNothing()
         """Keeps groups for later steps. To be set before the first step, or before `load`."""
         self.weights_digest = ""
         """Of the weights that the generator samples from."""
-        self._publish()
         self.clock = StageClock(self.model.device)
         """Of the present step, or of the last one until `sample` begins another."""
         self._between = StageClock(self.model.device)  # what the next step has needed already
         self.step_seconds = 0.0
         """Of the last step, on the clock of process 0, which decides when a run evaluates and ends."""
+        generator = new_generator(config, self.parts, self.policy, self.processes)
+        with ExitStack() as on_error:
+            on_error.callback(generator.close)
+            check_beside(config, is_beside="beside" in abilities_of(generator))
+            with self.parts.generator.calling():
+                self.generation = describe_generation(
+                    generator, config, self.sampling, self.parts.longest_prompt, self.processes.num_processes
+                )
+            """What generates, and how a step's rollouts share the key-value memory."""
+            self.collector = new_collector(config, generator, self.policy, self.parts, self.processes, self.sampling)
+            self.learner = new_learner(config, self.policy, self.parts, self.processes)
+            self._publish()
+            on_error.pop_all()
 
     # --- the verbs, in the order of a step ---
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
 from podsrl.control import View
-from podsrl.generate import EngineStats, Generator
+from podsrl.generate import EngineStats, Generator, add_stats
 from podsrl.records import decode, encode
 from podsrl.run.part_states import Arrays
 from podsrl.scale.exchange import exchange_groups
@@ -25,7 +25,7 @@ GROUPS, COUNTS, NUMBERS = "steps/groups", "steps/counts", "steps/numbers"
 """Names in parts.safetensors: the groups with their unscored rollouts (`records.encode`), how many rollouts of each
 were asked for, and the place of the data stream with the generator's counts."""
 _MOST = {"slots_used", "rows_used", "steps"}
-"""Counts of which the largest is that of several generators or processes; the others add up."""
+"""Counts of which the largest is that of several processes; the others add up."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,21 +56,6 @@ def take_stats(generator: Generator) -> tuple[EngineStats, int]:
     return found
 
 
-def added(*stats: EngineStats, across_processes: bool = False) -> EngineStats:
-    """The counts of all together: of rounds one after the other, or of processes side by side.
-
-    Example:
-        >>> added(EngineStats(steps=3, tokens=5, rows_used=4), EngineStats(steps=2, tokens=1, rows_used=2))
-        EngineStats(steps=5, tokens=6, forwarded=0, prompt_tokens=0, recomputed_tokens=0, slots_used=0, rows_used=4)
-    """
-    most = _MOST if across_processes else _MOST - {"steps"}
-    totals = {}
-    for each in fields(EngineStats):
-        values = [getattr(some, each.name) for some in stats]
-        totals[each.name] = max(values) if each.name in most else sum(values)
-    return EngineStats(**totals)
-
-
 def to_arrays(step: Underway, processes: Processes) -> Arrays:
     """A step that was read to its end, as all processes hold it together. All of them call it."""
     found: dict[str, list[Completion]] = {group.id: [] for group, _ in processes.share(step.wanted)}
@@ -82,7 +67,7 @@ def to_arrays(step: Underway, processes: Processes) -> Arrays:
     ]
     groups = exchange_groups({group.id: group.task for group, _ in step.wanted}, own, processes)
     everywhere = processes.gather([*astuple(step.stats), step.peak_kv_bytes])
-    stats = added(*(EngineStats(*row[:-1]) for row in everywhere), across_processes=True)
+    stats = add_stats((EngineStats(*row[:-1]) for row in everywhere), largest=_MOST)
     numbers = [step.view.stream.position, max(row[-1] for row in everywhere), *astuple(stats)]
     return {
         GROUPS: np.frombuffer(encode(groups), dtype=np.uint8),

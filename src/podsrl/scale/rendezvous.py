@@ -13,6 +13,9 @@ from podsrl.errors import UsageError
 from podsrl.lib.progress import Say
 from podsrl.scale.interface import LOOPBACK
 
+_LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
+"""Environment variable that torch reads when it is imported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -52,10 +55,12 @@ def find_place(num_nodes: int, rank: int | None, rendezvous: str | None, seconds
 
 def store_type() -> Any:
     """torch's TCPStore."""
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # else each lost connection is logged with a C++ trace of many lines
+    is_set = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "FATAL")  # else each lost connection is logged with a C++ trace of many lines
     from torch import distributed
 
-    del os.environ["TORCH_CPP_LOG_LEVEL"]
+    if not is_set:
+        del os.environ[_LOG_LEVEL]
     return distributed.TCPStore  # type: ignore[attr-defined]
 
 

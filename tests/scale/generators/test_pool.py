@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.scale.generators.pool import MAX_LOSSES, Pool
 from podsrl.types import Completion
@@ -98,9 +99,39 @@ def test_a_lost_member_is_made_anew_and_nothing_comes_twice(qwen2: Any, new_pool
 
 def test_a_member_that_is_lost_again_and_again_ends_the_call(new_pool: Any) -> None:
     pool, made = new_pool(2, [0] * MAX_LOSSES)
-    with pytest.raises(PodsError, match="the third of the test's engines") as caught:
+    with pytest.raises(LostGenerator, match="the third of the test's engines"):
         list(pool.generate(REQUESTS))
-    assert not isinstance(caught.value, LostGenerator) and len(made) == 2 + MAX_LOSSES - 1
+    assert len(made) == 2 + MAX_LOSSES - 1
+
+
+def test_a_member_that_cannot_be_made_anew_is_lost(new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, _ = new_pool(2, [3])
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise UnavailableError("nothing answers at the test's address")
+
+    monkeypatch.setattr(Fragile, "__init__", fail)
+    with pytest.raises(LostGenerator, match="the third of the test's engines"):
+        list(pool.generate(REQUESTS))
+
+
+@pytest.mark.timeout(60)
+def test_a_pool_may_be_closed_during_a_call(qwen2: Any) -> None:
+    is_closed = Event()
+
+    class Silent(Engine):
+        def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+            is_closed.wait()
+            yield from ()
+
+        def abort(self, ids: Any) -> None:
+            assert not is_closed.is_set(), "a closed generator is asked for nothing"
+
+    pool = Pool([lambda: Silent(qwen2)] * 2)
+    stream = pool.generate(REQUESTS)
+    pool.close()
+    del stream  # it does not wait for what never comes
+    is_closed.set()
 
 
 def test_a_member_that_is_lost_at_new_weights_is_made_anew(qwen2: Any) -> None:

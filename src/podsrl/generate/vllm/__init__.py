@@ -1,1 +1,1 @@
-"""vLLM as the generator: what all ways of running it share (`sampling.py`, `order.py`), and in this process."""
+"""vLLM as the generator, in this process or its own (`generator.py`) and on servers (`server.py`)."""

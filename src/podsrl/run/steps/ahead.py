@@ -5,8 +5,8 @@
     begin_next     the next step, but in the last one
     recall, choose, credit, update
 
-So a step trains on rollouts that are one step older than its weights, never more: there is one generator, and it begins
-with a step when it has ended the one before.
+So a step trains on rollouts that are one step older than its weights, never more: the generator begins a step only
+after it has ended the one before.
 """
 
 from __future__ import annotations

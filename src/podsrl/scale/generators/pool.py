@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from operator import methodcaller
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
-from podsrl.generate import EngineStats, Generator, Request, abilities_of
+from podsrl.generate import EngineStats, Generator, Request, abilities_of, add_stats
 from podsrl.types import Completion
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ MAX_LOSSES = 3
 """Losses of one member in one call after which the run ends."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
-_FOR_ALL = {"steps"}
-"""Counts of which a pool gives the largest of its members', since these work at the same time; the others add up."""
 _TRAVELS = frozenset({"join", "abort_rollouts", "proof"})
 """Abilities that a pool has where all members have them."""
 
@@ -99,7 +97,7 @@ class Pool(Generator):
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
         self._factories, self._store, self._what = tuple(factories), store or Copies(), what
-        self._has_weights = self._is_open = False
+        self._has_weights = self._is_open = self._is_closed = False
         self._aborted: list[str | tuple[str, int]] = []  # in the open call, for a member that is asked again
         self._members: list[Generator] = []
         try:
@@ -117,14 +115,12 @@ class Pool(Generator):
     @property
     def stats(self) -> EngineStats:
         """The members' counts: the largest of `steps`, sums of the others. Set it to set them all."""
-        each = [member.stats for member in self._members]
-        counts = {field.name: [getattr(stats, field.name) for stats in each] for field in fields(EngineStats)}
-        return EngineStats(**{name: max(many) if name in _FOR_ALL else sum(many) for name, many in counts.items()})
+        return add_stats((member.stats for member in self._members), largest=("steps",))
 
     @stats.setter
     def stats(self, stats: EngineStats) -> None:
         for member in self._members:
-            member.stats = EngineStats(**{field.name: getattr(stats, field.name) for field in fields(EngineStats)})
+            member.stats = replace(stats)
 
     @property
     def peak_kv_bytes(self) -> int:
@@ -143,7 +139,7 @@ class Pool(Generator):
 
         Raises:
             UsageError: another call is open, or a member does not take a request.
-            PodsError: a member was lost `MAX_LOSSES` times.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
         """
         stream = self._stream(list(requests))
         next(stream)  # up to where the members have their requests
@@ -161,7 +157,8 @@ class Pool(Generator):
 
         Raises:
             UsageError: a call of `generate` is open.
-            PodsError: a member was lost `MAX_LOSSES` times, or holds other weights than it was given.
+            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
+            PodsError: a member holds other weights than it was given.
         """
         if self._is_open:
             raise UsageError("load_weights: a call of generate is open; finish or close it first")
@@ -191,6 +188,8 @@ class Pool(Generator):
         return found[0]
 
     def close(self) -> None:
+        """End all members, also during a call, whose other completions do not come then."""
+        self._is_closed = True
         for member in self._members:
             member.close()
         self._store.close()
@@ -223,7 +222,8 @@ class Pool(Generator):
                 elif found is not None:
                     raise found
         finally:
-            self._end({i: shares[i] for i in running}, inbox)
+            if not self._is_closed:
+                self._end({i: shares[i] for i in running}, inbox)
             self._is_open = False
 
     def _ask(self, i: int, share: list[Request], inbox: SimpleQueue[Found], losses: Counter[int]) -> None:
@@ -278,7 +278,7 @@ class Pool(Generator):
         while True:
             losses[i] += 1
             if losses[i] == MAX_LOSSES:
-                raise PodsError(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
+                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
             try:

@@ -18,14 +18,13 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
-from podsrl.generate.base import EngineStats, Generator, Request
+from podsrl.generate import EngineStats, Generator, Request, add_stats
 from podsrl.lib.parent import asked_of_child, outside_the_run
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
@@ -42,8 +41,6 @@ _START = (
     "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
     "from podsrl.scale.generators.child import main; main()"
 )
-_LARGEST = ("slots_used", "rows_used")
-"""Counts that are the largest of anything; the others add up."""
 
 
 class ProcessGenerator(Generator):
@@ -99,9 +96,7 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        if self._facts is None:
-            self._facts = self._answer().head["result"]
-        return frozenset({"beside", *self._facts["abilities"]}) - {"pause", "fork", "hooks"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork", "hooks"}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Begin now, beside the caller; completions are decoded when they are read."""
@@ -150,7 +145,7 @@ class ProcessGenerator(Generator):
         self._printed.close()
 
     def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
-        self._wait_until_ready()
+        self._check_is_free()
         self._number += 1
         self._send({"call": "generate", "number": self._number}, encode_requests(wanted))
         self._is_open = True
@@ -175,18 +170,24 @@ class ProcessGenerator(Generator):
     def _close_call(self, frame: Frame) -> None:
         self._is_open = False
         result = frame.head["result"]
-        self.stats = add_stats(self.stats, EngineStats(**result["stats"]))
+        self.stats = add_stats([self.stats, EngineStats(**result["stats"])])
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
     def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
-        self._wait_until_ready()
+        self._check_is_free()
         self._send(head, body, descriptor)
         return self._answer().head["result"]
 
-    def _wait_until_ready(self) -> None:
+    def _ready(self) -> dict[str, Any]:
+        """Wait until the child has its generator; returns its facts."""
+        if self._facts is None:
+            self._facts = self._answer().head["result"]
+        return self._facts
+
+    def _check_is_free(self) -> None:
+        self._ready()
         if self._is_open:
             raise UsageError("a call of generate is open; finish or close it first")
-        assert self.abilities
 
     def _send(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> None:
         try:
@@ -242,12 +243,6 @@ class SharedStore:
 
     def close(self) -> None:
         self._weights.close()
-
-
-def add_stats(one: EngineStats, other: EngineStats) -> EngineStats:
-    """Counts of two calls of one generator."""
-    pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(EngineStats)}
-    return EngineStats(**{name: max(pair) if name in _LARGEST else sum(pair) for name, pair in pairs.items()})
 
 
 def _end(process: subprocess.Popen[bytes], end: socket.socket) -> None:

@@ -16,9 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError
-from podsrl.generate import EngineStats, Generator, Request
+from podsrl.generate import EngineStats, Generator, Request, add_stats
 from podsrl.records import decode_completions
-from podsrl.scale.generators.process import add_stats
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
 from podsrl.scale.generators.ray_join import check_head, has_head
 from podsrl.scale.generators.weights import SharedWeights, mapped
@@ -166,7 +165,7 @@ class RayGenerator(Generator):
                     case bytes() as piece:
                         yield from decode_completions(piece)
                     case counts, peak:
-                        self.stats = add_stats(self.stats, EngineStats(**counts))
+                        self.stats = add_stats([self.stats, EngineStats(**counts)])
                         self.peak_kv_bytes = max(self.peak_kv_bytes, peak)
 
     def _call(self, name: str, *arguments: Any) -> Any:

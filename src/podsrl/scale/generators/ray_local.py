@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import IO
 
 from podsrl.errors import UsageError
+from podsrl.lib.below import adopt_orphans, kill_below
 from podsrl.lib.parent import outside_the_run
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need
 from podsrl.scale.generators.ray_join import ENVIRONMENT, Address, check_package, token_variables
-from podsrl.score.workers.supervisor import adopt_orphans, kill_below
 
 _PARENT_CHECK_SECONDS = 1.0
 """Between two checks that the parent still lives: its children may hold the pipe open."""

@@ -25,7 +25,7 @@ class RayPool(Pool):
         need: what each takes of a node.
         cluster: where they run. It is joined here, and left by `close`.
         local: the cluster, where this process has started it.
-        is_shared: other processes use it too, so it ends with this process instead of with the pool.
+        is_shared: other processes use `local` too, so it ends with this process instead of with the pool.
         timeout_seconds: of every wait for an actor that has started.
 
     Raises:

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from podsrl.lib.below import kill_below
 from podsrl.score.workers.jobs import Job
-from podsrl.score.workers.supervisor import kill_below
 from podsrl.score.workers.wire import Lines
 from podsrl.score.workers.worker import Setup
 
