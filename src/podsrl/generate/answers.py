@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from podsrl.errors import PodsError, short
 from podsrl.generate.base import Generator, Request
@@ -25,25 +23,27 @@ def answers_of(
 
     Args:
         num_words: size of the model's vocabulary.
-        own: the option that names the generator, where it is a user's own: its errors become one line.
+        own: the option that names the generator, where it is a user's own: what it gives is checked.
 
     Raises:
-        PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
+        PodsError: of a user's own: a completion that was not asked for, came before, or cannot be; or one that did not
+            come.
         UsageError: a user's own generator raised.
     """
-    wanted, guard = list(requests), partial(calling, own) if own else nullcontext
-    with guard():
+    wanted = list(requests)
+    if not own:
+        return generator.generate(wanted)
+    with calling(own):
         found = iter(generator.generate(wanted))
-    return _checked(found, wanted, num_words, own or type(generator).__name__, guard)
+    return _checked(found, wanted, num_words, own)
 
 
 def _checked(
-    found: Iterator[Completion], requests: Sequence[Request], num_words: int, name: str, guard: Any
+    found: Iterator[Completion], requests: Sequence[Request], num_words: int, name: str
 ) -> Iterator[Completion]:
     missing = {(request.id, index): request for request in requests for index in request.indices}
-    total, whole = len(missing), guard()
-    assert isinstance(whole, AbstractContextManager)
-    with whole:
+    total = len(missing)
+    with calling(name):
         for completion in found:
             if not isinstance(completion, Completion):
                 raise PodsError(f"{name} gave {short(completion)}; wanted a podsrl.types.Completion")

@@ -178,7 +178,7 @@ class Pool(Generator):
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         """Of the first member. PodsError: another one's differs by more than `MAX_GAP`: it has other weights."""
-        found = self._answers([methodcaller("first_logprob", prompt_ids)] * len(self._members))
+        found: list[tuple[int, float]] = self._answers([methodcaller("first_logprob", prompt_ids)] * len(self._members))
         logprobs = [logprob for _, logprob in found]
         if not all(abs(logprob - logprobs[0]) <= MAX_GAP for logprob in logprobs):  # also where one is no number
             raise PodsError(
