@@ -244,6 +244,7 @@ def test_a_generator_of_one_s_own_answers_the_questions(tmp_path: Path, monkeypa
 from podsrl.generate import Engine, Generator
 
 class Counted(Generator):
+    version = 0
     def __init__(self, engine, log):
         self.engine, self.log = engine, log
     def generate(self, requests):
