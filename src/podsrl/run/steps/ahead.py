@@ -31,7 +31,7 @@ def ahead(trainer: Trainer) -> StepResult:
     is_last = 0 < config.stop.steps <= trainer.progress.step + 1
     if not is_last:
         trainer.begin_next(collected)
-    return finish(trainer, collected, train_on(trainer, collected), collected.overlapped_seconds)
+    return finish(trainer, collected, train_on(trainer, collected))
 
 
 def check_lag(groups: Sequence[Group], version: int, most: int) -> None:

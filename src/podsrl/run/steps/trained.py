@@ -34,9 +34,7 @@ def train_on(trainer: Trainer, collected: Collected) -> Trained:
     return Trained(version=version, groups=groups, selections=selections, samples=samples, update=update)
 
 
-def finish(
-    trainer: Trainer, collected: Collected, trained: Trained, overlapped_seconds: float | None = None
-) -> StepResult:
+def finish(trainer: Trainer, collected: Collected, trained: Trained) -> StepResult:
     """Count the step as done."""
     load = trainer.finish_step(collected)
     return StepResult(
@@ -52,5 +50,5 @@ def finish(
         load=load,
         seconds=trainer.clock.seconds,
         total_seconds=trainer.step_seconds,
-        overlapped_seconds=overlapped_seconds,
+        overlapped_seconds=collected.overlapped_seconds if trainer.config.steps.is_ahead else None,
     )
