@@ -191,7 +191,7 @@ INSTANTS: dict[str, Callable[[Path], bool]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("instant", "killed"), zip(INSTANTS, (1, 0, 1, 0), strict=True))
+@pytest.mark.parametrize(("instant", "killed"), list(zip(INSTANTS, (1, 0, 1, 0), strict=True)))
 def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant: str, killed: int) -> None:
     folder = tmp_path / "run"
     options = small("--stop.steps=5000", "--task.num_eval=200", "--checkpoint.every_steps=1")
