@@ -43,7 +43,7 @@ def start_two(*words: str) -> list[Popen]:
     return [start_node(rank, address, *words) for rank in (0, 1)]
 
 
-def ends(launchers: list[Popen], seconds: float = 60.0) -> list[str]:
+def ends(launchers: list[Popen], seconds: float = 120.0) -> list[str]:
     """What each showed on stderr; all have ended within the time."""
     deadline = time.monotonic() + seconds
     try:
