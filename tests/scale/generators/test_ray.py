@@ -202,31 +202,29 @@ def numbers(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_run_ahead_on_local_clusters_is_the_run_without_though_an_actor_is_killed(tmp_path: Path) -> None:
-    """One process to step 3, in which an actor is killed, then two processes that share a cluster to step 5."""
-    options = ("pods", *SMALL, "--steps.name=ahead", "--scale.generators=2")
-    plain, ray = tmp_path / "plain", tmp_path / "ray"
-    assert run("train", *options, "--stop.steps=5", "--out", str(plain)).returncode == 0
+OPTIONS = ("pods", *SMALL, "--scale.generators=2")
 
-    command = start("train", *options, "--scale.ray=local", "--stop.steps=3", "--out", str(ray))
+
+def test_a_run_ahead_on_a_local_cluster_is_the_run_without_though_an_actor_is_killed(tmp_path: Path) -> None:
+    plain, ray = tmp_path / "plain", tmp_path / "ray"
+    options = (*OPTIONS, "--steps.name=ahead", "--stop.steps=3", "--out")
+    command = start("train", *options, str(ray), "--scale.ray=local")
     wait_for(lambda: len(steps(ray)) > 0 or command.poll() is not None, 300)
     actors = actors_below(command.pid)
     assert len(actors) == 2, command.communicate()
     os.kill(actors[0], signal.SIGKILL)
     _, shown = command.communicate(timeout=300)
     assert command.returncode == 0, shown
-    ended = numbers(ray)
-    done = run("launch", "--processes", "2", "--resume", str(ray), "--stop.steps=5")
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in (ray / "logs" / "rank-1.log").read_text()
+    assert run("train", *options, str(plain)).returncode == 0
+    assert numbers(ray) == numbers(plain)
 
-    trained = [[line for line in numbers(folder) if "loss" in line] for folder in (plain, ray)]
-    assert [line for line in ended if "loss" in line] == trained[1][:3] == trained[0][:3]
-    assert len(trained[1]) == 5
-    for one, other in zip(*trained, strict=True):
-        assert {name: other[name] for name in ("step", "version", "tokens/generated", "reward/all")} == {
-            name: one[name] for name in ("step", "version", "tokens/generated", "reward/all")
-        }
+
+def test_two_processes_share_a_local_cluster_to_the_end(tmp_path: Path) -> None:
+    done = run(
+        "launch", "--processes", "2", *OPTIONS, "--scale.ray=local", "--stop.steps=1", "--out", str(tmp_path / "run")
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "finished.json").exists()
 
 
 def actors_below(pid: int) -> list[int]:
