@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import Models, new_models
+from contract import PROMPT, Models, new_models
 from engine_server import EngineServer, serving
 
 from podsrl.errors import UnavailableError, UsageError
-from podsrl.generate import Setting, resolve_generator
+from podsrl.generate import Request, Setting, resolve_generator
 from podsrl.generate.vllm.server import VLLMServer
+from podsrl.run.generators import new_here
+from podsrl.scale.processes import Processes
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,17 @@ def test_a_server_that_fits_is_taken(server: EngineServer, models: Models) -> No
     generator = kind.make(setting(models))
     assert kind.is_beside and server.url in generator.describe([])
     generator.close()
+
+
+def test_several_addresses_are_one_generator(server: EngineServer, models: Models, tmp_path: Path) -> None:
+    with serving(models.first, models.tokenizer, models.folder) as other:
+        kind = resolve_generator(f"vllm+{server.url},{other.url}", {"vllm": {"folder": str(tmp_path)}})
+        generator = new_here(kind, setting(models), Processes())
+        questions = [Request(f"q{i}", PROMPT) for i in range(4)]
+        assert "2 servers" in generator.describe(questions)
+        assert len(list(generator.generate(questions))) == 4
+        assert server.bodies("/v1/completions") and other.bodies("/v1/completions")
+        generator.close()
 
 
 @pytest.mark.parametrize(
