@@ -156,15 +156,16 @@ class Run:
 
     def left_in_shared_memory(self) -> list[str]:
         names = set(os.listdir("/dev/shm")) - self.shared if Path("/dev/shm").exists() else set()
-        ours = re.compile(r"podsrl|pods|plasma|ray|torch_")
+        ours = re.compile(r"plasma|ray|torch_")  # generators have memory without a name; "podsrl-" is of servers
         return [f"/dev/shm/{name}" for name in names if ours.match(name) and not is_open_anywhere(name)]
 
 
 def is_open_anywhere(name: str) -> bool:
-    """Whether any process has it in its memory: other programs of this machine have theirs."""
+    """Whether any process has it open: other programs of this machine have theirs."""
     for pid in processes():
         with suppress(OSError):
-            if f"/dev/shm/{name}" in Path(f"/proc/{pid}/maps").read_text():
+            opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            if f"/dev/shm/{name}" in opened or f"/dev/shm/{name}" in Path(f"/proc/{pid}/maps").read_text():
                 return True
     return False
 
