@@ -70,7 +70,7 @@ def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str
         (["--output_dir", "x"], "Did you mean '--out'"),
         (["--zzz"], "unknown key 'zzz'"),
         (["--epsilon", "0.1"], "Did you mean 'loss.clip_low' (TRL: epsilon"),
-        (["--step", "10"], "Did you mean '--steps'"),
+        (["--step", "10"], "Did you mean '--stop.steps'"),
         (["--num_rollout", "8"], "Did you mean '--rollouts.num_rollouts'"),
         (["--verbose"], "unknown key 'verbose'"),
     ],

@@ -208,7 +208,9 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} has to be set"
     message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
-    return f"{key} = {short(problem['input'])}: {message}" if key else message
+    named = [cure for cure in all_keys(model) if cure.endswith(f".{key}")] if problem["type"] == "model_type" else []
+    hint = f". Did you mean {named[0]!r}?" if named else ""
+    return f"{key} = {short(problem['input'])}: {message}{hint}" if key else message
 
 
 def unknown_key(model: type[BaseModel], key: str) -> str:

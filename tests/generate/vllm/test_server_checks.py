@@ -14,7 +14,7 @@ from engine_server import EngineServer, serving
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Request, Setting, resolve_generator
 from podsrl.generate.vllm.server import VLLMServer
-from podsrl.run.generators import new_here
+from podsrl.run.generators import make_generator
 from podsrl.scale.processes import Processes
 
 
@@ -49,7 +49,7 @@ def test_a_server_that_fits_is_taken(server: EngineServer, models: Models) -> No
 def test_several_addresses_are_one_generator(server: EngineServer, models: Models, tmp_path: Path) -> None:
     with serving(models.first, models.tokenizer, models.folder) as other:
         kind = resolve_generator(f"vllm+{server.url},{other.url}", {"vllm": {"folder": str(tmp_path)}})
-        generator = new_here(kind, setting(models), Processes())
+        generator = make_generator(kind, setting(models), Processes())
         questions = [Request(f"q{i}", PROMPT) for i in range(4)]
         assert "2 servers" in generator.describe(questions)
         assert len(list(generator.generate(questions))) == 4
