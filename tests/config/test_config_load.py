@@ -307,6 +307,7 @@ def test_all_keys_are_dotted_and_each_default_passes_its_own_check() -> None:
         ("--lora.rnk=4", "unknown key 'lora.rnk'. Did you mean 'lora.rank'?"),
         ("--rank=4", "Did you mean 'lora.rank'?"),
         ("--lora=5", "lora = 5: wanted a section"),
+        ("--steps=10", "stop.steps"),
         ("--lora.targets=[]", "lora.targets = []: wanted at least one name"),
         ("--lora.targets=q_proj,", "lora.targets = 'q_proj,': wanted at least one name, and no empty ones"),
         ("--task.rewards=correct", "task.rewards = 'correct': wanted a table of names and values"),
