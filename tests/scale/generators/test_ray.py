@@ -18,7 +18,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
 from podsrl.policy import load_model
 from podsrl.scale.generators import ray_cluster
-from podsrl.scale.generators.ray_cluster import Need, check_cluster, describe_nodes, reserve
+from podsrl.scale.generators.ray_cluster import Need, check_cluster, reserve
 from podsrl.scale.generators.ray_join import Address, joined
 from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
@@ -131,7 +131,8 @@ def test_an_actor_killed_in_the_middle_changes_no_token(pool: RayPool, expected:
         found = pool.generate(REQUESTS)
         first = next(found)
         kill(pid, actor)
-        assert tokens([first, *found]) == expected
+        assert tokens([first, *found]) == expected  # it may have given all of its own before it was killed
+        assert tokens(pool.generate(REQUESTS)) == expected
         assert actor_0(pool)[0] != pid
 
 
@@ -147,7 +148,7 @@ def test_what_cannot_fit(cluster: RayCluster, pool: RayPool, monkeypatch: pytest
             check_cluster(cluster.address, num, need)
     monkeypatch.setattr(ray_cluster, "PLACE_SECONDS", 0.5)
     with joined(Address(cluster.address)), pytest.raises(UsageError, match="free"):
-        reserve(cluster.address, int(describe_nodes()[0]) + 2, Need())
+        reserve(cluster.address, 4, Need())
 
 
 def test_a_node_that_dies_changes_no_token(cluster: RayCluster, node: Any, pool: RayPool, expected: Any) -> None:
