@@ -62,7 +62,7 @@ $(VLLM_VENV)/bin/pytest:
 	$(VLLM_VENV)/bin/pip install --quiet -e . pytest pytest-timeout hypothesis
 
 test-vllm: $(VLLM_VENV)/bin/pytest
-	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/vllm
+	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/with_vllm
 
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)

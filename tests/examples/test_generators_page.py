@@ -34,7 +34,7 @@ SMALL = (
     "--model.device=cpu",
 )
 ELSEWHERE = ("--rollouts.generator=vllm", "--scale.ray=10.0.0.1")
-"""What needs vLLM or a cluster of machines; tests/vllm and tests/scale run it."""
+"""What needs vLLM or a cluster of machines; tests/with_vllm and tests/scale run it."""
 
 
 def start(command: str, address: str, urls: str) -> subprocess.Popen[str]:
