@@ -136,3 +136,9 @@ def test_the_checks_see_what_they_look_for() -> None:
     )
     assert sorted(imported(tree)) == ["a.b", "c", "d.e", "g"]
     assert sorted(imported(without_function_bodies(tree))) == ["a.b", "g"]
+
+
+@pytest.mark.parametrize("name", ["vllm", "ray", "trl"])
+def test_no_folder_of_the_tests_has_the_name_of_a_package(name: str) -> None:
+    """pytest puts folders of tests on the path, where libraries would find it instead of the package."""
+    assert [path for path in Path(__file__).parent.rglob(name) if path.is_dir()] == []
