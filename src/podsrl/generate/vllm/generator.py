@@ -200,9 +200,8 @@ class VLLM(Generator):
                 )
 
     def _ask(self, rollout: _Rollout, priority: int, **changes: Any) -> str:
-        from vllm.sampling_params import RequestOutputKind
-
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         self._num_asked += 1
         key = str(self._num_asked)
