@@ -100,6 +100,11 @@ def _leave(number: int, frame: FrameType | None) -> None:
     _take(number)
     if not is_first or _is_importing(frame):
         leave_at_once()
+    interrupt(number)
+
+
+def interrupt(number: int) -> NoReturn:
+    """Leave the command by KeyboardInterrupt, with the exit code of the signal `number`; for handlers of signals."""
     _leaving.append(number)
     raise KeyboardInterrupt
 

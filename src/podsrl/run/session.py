@@ -18,7 +18,7 @@ from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.progress import Say
-from podsrl.lib.signals import answered_by
+from podsrl.lib.signals import answered_by, interrupt
 from podsrl.run.checkpoint import Checkpoint, load_newest, set_aside
 from podsrl.run.checks import check_data, check_same_weights, forbidden_changes, open_same_checkpoint
 from podsrl.run.collect import OnAnswer
@@ -275,7 +275,7 @@ def _stop_on_signal() -> Iterator[Callable[[], bool]]:
 
     def handle(number: int) -> None:
         if asked:
-            raise KeyboardInterrupt
+            interrupt(number)
         asked.append(number)
         with suppress(OSError):
             os.write(2, STOPPING)  # a handler must not use buffered output: the loop may be printing just now

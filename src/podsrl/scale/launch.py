@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from podsrl.lib.machine import num_cores
 from podsrl.lib.parent import asked_of_child
-from podsrl.lib.signals import STOPPING, answered_by
+from podsrl.lib.signals import STOPPING, answered_by, interrupt
 
 if TYPE_CHECKING:
     from podsrl.scale.nodes import Nodes
@@ -215,7 +215,7 @@ def _forwarding(members: Members) -> Iterator[None]:
 
     def handle(number: int) -> None:
         if asked:
-            raise KeyboardInterrupt
+            interrupt(number)
         asked.append(number)
         first = min(members)
         if members[first].poll() is None:
