@@ -24,6 +24,7 @@ FLOORS = (
     {"run"},
     {"compare", "evaluate"},
     {"tools", "plan", "report"},
+    {"integrations"},
     {"cli"},
 )
 """The parts of the package from the ground up: a part imports from lower floors, and from its own without a circle."""

@@ -44,7 +44,7 @@ class Scene:
 def check_trl() -> str:
     """TRL's version. UsageError: it is not installed."""
     if importlib.util.find_spec("trl") is None:
-        raise UsageError("benchmark trl: wanted TRL, which is not installed: pip install -e '.[bench]'")
+        raise UsageError("benchmark trl: wanted TRL, which is not installed: pip install -e '.[trl]'")
     from importlib.metadata import version
 
     return version("trl")

@@ -6,7 +6,7 @@
 One process, one thread, float32, a small Qwen2 model, n rollouts per prompt, all of which are trained on. TRL runs with
 its own training loop, scaled dot-product attention, its fused head and fused AdamW, without logging, saving,
 recomputation or a reference model; micro-batches and ways to generate are chosen for the least time. Needs TRL:
-pip install -e '.[bench]'.
+pip install -e '.[trl]'.
 """
 
 from __future__ import annotations
