@@ -235,3 +235,24 @@ def test_a_run_whose_folder_is_removed_ends_in_one_line(tmp_path: Path) -> None:
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 1 and "Traceback" not in shown
     assert shown.splitlines()[-1].startswith(f"failed: {run}: the run's folder") and not run.exists()
+
+
+LATE = """
+import os, signal
+from podsrl.lib.signals import answered_by, leave_on_signal
+
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid()):
+        kill(process, signal_number)
+
+leave_on_signal()
+signal_number, last = int(signal.SIGINT), Last()
+with answered_by(lambda number: None):
+    os.kill(os.getpid(), signal.SIGINT)
+raise SystemExit(130)
+"""
+
+
+def test_a_signal_while_python_ends_does_not_change_the_exit_code() -> None:
+    """Python has given up its handlers when the last objects are destroyed."""
+    assert subprocess.run([sys.executable, "-c", LATE], timeout=60).returncode == 130

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engine_server import EngineServer, serving
 
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, name_of
 from podsrl.policy import model_folder
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -43,15 +44,15 @@ def metrics(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key.startswith(COUNTED)} for line in lines]
 
 
-def is_left() -> list[str]:
-    return sorted(path.name for path in Path("/dev/shm").glob("podsrl-*"))
+def left_for(*servers: EngineServer) -> list[str]:
+    """Other tests may use servers of their own meanwhile."""
+    return [path.name for server in servers for path in Path(DEFAULT_FOLDER).glob(f"{name_of(server.url)}*")]
 
 
 @pytest.mark.slow
 def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_had_been(
     pods: Pods, server: EngineServer, tmp_path: Path
 ) -> None:
-    before = is_left()
     run = ("train", "pods", *SMALL, f"--rollouts.generator=vllm+{server.url}", "--options.vllm.retry_seconds=0.5")
     code, _, err = pods(*run, "--stop.steps=3", "--out=whole")
     assert code == 0, err
@@ -72,12 +73,11 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
     code, _, err = pods("train", "--resume", "broken")
     assert code == 0, err
     assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
-    assert is_left() == before
+    assert left_for(server) == []
 
 
 @pytest.mark.slow
 def test_two_servers_are_shared_out_by_group(pods: Pods, server: EngineServer, tmp_path: Path) -> None:
-    before = is_left()
     with serving(server.model, server.tokenizer, server.folder) as other:
         names = f"vllm+{server.url},{other.url}"
         code, _, err = pods("train", "pods", *SMALL, f"--rollouts.generator={names}", "--stop.steps=2", "--out=two")
@@ -85,7 +85,7 @@ def test_two_servers_are_shared_out_by_group(pods: Pods, server: EngineServer, t
         for each in (server, other):
             asked = [body for body in each.bodies("/v1/completions") if "request_id" in body]
             assert len({tuple(body["prompt"]) for body in asked if body["max_tokens"] == 24}) >= 2
-    assert is_left() == before
+    assert left_for(server, other) == []
 
 
 def test_more_processes_than_servers_and_generators_beside_servers_are_errors(pods: Pods) -> None:

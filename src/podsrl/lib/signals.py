@@ -76,16 +76,20 @@ def leave_on_signal() -> None:
 
 
 def _keep_exit_code() -> None:
-    """Leave with the signal's exit code.
+    """Keep the exit code from here to the end of the process.
 
     Started with -m, Python ends itself by SIGINT if the KeyboardInterrupt was raised in `exec` of a text, as libraries
-    call it to make classes, even where the exception was caught.
+    call it to make classes, even where the exception was caught. And a process that has stopped in good order loses its
+    handlers before it ends: another signal would kill it then.
     """
     if is_leaving():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(exit_code())
+    if _received:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def leave_at_once() -> NoReturn:

@@ -148,7 +148,7 @@ def test_what_cannot_fit(cluster: RayCluster, pool: RayPool, monkeypatch: pytest
             check_cluster(cluster.address, num, need)
     monkeypatch.setattr(ray_cluster, "PLACE_SECONDS", 0.5)
     with joined(Address(cluster.address)), pytest.raises(UsageError, match="free"):
-        reserve(cluster.address, 4, Need())
+        reserve(cluster.address, 6, Need())  # as many as there are, of which the pool has two
 
 
 def test_a_node_that_dies_changes_no_token(cluster: RayCluster, node: Any, pool: RayPool, expected: Any) -> None:
