@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import CheckpointError, UsageError, nearest
@@ -70,7 +69,9 @@ class Optimizer:
         if not gradients:
             return 0.0
         total = torch.nn.utils.get_total_norm(gradients)
-        norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
+        norm = float(
+            total.full_tensor() if hasattr(total, "full_tensor") else total
+        )  # a DTensor, whose module imports slowly
         if math.isfinite(norm):
             if norm > self._options.max_grad_norm:
                 torch.nn.utils.clip_grads_with_norm_(self._masters.values(), self._options.max_grad_norm, total)
