@@ -50,9 +50,8 @@ def save_model(folder: Path) -> Path:
 
 def score(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
     """Differs between most rollouts of a group."""
-    return [
-        float(text[:1] == right[:1]) + 0.1 * (ord(text[-1:] or "a") % 7) for text, right in zip(completions, answer)
-    ]
+    pairs = zip(completions, answer, strict=True)
+    return [float(text[:1] == right[:1]) + 0.1 * (ord(text[-1:] or "a") % 7) for text, right in pairs]
 
 
 def at_times(completions: list[str], **columns: Any) -> list[float | None]:
@@ -110,35 +109,29 @@ class ElsewherePODS(PODSMixin, SampledElsewhere, GRPOTrainer): ...
 def train(folder: Path, *, num_kept: int | None = None, steps: int = 10, **setting: Any) -> SimpleNamespace:
     """A run of GRPOTrainer, or with `num_kept` of PODSTrainer."""
     trainer = new_trainer(folder, num_kept=num_kept, max_steps=steps, **setting)
-    seen: dict[str, list[Any]] = {"rows": [], "rows_without_gradient": []}
-    compute_loss, forward = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
-    is_inside = []
+    seen: dict[str, list[int]] = {"rows": [], "rows_without_gradient": []}
+    is_generating = []
+    compute_loss, generate = trainer._compute_loss, trainer._generate
 
     def spy_loss(model: Any, inputs: Any) -> Any:
         seen["rows"].append(len(inputs["completion_ids"]))
         return compute_loss(model, inputs)
 
-    handles = []
-
     def count(module: Any, arguments: Any, named: Any) -> None:
-        if not torch.is_grad_enabled() and not is_inside:
+        if not torch.is_grad_enabled() and not is_generating:
             seen["rows_without_gradient"].append(len(named["input_ids"]))
 
-    generate = trainer._generate
-
     def spy_generate(prompts: Any) -> Any:
-        is_inside.append(1)
+        is_generating.append(True)
         try:
             return generate(prompts)
         finally:
-            is_inside.pop()
+            is_generating.pop()
 
     trainer._compute_loss, trainer._generate = spy_loss, spy_generate
     for model in filter(None, (trainer.model, trainer.ref_model)):
-        handles.append(model.register_forward_pre_hook(count, with_kwargs=True))
+        model.register_forward_pre_hook(count, with_kwargs=True)
     trainer.train()
-    for handle in handles:
-        handle.remove()
     logs = [line for line in trainer.state.log_history if "loss" in line]
     return SimpleNamespace(
         trainer=trainer,
