@@ -202,7 +202,6 @@ def is_same(a: SimpleNamespace, b: SimpleNamespace) -> bool:
 
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
-    os.environ["ACCELERATE_USE_CPU"] = "true"
     for name in names:
         plain, all_kept, half = (train(folder, num_kept=m, steps=4, **SETTINGS[name]) for m in (None, N, N // 2))
         if not is_same(plain, all_kept):
@@ -211,6 +210,19 @@ def main(folder: Path, names: list[str]) -> None:
             2 * rows for rows in half.rows
         ] != plain.rows or 2 * half.num_without_gradient != plain.num_without_gradient:
             raise SystemExit(f"{name}: rows {half.rows}, without a gradient {half.num_without_gradient}")
+    chosen: list[list[int]] = []
+    choose = PODSTrainer._choose
+
+    def spy(self: Any, found: Any, num_rows: int) -> None:
+        choose(self, found, num_rows)
+        chosen.append(found.rows)
+
+    PODSTrainer._choose = spy
+    train(folder, num_kept=3, steps=2, rule="random")
+    of_all: list[Any] = [None, None]
+    torch.distributed.all_gather_object(of_all, chosen)
+    if of_all[0] != of_all[1] or chosen[0] == chosen[1] or len(chosen[0]) != 4 * 3:
+        raise SystemExit(f"two processes chose {of_all}")
     torch.distributed.destroy_process_group()
 
 

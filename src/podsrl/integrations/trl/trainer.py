@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,8 @@ class PODSMixin(_Base):  # type: ignore[misc]
     Its `args` are a `PODSConfig`, or a class that derives from `PODSConfig` and the trainer's own.
 
     Raises:
-        UsageError: other `args`; `tools` or `environment_factory`, which a replay would run a second time.
+        UsageError: other `args`; `tools` or `environment_factory`, which a replay would run a second time; `beta` > 0
+            with a model that has no path.
     """
 
     num_generations: int
@@ -114,6 +115,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
                     f"{name} does not go with {type(self).__name__}, which runs TRL's step again on the kept rollouts: "
                     f"their tools and environments would be at work twice; leave {name} out, or use TRL's GRPOTrainer"
                 )
+        _check_reference(args.beta, given)
         super().__init__(*positional, **named)
         self._rule = args.new_rule()
         if args.num_kept < args.num_generations and self.accelerator.is_main_process:
@@ -218,6 +220,18 @@ class PODSMixin(_Base):  # type: ignore[misc]
             num_tokens = sum(sum(mask) for mask in found[2]) if found[2] else sum(len(ids) for ids in found[1])
             found[4] = self.accelerator.gather(torch.tensor(num_tokens, device=found[4].device)).sum()
         return tuple(found)
+
+
+def _check_reference(beta: float, given: Mapping[str, Any]) -> None:
+    """Check that TRL can load the reference model: it takes the path of the model that it gets."""
+    model = given.get("model")
+    if not beta or isinstance(model, str) or hasattr(model, "peft_config") or given.get("peft_config") is not None:
+        return
+    if not getattr(getattr(model, "config", None), "_name_or_path", None):
+        raise UsageError(
+            f"beta = {beta} wants a reference model, which TRL loads from the model's path, and this model has none; "
+            "save it and pass its folder, or set beta = 0"
+        )
 
 
 class PODSTrainer(PODSMixin, GRPOTrainer):  # type: ignore[misc]
