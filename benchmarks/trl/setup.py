@@ -89,21 +89,28 @@ def grpo_trainer(
     batch_tokens: int | None = None,
     completions: Rows | None = None,
     reward: Callable[..., list[float]] = share_of_vowels,
+    num_kept: int | None = None,
     **options: Any,
 ) -> Any:
     """TRL's trainer for the scene, without logging, saving, checkpointing of activations or a reference model.
 
-    `rows_at_once` divides P · n. `completions` are P · n lists of token ids to use instead of generating; `options` are
-    further ones of `GRPOConfig`, such as `loss_type`.
+    `rows_at_once` divides P · n. `completions` are P · n lists of token ids to use instead of generating. With
+    `num_kept` it is podsrl's PODSTrainer. `options` are further ones of `GRPOConfig`, such as `loss_type`.
     """
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
+    settings = {**_settings(scene, rows_at_once, generation, batch_tokens), **options}
+    kind, config = GRPOTrainer, GRPOConfig
+    if num_kept is not None:
+        from podsrl.integrations.trl import PODSConfig, PODSTrainer
+
+        kind, config, settings = PODSTrainer, PODSConfig, {**settings, "num_kept": num_kept}
     with quiet():
-        trainer: Any = GRPOTrainer(
+        trainer: Any = kind(
             model=scene.model,
             reward_funcs=reward,
-            args=GRPOConfig(**{**_settings(scene, rows_at_once, generation, batch_tokens), **options}),
+            args=config(**settings),
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in scene.prompts]),
             processing_class=scene.tokenizer,
             rollout_func=_given(completions) if completions is not None else None,

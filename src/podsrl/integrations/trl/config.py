@@ -1,0 +1,79 @@
+"""The options of PODS in TRL, checked when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+from podsrl.errors import UsageError
+from podsrl.integrations.trl.version import GRPOConfig
+from podsrl.select import SelectionRule, resolve_rule, try_rule
+from podsrl.select.base import reads_groups
+
+
+@dataclass
+class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
+    """GRPOConfig with a number of kept rollouts and a rule that chooses them.
+
+    `per_device_train_batch_size`, `steps_per_generation` and `generation_batch_size` count generated rollouts, as in
+    GRPOConfig; of these the trainer trains on m / n.
+
+    Raises:
+        UsageError: an option of these that cannot be, or does not fit the batch sizes. TRL raises ValueError for its
+            own; UsageError is one, too.
+    """
+
+    num_kept: int | None = field(
+        default=None, metadata={"help": "Rollouts per prompt that are trained on (m). None: all of num_generations."}
+    )
+    rule: str = field(
+        default="max_variance", metadata={"help": "How they are chosen: a rule of podsrl.select or 'module:function'."}
+    )
+    rule_options: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the rule, as a dictionary or JSON."}
+    )
+
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "rule_options"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n = self.num_generations
+        m = self.num_kept = n if self.num_kept is None else self.num_kept
+        if isinstance(m, bool) or not isinstance(m, int) or not 2 <= m <= n:
+            raise UsageError(f"num_kept = {m!r}; wanted a whole number 2 .. num_generations = {n}")
+        self.new_rule()
+        if m == n:
+            return  # TRL's own checks are enough
+        rows = self.per_device_train_batch_size * self.steps_per_generation
+        if rows % n:
+            raise UsageError(
+                f"per_device_train_batch_size = {self.per_device_train_batch_size} · steps_per_generation = "
+                f"{self.steps_per_generation} are {rows} rollouts per process; wanted a multiple of num_generations = "
+                f"{n}, so that all rollouts of a prompt lie in one process"
+            )
+        kept = rows // n * m
+        if kept % self.steps_per_generation:
+            raise UsageError(
+                f"num_kept = {m} leaves {kept} of {rows} rollouts per process; wanted a multiple of "
+                f"steps_per_generation = {self.steps_per_generation}, for TRL cuts them into so many equal batches"
+            )
+
+    def new_rule(self) -> SelectionRule:
+        """The rule with its options. UsageError: there is no such rule or option, or it cannot keep m of n."""
+        rule = resolve_rule(self.rule, cast("dict[str, Any] | None", self.rule_options))
+        if reads_groups(rule):
+            raise UsageError(
+                f"rule = {self.rule!r} goes by groups, whose records TRL does not have; wanted a rule of rewards, "
+                "f(rewards, num_kept, *, generator)"
+            )
+        try_rule(rule, self.num_generations, cast(int, self.num_kept))
+        return cast(SelectionRule, rule)
+
+
+def batch_sizes(config: PODSConfig) -> str:
+    """What the batch sizes count, in one line."""
+    n, m, rows = config.num_generations, cast(int, config.num_kept), config.per_device_train_batch_size
+    return (
+        f"PODS: per_device_train_batch_size = {rows} counts generated rollouts; of every {n} the rule {config.rule} "
+        f"keeps {m}, so a process trains on {rows * m // n} at once"
+    )
