@@ -90,7 +90,7 @@ class Follower:
         for line in self._tool.start(self._state.last_step.get("step")):
             say(line)
         self._state.id = self._tool.id
-        if not self._state.is_begun:
+        if not (self._state.is_begun and self._tool.keeps_config):
             self._tool.log_config(flat(config.model_dump(mode="json")))
             self._state.is_begun = True
         self._save()
@@ -103,7 +103,6 @@ class Follower:
             is_last = ended.wait(POLL_SECONDS)
             if _identity(self._own) != self._identity:
                 raise FileNotFoundError(f"{self._own} was moved or replaced")
-            self._tool.check()
             try:
                 self._take_new_lines()
             finally:
@@ -124,7 +123,10 @@ class Follower:
                 self._take_groups(before=line["step"])
             self._step = max(self._step, line["step"])
             if self._is_new(kind_of(line), line["step"]):
-                self._tool.log(logged(line), line["step"])
+                values = logged(line)
+                if kind_of(line) == "evaluation" and not self._state.is_new("step", line["step"]):
+                    values.pop("seconds/train_elapsed", None)  # the step's own line has given it
+                self._tool.log(values, line["step"])
         self._take_groups(before=self._step + 1)
 
     def _take_groups(self, before: int) -> None:

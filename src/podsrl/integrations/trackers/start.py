@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -153,5 +152,11 @@ class _Tracker:
 
 def switched_off(name: str, why: str, log: Path) -> str:
     """The line for a tracker that gets nothing more of this run."""
-    where = f" ({os.path.relpath(log)})" if log.exists() else ""
+    where = f" ({shown(log)})" if log.exists() else ""
     return f"tracker {name} is switched off: {one_line(why, 300).rstrip('.')}; the run goes on without it{where}"
+
+
+def shown(path: Path) -> str:
+    """A path as a command takes it: from here where it is below here."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)

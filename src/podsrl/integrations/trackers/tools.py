@@ -6,16 +6,15 @@ Only a tracker's own process uses this module.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
-
 from podsrl.config.schema import RunConfig
+from podsrl.integrations.trackers.start import shown
 from podsrl.integrations.trackers.table import COLUMNS, Row, markdown
 
 INIT_SECONDS = 20
@@ -28,21 +27,19 @@ class Tool:
     name: ClassVar[str]
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that are set unless the user has set them: nothing is sent without being asked for."""
+    keeps_config: ClassVar[bool] = True
+    """Whether the options are still there when the run is gone on with."""
 
     def __init__(self, config: RunConfig, run_name: str, folder: Path, id: str) -> None:
         """`folder` is for the tool's own files; `id` names the run in it for good, also over resumes."""
         self.project, self.run_name, self.folder, self.id = config.record.project, run_name, folder, id
         self.tracker: Any = None
-        self._helpers: list[psutil.Process] = []
 
     def start(self, last_step: int | None) -> Sequence[str]:
         """Begin the run, or go on with it where `last_step` is the last one that it has. Returns lines for the user."""
         for name, value in self.environment.items():
             os.environ.setdefault(name, value)
-        logging.disable(logging.NOTSET)
-        lines = self._start(last_step)
-        self._helpers = psutil.Process().children(recursive=True)
-        return lines
+        return self._start(last_step)
 
     def _start(self, last_step: int | None) -> Sequence[str]:
         raise NotImplementedError
@@ -54,11 +51,6 @@ class Tool:
         accelerate.PartialState(cpu=True)  # its logger and its trackers ask for it
         self.tracker = tracking.LOGGER_TYPE_TO_CLASS[self.name](*args, **options)
         self.tracker.start()
-
-    def check(self) -> None:
-        """ChildProcessError: a process that the tool had started is gone."""
-        if lost := [process for process in self._helpers if not process.is_running()]:
-            raise ChildProcessError(f"its own process {lost[0].pid} has ended")
 
     def log_config(self, options: Mapping[str, Any]) -> None:
         """The run's options, as hyper-parameters."""
@@ -118,7 +110,7 @@ class Wandb(Tool):
     def where(self) -> str:
         run = self.tracker.run
         if run.offline:
-            folder = os.path.relpath(Path(run.dir).parents[1])
+            folder = shown(Path(run.dir).parents[1])
             return f"wandb: wandb sync {shlex.quote(folder)}/offline-run-*-{self.id}"
         return f"wandb: {run.url}"
 
@@ -134,6 +126,14 @@ class TensorBoard(Tool):
         self._begin(self.run_name, self.folder, **purge)
         return []
 
+    def log_config(self, options: Mapping[str, Any]) -> None:
+        """In the run's own file: Accelerate's way makes a second run of them in TensorBoard's list."""
+        hparams = importlib.import_module("torch.utils.tensorboard.summary").hparams
+        writer = self.tracker.tracker
+        for summary in hparams(dict(options), {"eval/accuracy": None}):
+            writer.file_writer.add_summary(summary)
+        writer.flush()
+
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         arrays = {f"figures/{name}": pixels(figure)[None] for name, figure in figures.items()}
         self.tracker.log_images(arrays, step=step, dataformats="NHWC")
@@ -144,7 +144,7 @@ class TensorBoard(Tool):
 
     @property
     def where(self) -> str:
-        return f"tensorboard: tensorboard --logdir {shlex.quote(os.path.relpath(self.folder))}"
+        return f"tensorboard: tensorboard --logdir {shlex.quote(shown(self.folder))}"
 
 
 class Trackio(Tool):
@@ -152,11 +152,16 @@ class Trackio(Tool):
 
     name = "trackio"
     environment: ClassVar = {"HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
+    keeps_config = False
 
     def _start(self, last_step: int | None) -> Sequence[str]:
         os.environ.setdefault("TRACKIO_DIR", str(self.folder))
         self._begin(self.project, name=f"{self.run_name}-{self.id}", resume="allow", embed=False)
         return []
+
+    def log_config(self, options: Mapping[str, Any]) -> None:
+        """Accelerate's way adds an option of its own to them."""
+        importlib.import_module("trackio").config.update(dict(options))
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         trackio = importlib.import_module("trackio")
@@ -164,11 +169,11 @@ class Trackio(Tool):
 
     def log_table(self, rows: Sequence[Row], step: int) -> None:
         trackio, pandas = importlib.import_module("trackio"), importlib.import_module("pandas")
-        self.log({"groups": trackio.Table(dataframe=pandas.DataFrame(rows, columns=list(COLUMNS)))}, step)
+        self.log({"groups": trackio.Table(dataframe=pandas.DataFrame(rows, columns=list(COLUMNS), dtype=object))}, step)
 
     @property
     def where(self) -> str:
-        folder = shlex.quote(os.path.relpath(os.environ["TRACKIO_DIR"]))
+        folder = shlex.quote(shown(Path(os.environ["TRACKIO_DIR"])))
         return f"trackio: TRACKIO_DIR={folder} trackio show --project {shlex.quote(self.project)}"
 
 
@@ -185,9 +190,13 @@ class MLflow(Tool):
         self.id = self.tracker.tracker.info.run_id
         return []
 
+    def log_config(self, options: Mapping[str, Any]) -> None:
+        super().log_config({_mlflow_name(name): value for name, value in options.items()})
+
     def log(self, values: Mapping[str, Any], step: int) -> None:
         """Numbers alone: MLflow has no texts by step."""
-        super().log({name: value for name, value in values.items() if not isinstance(value, str)}, step)
+        numbers = {_mlflow_name(name): value for name, value in values.items() if not isinstance(value, str)}
+        super().log(numbers, step)
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         for name, figure in figures.items():
@@ -202,8 +211,13 @@ class MLflow(Tool):
         uri = os.environ["MLFLOW_TRACKING_URI"]
         if not uri.startswith("file:"):
             return f"mlflow: run {self.id} on {uri}"
-        where = shlex.quote(os.path.relpath(self.folder))
+        where = shlex.quote(shown(self.folder))
         return f"mlflow: MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {where}"
+
+
+def _mlflow_name(name: str) -> str:
+    """MLflow knows few characters: "eval/pass@2" is "eval/pass_2" there."""
+    return re.sub(r"[^/\w.\- :]", "_", name)
 
 
 TOOLS: dict[str, type[Tool]] = {tool.name: tool for tool in (Wandb, TensorBoard, Trackio, MLflow)}
