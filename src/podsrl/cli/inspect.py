@@ -9,6 +9,7 @@ import typer
 
 from podsrl.cli.console import output, say
 from podsrl.cli.progress import waiting
+from podsrl.config.bounds import TRACKERS
 from podsrl.config.load import recipe_names
 from podsrl.errors import UsageError
 
@@ -55,6 +56,7 @@ def doctor() -> None:
 
     from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
+    from podsrl.run.tracked import is_installed
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
 
@@ -68,6 +70,8 @@ def doctor() -> None:
         name if spec and spec.origin else f"{name} (pip install 'podsrl[{name}]')" for name, spec in found.items()
     ]
     say(f"generators: engine, vLLM servers, {', '.join(optional)}")
+    trackers = [name if is_installed(name) else f"{name} (pip install 'podsrl[trackers]')" for name in TRACKERS]
+    say(f"trackers: {', '.join(trackers)}")
     say(f"recipes: {', '.join(recipe_names())}")
     say(f"task sets: {', '.join(TASKS)}")
     say(f"rewards: {', '.join(REWARDS)}")

@@ -125,6 +125,7 @@ def _run(
     Returns:
         How it ended, and how many steps it took.
     """
+    from podsrl.integrations.trackers import tracking
     from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
 
@@ -132,6 +133,7 @@ def _run(
     try:
         with TrainDisplay(shown, plain or not is_main_process()) as display:
             watched: Any = {"on_record": display.show, "say": display.say, "on_answer": display.evaluating}
+            watched["tracking"] = tracking
             if config is not None:
                 outcome = start(config, folder, **watched)
             else:

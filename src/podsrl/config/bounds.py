@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from podsrl.errors import nearest, short
+
 MAX_COUNT = 2**24
 """Largest size of an array or list: prompts, tokens of a row, rows of a step."""
 MAX_STEPS = 10**8 - 1
@@ -63,6 +65,21 @@ def parse_words(value: Any) -> Any:
     if isinstance(words, tuple | list) and ("" in words or not words):
         raise ValueError("wanted at least one name, and no empty ones")
     return words
+
+
+TRACKERS = ("wandb", "tensorboard", "trackio", "mlflow")
+"""Names of the trackers, which are also those of their packages."""
+
+
+def parse_trackers(value: Any) -> Any:
+    """ "a, b" -> ("a", "b"), and "" -> (). ValueError: no tracker is called so, or one is named twice."""
+    names = () if value == "" else parse_words(value) if value else value
+    for name in names if isinstance(names, tuple | list) else ():
+        if name not in TRACKERS:
+            raise ValueError(f"no tracker is called {short(name)}.{nearest(str(name), TRACKERS)}")
+        if names.count(name) > 1:
+            raise ValueError(f"names {name} twice; leave one out")
+    return names
 
 
 def parse_bytes(value: Any) -> Any:

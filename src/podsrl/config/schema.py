@@ -25,6 +25,7 @@ from podsrl.config.bounds import (
     Temperature,
     Tokens,
     parse_bytes,
+    parse_trackers,
     parse_words,
 )
 
@@ -326,6 +327,11 @@ class RecordConfig(Section):
     """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); 0: never."""
     num_groups: Count = 2
     """Most groups in each such record."""
+    trackers: Annotated[tuple[str, ...], BeforeValidator(parse_trackers)] = ()
+    """Where metrics, figures and recorded groups also go: wandb, tensorboard, trackio, mlflow. Their files are in the
+    run's folder, under `trackers`, unless the tool's own environment variable names another place."""
+    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_. -]{0,127}$")] = "podsrl"
+    """Project of the run in W&B and trackio, its experiment in MLflow: letters, digits, "_", "-", "." and spaces."""
 
 
 class RunConfig(Section):

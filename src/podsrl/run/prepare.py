@@ -23,6 +23,7 @@ from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_
 from podsrl.run.data import load_task_set
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import Fitted, fit_prompts
+from podsrl.run.tracked import check_trackers
 from podsrl.score import Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
@@ -169,6 +170,8 @@ def find_parts(
     if is_trained:
         with excuse("the Ray cluster of scale.ray"):
             check_ray(config)
+        with excuse("the trackers of record.trackers"):
+            check_trackers(config)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
             judged = _judge(config, load_task_set(config.task), is_trained)

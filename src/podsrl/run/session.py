@@ -29,6 +29,7 @@ from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
 from podsrl.run.prepare import Parts, prepare
 from podsrl.run.state import check_state
+from podsrl.run.tracked import Tracking, check_tracking, tracked
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
@@ -43,12 +44,17 @@ def start(
     on_record: Callable[[Json], None],
     say: Say,
     on_answer: OnAnswer | None = None,
+    tracking: Tracking | None = None,
 ) -> Outcome:
     """Begin a new run in `path`.
+
+    Args:
+        tracking: runs what `record.trackers` names; it is wanted where that names something.
 
     Raises:
         UsageError: something is wrong with the config, or a run is in `path` already. Nothing was written then.
     """
+    check_tracking(config, tracking)
     processes = join_processes(config.model.device, config.scale.timeout_seconds)
     with processes.watching():
         folder = RunFolder(path) if processes.is_main else None
@@ -57,7 +63,7 @@ def start(
         trainer = Trainer(config, processes=processes)
         if folder is not None:
             folder.create(dump(config))
-        with _locked(folder):
+        with _locked(folder), tracked(tracking, config, folder, say):
             return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
@@ -70,6 +76,7 @@ def resume(
     on_answer: OnAnswer | None = None,
     allow_data_change: bool = False,
     allow_lost_lines: bool = False,
+    tracking: Tracking | None = None,
 ) -> Outcome:
     """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
 
@@ -77,12 +84,14 @@ def resume(
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, and servers' addresses, nothing else.
         allow_data_change: go on with other data than the checkpoint's; the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
+        tracking: as of `start`; the trackers go on with the run that they have.
 
     Raises:
         UsageError: no run is there; an override would change the numbers; or something changed that is not allowed.
         CheckpointError: there are checkpoints, and all are damaged.
     """
     config = read_resumed_config(path, overrides)
+    check_tracking(config, tracking)
     processes = join_processes(config.model.device, config.scale.timeout_seconds)
     with processes.watching():
         folder = RunFolder(path) if processes.is_main else None
@@ -103,7 +112,8 @@ def resume(
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
                 _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
-            return _run(trainer, folder, due, on_record, say, on_answer)
+            with tracked(tracking, config, folder, say):
+                return _run(trainer, folder, due, on_record, say, on_answer)
 
 
 def _newest_checkpoint(

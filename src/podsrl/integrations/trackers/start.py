@@ -1,0 +1,162 @@
+"""The run's side: start the trackers' processes, print what they say, and end them within a bound."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import one_line
+from podsrl.lib.parent import outside_the_run
+from podsrl.lib.progress import Say
+
+END_SECONDS = 60.0
+"""How long trackers may take to finish after the run, all at the same time; then they are killed."""
+SAID_WHY = 3
+"""Exit code of a tracker's process that has said why it ended."""
+PATIENCE_SECONDS = 5.0
+"""After this long a line says what the run is waiting for."""
+FOLDER = "trackers"
+
+
+@contextmanager
+def tracking(config: RunConfig, folder: Path, say: Say) -> Iterator[None]:
+    """Run the trackers of `record.trackers` beside the block, and wait for them to finish after it.
+
+    Args:
+        folder: of the run; its config.toml and logs are read while they grow.
+        say: gets a line where a tracker is switched off, and one that tells where its run can be seen. It is called
+            from other threads.
+
+    Nothing that happens to a tracker raises an exception here.
+    """
+    trackers = [_Tracker(name, folder, say) for name in config.record.trackers]
+    try:
+        yield
+    except Exception:
+        _end(trackers)
+        raise
+    except BaseException:  # a second Ctrl-C
+        _kill(trackers)
+        raise
+    _end(trackers)
+
+
+def _end(trackers: Sequence[_Tracker]) -> None:
+    """Let all finish at the same time, and kill those that do not."""
+    started = time.monotonic()
+    try:
+        for tracker in trackers:
+            tracker.ask_to_end()
+        for tracker in trackers:
+            tracker.wait(started + PATIENCE_SECONDS)
+        for tracker in trackers:
+            tracker.say_if_running()
+        for tracker in trackers:
+            tracker.wait(started + END_SECONDS)
+    finally:
+        _kill(trackers)
+
+
+def _kill(trackers: Sequence[_Tracker]) -> None:
+    for tracker in trackers:
+        tracker.kill()
+
+
+class _Tracker:
+    """A tracker's process, and a thread that prints what it says."""
+
+    def __init__(self, name: str, folder: Path, say: Say) -> None:
+        self._name, self._say, self._log = name, say, folder / FOLDER / f"{name}.log"
+        self._is_killed = False
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
+        # No GPU memory for its torch; none of the run's own rendezvous variables.
+        environment = outside_the_run() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+        try:
+            self._log.parent.mkdir(exist_ok=True)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", name, str(folder.absolute())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C is for the run, which then ends its trackers
+                env=environment,
+            )
+        except OSError as error:
+            self._switched_off(f"its process cannot be started: {error}")
+            return
+        self._thread.start()
+
+    def ask_to_end(self) -> None:
+        """Tell the process that the logs are complete."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError, ValueError):
+                self._process.stdin.write("end\n")
+                self._process.stdin.close()
+
+    def wait(self, until: float) -> None:
+        """Wait until the process has ended and what it said is printed, at most to a time of the monotonic clock."""
+        if self._process is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def say_if_running(self) -> None:
+        """Say that the run waits for it."""
+        if self._process is not None and self._thread.is_alive():
+            self._say(f"waiting for tracker {self._name} to finish, at most {END_SECONDS:g} s")
+
+    def kill(self) -> None:
+        """Kill the process and its own children if it still runs, and say so."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            self._is_killed = True
+            with suppress(psutil.Error):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    with suppress(psutil.Error):
+                        child.kill()
+            process.kill()
+            self._switched_off("it did not finish after the run and was ended; it may lack the last steps")
+        self._thread.join(1.0)
+        for stream in (process.stdin, process.stdout):
+            with suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.close()
+
+    def _listen(self) -> None:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        with suppress(ValueError):  # closed by `kill`
+            for line in process.stdout:
+                self._say(one_line(line))
+        code = process.wait()
+        if code not in (0, SAID_WHY) and not self._is_killed:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            self._switched_off(f"its process {how}")
+
+    def _switched_off(self, why: str) -> None:
+        self._say(f"warning: {switched_off(self._name, why, self._log)}")
+
+
+def switched_off(name: str, why: str, log: Path) -> str:
+    """The line for a tracker that gets nothing more of this run."""
+    where = f" ({shown(log)})" if log.exists() else ""
+    return f"tracker {name} is switched off: {one_line(why, 300).rstrip('.')}; the run goes on without it{where}"
+
+
+def shown(path: Path) -> str:
+    """A path as a command takes it: from here where it is below here."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)
