@@ -1,1 +1,1 @@
-"""Doors to other tools: selection in other trainers, runs in trackers. What a tool needs is imported here alone."""
+"""Doors to other tools: selection in other trainers, their task sets, runs in trackers. Each imports its tool alone."""

@@ -1,0 +1,73 @@
+"""The choice within one group, for trainers without podsrl's records: from a list of rewards to the kept places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from podsrl.errors import UsageError
+from podsrl.select import SelectionRule, keep_all, resolve_rule, try_rule
+from podsrl.select.base import reads_groups
+from podsrl.select.groups import call_rule
+
+
+class Choice:
+    """Chooses the `num_kept` rollouts of a group that are worth an update.
+
+    Args:
+        num_kept: the paper's m, at least 2: a single rollout has no advantage.
+        rule: a rule of rewards: a name of `podsrl.select.RULES`, or "module:function".
+        options: keyword arguments of that rule.
+        seed: of the rule's random draws, which depend on the groups and on the order in which they come.
+
+    Raises:
+        UsageError: no such rule or option, a rule that goes by more than rewards, a number that does not fit.
+
+    Example:
+        >>> choose = Choice(num_kept=2)
+        >>> choose([0.0, 0.2, 1.0, 0.1]), choose([0.5])
+        ([0, 2], [0])
+    """
+
+    def __init__(
+        self,
+        num_kept: int,
+        rule: str = "max_variance",
+        options: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(num_kept, bool) or not isinstance(num_kept, int) or num_kept < 2:
+            raise UsageError(f"num_kept = {num_kept!r}; wanted a whole number of at least 2")
+        found = resolve_rule(rule, options)
+        if found is keep_all:
+            raise UsageError("rule = 'keep_all' drops nothing; choose another rule, or train without a selection")
+        if reads_groups(found):
+            raise UsageError(
+                f"rule = '{rule}' reads whole groups, but only their rewards are known here; wanted a "
+                "function f(rewards, num_kept, *, generator)"
+            )
+        try_rule(found, num_kept + 1, num_kept)
+        self.num_kept = num_kept
+        self._rule = cast(SelectionRule, found)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, rewards: Sequence[float]) -> list[int]:
+        """Choose by the rewards of one group.
+
+        Returns:
+            The kept places in `rewards`, ascending: `num_kept` of them, or all where there are no more.
+
+        Raises:
+            UsageError: a reward is not finite, or the rule raised or broke its contract.
+        """
+        for place, reward in enumerate(rewards):
+            if not math.isfinite(reward):
+                raise UsageError(f"the reward of rollout {place} of a group is {reward}; wanted a finite number")
+        if len(rewards) <= self.num_kept:
+            return list(range(len(rewards)))
+        group = torch.tensor([list(rewards)], dtype=torch.float64)
+        kept: list[int] = call_rule(self._rule, group, self.num_kept, generator=self._generator)[0].tolist()
+        return kept
