@@ -121,8 +121,10 @@ class Comparison:
         return ", answer and format" if self.metric == "accuracy_and_format" else ""
 
 
-def read_run(path: Path | str) -> Run:
+def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
     """Read one run folder; its `groups.jsonl` may be missing, since a run may record no groups.
+
+    A run that `may_be_new` may have no `metrics.jsonl` yet.
 
     Raises:
         UsageError: not a folder, a missing file, a config.toml that is not TOML, or a line of a log that is whole but
@@ -135,7 +137,8 @@ def read_run(path: Path | str) -> Run:
     """
     folder = _existing_folder(Path(path))
     config = read_config(folder)
-    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl"))
+    has_log = not may_be_new or (folder / "metrics.jsonl").exists()
+    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl")) if has_log else ([], 0)
     steps: list[Line] = []
     evaluations: list[Line] = []
     num_bad_metrics = add_lines(lines, steps, evaluations)
