@@ -1,4 +1,4 @@
-"""A small driver of headless Chromium: the DevTools protocol as JSON over two pipes, with the standard library alone."""
+"""A small driver of headless Chromium: the DevTools protocol as JSON over two pipes, with the standard library."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Browser:
         )
         os.close(to_browser)
         os.close(from_browser)
+        self._is_loaded = False
         self._unread, self._number, self._session = b"", 0, ""
         self.problems: list[str] = []
         """Errors that the console showed since the page was opened."""
@@ -81,9 +82,9 @@ class Browser:
     def open(self, url: str) -> None:
         """Load a page to its end."""
         self.problems = []
-        self._loaded = False
+        self._is_loaded = False
         self.call("Page.navigate", url=url)
-        self.wait_for(lambda: self._loaded)
+        self.wait_for(lambda: self._is_loaded)
 
     def run(self, script: str) -> Any:
         """The value of an expression; a promise is waited for."""
@@ -131,7 +132,7 @@ class Browser:
         for message in messages:
             method, found = message.get("method"), message.get("params", {})
             if method == "Page.loadEventFired":
-                self._loaded = True
+                self._is_loaded = True
             if method == "Runtime.exceptionThrown":
                 self.problems.append(str(found["exceptionDetails"]))
             if method == "Log.entryAdded" and found["entry"]["level"] == "error":

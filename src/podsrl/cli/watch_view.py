@@ -29,7 +29,15 @@ _MAX_PLOT, _MIN_PLOT = 9, 3
 _LABEL = 7
 _MAX_STRIPS = 3
 """Rows of bars that a group may take."""
-_SEGMENTS = ("bright_cyan", "bright_green", "bright_yellow", "bright_magenta", "bright_white", "bright_red")
+_STAGE_COLORS = {
+    "generate": "cyan",
+    "score": "yellow",
+    "select": "magenta",
+    "update": "green",
+    "sync": "red",
+    "other": "white",
+}
+_TOKEN_COLORS = {"trained": "magenta", "discarded": "white", "skipped": "yellow"}
 _PLAIN_CONSOLE = Console(width=80)
 
 
@@ -277,26 +285,29 @@ def _bars(run: Any, width: int) -> list[Text]:
     fates = {name: float(tokens[name]) for name in ("trained", "discarded", "skipped")}
     kept = run.option("select.num_kept")
     rule = f", {kept} of {run.option('rollouts.num_rollouts')} kept per question" if kept else ""
+    time_bar, short_stages = _bar(stages, _STAGE_COLORS, width)
+    token_bar, short_fates = _bar(fates, _TOKEN_COLORS, width)
     return [
-        Text(f"time of a step: {numbers.seconds(total)}", "bold"),
-        _bar(stages, width),
-        Text.assemble(("generated tokens", "bold"), one_line(rule)),
-        _bar(fates, width),
+        _fit(Text.assemble((f"time of a step: {numbers.seconds(total)}", "bold"), (short_stages, "dim")), width),
+        time_bar,
+        _fit(Text.assemble(("generated tokens", "bold"), one_line(rule), (short_fates, "dim")), width),
+        token_bar,
     ]
 
 
-def _bar(parts: Mapping[str, float], width: int) -> Text:
-    """Pieces as long as their shares, each with its name where it has room."""
+def _bar(parts: Mapping[str, float], colors: Mapping[str, str], width: int) -> tuple[Text, str]:
+    """Pieces as long as their shares, each with its name where it has room; and a text of those without a name."""
     total = sum(parts.values())
     if not total > 0:
-        return Text("–", "dim")
+        return Text("–", "dim"), ""
     edges = np.round(np.cumsum([0.0, *parts.values()]) / total * width).astype(int).tolist()
-    bar = Text(no_wrap=True)
-    for (name, value), start, end, color in zip(parts.items(), edges, edges[1:], _SEGMENTS, strict=False):
-        texts = (f" {name} {value / total:.0%}", f" {name}", f" {name[:3]}", "")
+    bar, nameless = Text(no_wrap=True), []
+    for (name, value), start, end in zip(parts.items(), edges, edges[1:], strict=False):
+        texts = (f" {name} {value / total:.0%}", f" {name}", "")
         text = next(text for text in texts if len(text) < end - start or not text)
-        bar.append(text.ljust(end - start)[: end - start], f"black on {color}")
-    return bar
+        nameless += [f"{name} {value / total:.0%}"] * (not text and value > 0)
+        bar.append(text.ljust(end - start)[: end - start], f"black on {colors[name]}")
+    return bar, f" ({', '.join(nameless)})" if nameless else ""
 
 
 def _checks(run: Any, width: int) -> list[Text]:
@@ -333,7 +344,7 @@ def _group(group: RecordedGroup, rule: str, width: int) -> list[Text]:
         lines += [bars, marks]
     if len(strip) > _MAX_STRIPS * width:
         lines.append(Text(f"… and {len(strip) - _MAX_STRIPS * width} more rollouts", "dim"))
-    return lines + [_fit(_rollout(rollout), width) for rollout in _examples(group)]
+    return lines + [_fit(_rollout(rollout, is_short=width < SIDE_BY_SIDE), width) for rollout in _examples(group)]
 
 
 def _examples(group: RecordedGroup) -> list[RecordedRollout]:
@@ -343,11 +354,11 @@ def _examples(group: RecordedGroup) -> list[RecordedRollout]:
     return [*kept[:1], *kept[1:][-1:], *dropped[:1]]
 
 
-def _rollout(rollout: RecordedRollout) -> Text:
+def _rollout(rollout: RecordedRollout, is_short: bool) -> Text:
     reason = rollout.invalid_reason or rollout.drop_reason or "no reason recorded"
     fate = "● kept" if rollout.is_kept else f"· dropped, {reason.replace('_', ' ')}"
-    told = f"  reward {numbers.number(rollout.reward)}"
-    told += f", advantage {numbers.signed(rollout.mean_advantage)}" if rollout.is_kept else ""
+    told = f" {'' if is_short else ' reward '}{numbers.number(rollout.reward)}"
+    told += f", advantage {numbers.signed(rollout.mean_advantage)}" if rollout.is_kept and not is_short else ""
     style = "bold magenta" if rollout.is_kept else ""
     return Text.assemble((one_line(fate, 60), style), (told + "  ", "dim"), one_line(rollout.text, 300))
 

@@ -19,7 +19,7 @@ from podsrl.report.numbers import duration
 
 Array = npt.NDArray[np.float64]
 
-_KEY_COLUMNS = 3
+_KEY_COLUMNS = 2
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
 
@@ -44,7 +44,7 @@ class AccuracyData:
 def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) -> None:
     """Draw held-out accuracy against training time, by arm, into axes, which are styled too.
 
-    In narrow axes the arms' names stand above, not beside their lines, and without their speed-ups.
+    In narrow axes the arms' names stand above, with their times, not beside their lines with their speed-ups.
 
     Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
     the dot on it is the first grid time at which the arm's mean is there.
@@ -73,9 +73,10 @@ def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) ->
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
     if target == 0:  # a baseline that is never right sets no target
         crossings = {}
-    _mark_crossings(axes, crossings, target, colors, longest, gap=0.2 if is_narrow else 0.11)
+    _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
     if is_narrow:
-        theme.write_key(axes, colors, _KEY_COLUMNS)
+        times = {arm: "" if time is None else f": {duration(time, longest=longest)}" for arm, time in crossings.items()}
+        theme.write_key(axes, {arm + times.get(arm, ""): color for arm, color in colors.items()}, _KEY_COLUMNS)
         return
     labels = [
         theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
@@ -132,14 +133,17 @@ def _mark_crossings(
     target: float,
     colors: Mapping[str, str],
     longest: float,
-    gap: float,
+    *,
+    has_times: bool,
 ) -> None:
     reached = sorted((time, arm) for arm, time in crossings.items() if time is not None)
-    places = theme.spread([time / longest for time, _ in reached], gap)
+    places = theme.spread([time / longest for time, _ in reached], 0.11)
     bottom = axes.get_ylim()[0]
     for (time, arm), place in zip(reached, places, strict=True):
         axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
         axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
+        if not has_times:
+            continue
         axes.annotate(
             duration(time, longest=longest),
             (place, 0),
