@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -30,20 +32,32 @@ class Browser:
     def __init__(self, profile: Path) -> None:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        # The browser reads descriptor 3 and writes descriptor 4; the shell puts the pipes there.
-        command = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]
+        # The browser reads descriptor 3 and writes descriptor 4.
+        start = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
         options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
         quiet = ("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe")
         self._process = subprocess.Popen(
-            ["sh", "-c", command, "sh", str(find()), *options, *quiet, f"--user-data-dir={profile}", "about:blank"],
-            pass_fds=(to_browser, from_browser),
+            [
+                sys.executable,
+                "-IS",
+                "-c",
+                start,
+                *map(str, ends),
+                str(find()),
+                *options,
+                *quiet,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
+            pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        os.close(to_browser)
-        os.close(from_browser)
+        for end in (to_browser, from_browser, *ends):
+            os.close(end)
         self._is_loaded = False
         self._unread, self._number, self._session = b"", 0, ""
         self.problems: list[str] = []
@@ -84,6 +98,11 @@ class Browser:
         self.problems = []
         self._is_loaded = False
         self.call("Page.navigate", url=url)
+        self.wait_for(lambda: self._is_loaded)
+
+    def wait_for_load(self) -> None:
+        """Until the page has loaded once more."""
+        self._is_loaded = False
         self.wait_for(lambda: self._is_loaded)
 
     def run(self, script: str) -> Any:

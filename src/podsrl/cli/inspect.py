@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -69,6 +70,7 @@ def _serve(runs: list[Path], out: Path | None, port: int) -> None:
         raise UsageError(f"{files[0]}: --live wants folders of runs; for a file of completions leave --live out")
     from podsrl.report.live import serve
 
+    os.nice(10)  # drawing yields to a run that trains on the same cores
     serve(runs, port, lambda address: say(f"{address}   (Ctrl-C ends it; the runs go on)"))
 
 

@@ -22,8 +22,8 @@ from podsrl.report.read import is_comparison
 
 LEAST_SECONDS = 3.0
 """Between two drawings."""
-_COST = 10
-"""The pause after a drawing is at least this many times as long as the drawing: at most a tenth of a core."""
+COST = 5
+"""The pause after a drawing is at least this many times its processor time: at most a fifth of a core."""
 _REQUEST_SECONDS = 30.0
 _FILES = ("config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", "compare.json")
 _HEADERS = {
@@ -59,7 +59,7 @@ class LivePage:
             return self._tag, self._page
 
     def _refresh(self) -> None:
-        begun = time.monotonic()
+        begun = time.thread_time()
         try:
             tag, live = self._state()
             if tag == self._tag:
@@ -69,7 +69,7 @@ class LivePage:
         except (UsageError, OSError) as error:  # a log may be cut back in this moment
             if not self._tag:
                 self._page = _waiting_page(str(error))
-        self._due = time.monotonic() + max(LEAST_SECONDS, _COST * (time.monotonic() - begun))
+        self._due = time.monotonic() + max(LEAST_SECONDS, COST * (time.thread_time() - begun))
 
     def _shown_folders(self) -> list[Path]:
         """A comparison that is not measured yet is shown as its runs."""
