@@ -95,19 +95,20 @@ class _Watched:
 
 
 def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
-    from podsrl.cli import watch_view
+    from podsrl.cli.watch_facts import as_json as described
+    from podsrl.cli.watch_view import picture
 
     if as_json:
-        output.print_json(data=[watch_view.as_json(run) for run in runs])
+        output.print_json(data=[described(run) for run in runs])
     elif runs:
-        for line in watch_view.picture(runs, output.width, None):
+        for line in picture(runs, output.width, None):
             output.print(line, soft_wrap=True)
     else:
         say("no run has begun yet")
 
 
 def _follow_in_lines(watched: _Watched) -> None:
-    from podsrl.cli.watch_view import plain_line
+    from podsrl.cli.watch_facts import plain_line
 
     said: dict[Path, str] = {}
     while True:
