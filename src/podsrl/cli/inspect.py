@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -23,17 +24,31 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="The HTML file; default: report.html in the first folder, or FILE.html."),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page to this machine's browsers; it follows runs that go on.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With --live: the port; default: 0, any that is free.")
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
 
     For a file of completions, the page shows each question with its completions, right or wrong.
 
+    With --live nothing is written: the page is served on 127.0.0.1 and keeps itself up to date, until Ctrl-C.
+
     [bold]Examples[/]
 
       pods report runs/mine
       pods report runs/a runs/b --out both.html
+      pods report runs/mine --live
       pods report answers.jsonl
     """
+    if live:
+        _serve(runs, out, port or 0)
+        return
+    if port is not None:
+        raise UsageError(f"--port {port}: only a page that is served has one; add --live")
     if any(run.is_file() for run in runs):
         from podsrl.report.completions import write_completions_report
 
@@ -47,6 +62,17 @@ def report(
 
     page = write_report(runs, out or runs[0] / "report.html")
     output.print(str(page), markup=False, soft_wrap=True)
+
+
+def _serve(runs: list[Path], out: Path | None, port: int) -> None:
+    if out is not None:
+        raise UsageError(f"--out {out}: --live serves the page and writes no file; leave one of them out")
+    if files := [run for run in runs if run.is_file()]:
+        raise UsageError(f"{files[0]}: --live wants folders of runs; for a file of completions leave --live out")
+    from podsrl.report.live import serve
+
+    os.nice(10)  # drawing yields to a run that trains on the same cores
+    serve(runs, port, lambda address: say(f"{address}   (Ctrl-C ends it; the runs go on)"))
 
 
 def doctor() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train
+from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train, watch
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
@@ -43,6 +43,7 @@ app.command(cls=ReproduceCommand, context_settings=OWN_ARGUMENTS)(reproduce.repr
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)
+app.command()(watch.watch)
 app.command()(inspect.report)
 app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
 app.command()(inspect.doctor)

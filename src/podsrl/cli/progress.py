@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol
 
@@ -272,7 +272,7 @@ class TrainDisplay:
 
     def show(self, record: dict[str, Any]) -> None:
         """Show a line of `metrics.jsonl`."""
-        self._share, self._total = self._share_done(record), 1.0
+        self._share, self._total = share_done(record, self._steps, self._seconds), 1.0
         if "eval/accuracy" in record:
             self._held_out = held_out_text(record)
             self._shown.update(self._share, self._total, self._held_out)
@@ -311,10 +311,17 @@ class TrainDisplay:
                 "rollouts (pods report), or try more rollouts per question, easier questions or another reward"
             )
 
-    def _share_done(self, record: dict[str, Any]) -> float:
-        by_steps = record["step"] / self._steps if self._steps else 0.0
-        by_time = record["seconds/train_elapsed"] / self._seconds if self._seconds else 0.0
-        return min(1.0, max(by_steps, by_time))
+
+def share_done(record: Mapping[str, Any], steps: int, seconds: float) -> float:
+    """How much of a run is done at a line of `metrics.jsonl`, 0 .. 1; `stop.steps` and `stop.seconds` end it, 0: never.
+
+    Example:
+        >>> share_done({"step": 10, "seconds/train_elapsed": 30.0}, 100, 60.0)
+        0.5
+    """
+    by_steps = record["step"] / steps if steps else 0.0
+    by_time = record["seconds/train_elapsed"] / seconds if seconds else 0.0
+    return float(min(1.0, max(by_steps, by_time)))
 
 
 def accuracy_text(training: float | None, held_out: str) -> str:

@@ -16,6 +16,8 @@ from podsrl.errors import UsageError
 Json = dict[str, Any]
 _SHOWN = 40
 """Characters of a broken line that a message shows."""
+_TAIL_BYTES = 1 << 16
+"""How much of a log's end is read first to find its last line."""
 
 
 def append_line(log: Path, record: Mapping[str, Any]) -> None:
@@ -69,21 +71,34 @@ class LogTail:
     """Reads a growing log piece by piece: each call gives the whole lines that are new."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
+        self._path, self._offset, self._last = path, 0, b""
 
-    def new_lines(self) -> list[Json]:
-        """Lines written since the last call; a log that was cut back by a resume is read again from there."""
+    def is_cut(self) -> bool:
+        """Whether the line that was read last is gone from its place, because a resume cut the log back."""
+        if not self._path.exists():
+            return self._offset > 0
+        with self._path.open("rb") as file:
+            file.seek(self._offset - len(self._last))
+            return file.read(len(self._last)) != self._last
+
+    def new_lines(self, most_bytes: int = -1) -> list[Json]:
+        """Lines written since the last call; a log that was cut back by a resume is read again from there.
+
+        Args:
+            most_bytes: how much is read in one call, more than the longest line; -1: all.
+        """
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
             start = max(0, min(self._offset, file.seek(0, os.SEEK_END)) - 1)
             file.seek(start)
-            text = file.read()
+            text = file.read(most_bytes)
         if start or self._offset:  # begin behind a newline: where the log was cut and grew again, this is another line
             behind = text.find(b"\n") + 1
             start, text = start + behind, text[behind:]
         lines = text.split(b"\n")[:-1]  # behind the last newline is what is still being written
         self._offset = start + sum(map(len, lines)) + len(lines)
+        self._last = lines[-1] + b"\n" if lines else self._last
         return [self._object(line, start, i) for i, line in enumerate(lines)]
 
     def _object(self, line: bytes, start: int, i: int) -> Json:
@@ -93,6 +108,21 @@ class LogTail:
             with self._path.open("rb") as file:
                 raise broken_line(self._path, file.read(start).count(b"\n") + i + 1, line)
         return value
+
+
+def last_line(log: Path) -> Json | None:
+    """The object of the last whole line, found from the end; None where there is none, or the line holds none."""
+    if not log.exists():
+        return None
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        length = min(size, _TAIL_BYTES)
+        while True:
+            file.seek(size - length)
+            before, *lines = file.read(length).rpartition(b"\n")[0].split(b"\n")
+            if lines or length == size:
+                return parse_line(lines[-1] if lines else before)
+            length = min(size, 2 * length)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

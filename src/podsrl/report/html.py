@@ -15,12 +15,12 @@ from markupsafe import Markup
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
 from podsrl.report.figures.bars import mean_stages, token_ledger
-from podsrl.report.figures.compare import comparison_figure, headline
+from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
 from podsrl.report.health import check_run
-from podsrl.report.page import render_page, write_page
+from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.run.group_log import RecordedGroup
@@ -56,25 +56,30 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
         podsrl.errors.UsageError: runs is empty; give at least one folder of `pods train` or `pods compare`
     """
     folders, target = [Path(run) for run in runs], Path(out)
-    _check_arguments(folders, target, max_groups)
-    comparisons = [read_comparison(folder) for folder in folders if is_comparison(folder)]
-    single = [read_run(folder) for folder in folders if not is_comparison(folder)]
-    shown = _name_runs(comparisons, single, max_groups)
-    write_page(target, _render(comparisons, shown))
+    check_folders(folders)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; give the file to write, for example {target / 'report.html'}")
+    if max_groups < 1:
+        raise UsageError(f"max_groups = {max_groups}; show at least 1")
+    write_page(target, render_report(folders, max_groups=max_groups))
     return target
 
 
-def _check_arguments(folders: Sequence[Path], out: Path, max_groups: int) -> None:
+def render_report(folders: Sequence[Path], *, max_groups: int = 60, live: LiveState | None = None) -> str:
+    """Draw the page of `write_report`; a live one takes runs that have no line yet."""
+    comparisons = [read_comparison(folder) for folder in folders if is_comparison(folder)]
+    single = [read_run(folder, may_be_new=live is not None) for folder in folders if not is_comparison(folder)]
+    return _render(comparisons, _name_runs(comparisons, single, max_groups), live)
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """Raise UsageError where there is no folder, or one is given twice."""
     if not folders:
         raise UsageError("runs is empty; give at least one folder of `pods train` or `pods compare`")
     resolved = [folder.resolve() for folder in folders]
     twice = [folder for folder, real in zip(folders, resolved, strict=True) if resolved.count(real) > 1]
     if twice:
         raise UsageError(f"{twice[0]} is given twice; give each folder once")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; give the file to write, for example {out / 'report.html'}")
-    if max_groups < 1:
-        raise UsageError(f"max_groups = {max_groups}; show at least 1")
 
 
 def _name_runs(comparisons: Sequence[Comparison], single: Sequence[Run], max_groups: int) -> list[Shown]:
@@ -112,7 +117,7 @@ def _spread_out(groups: Sequence[RecordedGroup], room: int) -> tuple[RecordedGro
     return tuple(groups[i] for i in np.linspace(0, len(groups) - 1, room).round().astype(int).tolist())
 
 
-def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
+def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: LiveState | None) -> str:
     by_label: dict[str, list[Run]] = {}
     for item in shown:
         by_label.setdefault(item.label, []).append(item.run)
@@ -121,8 +126,12 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
     colors = arm_colors(list(by_label), baseline)
     return render_page(
         "template.html.j2",
+        live=live,
         title=", ".join(by_label),
-        comparisons=[(c, _comparison_svg(c, i), _beside_paper(c, i)) for i, c in enumerate(comparisons)],
+        comparisons=[
+            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _beside_paper(c, i))
+            for i, c in enumerate(comparisons)
+        ],
         shown=shown,
         legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
         figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
@@ -136,6 +145,10 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown]) -> str:
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
     return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+
+
+def _narrow_svg(comparison: Comparison, index: int) -> Markup:
+    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison))
 
 
 def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Markup, list[Row]] | None:

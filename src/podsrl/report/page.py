@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,24 @@ from markupsafe import Markup
 from podsrl.lib.logs import write_atomically
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Fill a template of this folder, with the page's style and script; all other values are taken as text."""
-    script = _file("report.js")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """What a page that is served while a run goes on says of itself."""
+
+    tag: str
+    """Another one for every other content."""
+    state: str
+    """As `podsrl.report.follow.State`."""
+    quiet_seconds: float
+    """Since the newest line of a log."""
+
+
+def render_page(template: str, *, live: LiveState | None = None, **values: Any) -> str:
+    """Fill a template of this folder, with the page's style and script; all other values are taken as text.
+
+    A live page asks the server that it came from for news; any other page asks for nothing.
+    """
+    script = _file("report.js") + (_file("live.js") if live else "")
     # Autoescape is what keeps a model's "<script>" a text; no template switches it off.
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -24,6 +40,7 @@ def render_page(template: str, **values: Any) -> str:
     return environment.from_string(_file(template)).render(
         style=Markup(_file("report.css")),
         script=Markup(script),
+        live=live,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **values,
     )

@@ -121,8 +121,10 @@ class Comparison:
         return ", answer and format" if self.metric == "accuracy_and_format" else ""
 
 
-def read_run(path: Path | str) -> Run:
+def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
     """Read one run folder; its `groups.jsonl` may be missing, since a run may record no groups.
+
+    A run that `may_be_new` may have no `metrics.jsonl` yet.
 
     Raises:
         UsageError: not a folder, a missing file, a config.toml that is not TOML, or a line of a log that is whole but
@@ -134,15 +136,18 @@ def read_run(path: Path | str) -> Run:
         podsrl.errors.UsageError: nowhere is not a folder; give the folder of a run (`pods train`) or of `pods compare`
     """
     folder = _existing_folder(Path(path))
-    config = _read_toml(_existing_file(folder, "config.toml"))
-    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl"))
-    steps, evaluations, num_bad_metrics = _metrics(lines)
+    config = read_config(folder)
+    has_log = not may_be_new or (folder / "metrics.jsonl").exists()
+    lines, num_torn_metrics = read_log(_existing_file(folder, "metrics.jsonl")) if has_log else ([], 0)
+    steps: list[Line] = []
+    evaluations: list[Line] = []
+    num_bad_metrics = add_lines(lines, steps, evaluations)
     groups, num_bad_groups = _groups(folder / "groups.jsonl")
     return Run(
         path=folder,
         config=config,
-        steps=steps,
-        evaluations=evaluations,
+        steps=tuple(steps),
+        evaluations=tuple(evaluations),
         groups=groups,
         notes=tuple(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
         num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
@@ -222,17 +227,21 @@ def _existing_file(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.toml as nested tables, not validated. UsageError: it is missing, or no TOML."""
+    file = _existing_file(folder, "config.toml")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError: of TOML, of UTF-8, and of numbers with too many digits
         raise UsageError(f"{file} is not TOML ({error}); restore the file that the run wrote") from error
 
 
-def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tuple[Line, ...], int]:
-    """Step lines, evaluation lines, and the number of lines without a step; notes are neither."""
-    steps: list[Line] = []
-    evaluations: list[Line] = []
+def add_lines(lines: Sequence[Mapping[str, Any]], steps: list[Line], evaluations: list[Line]) -> int:
+    """Add a log's next lines to those of steps and of evaluations, notes to neither.
+
+    Returns:
+        The number of lines without a step.
+    """
     num_bad = 0
     for line in lines:
         if "note" in line:
@@ -248,7 +257,7 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[Line, ...], tupl
         while other and other[-1]["step"] > numbers["step"]:
             other.pop()
         own.append(numbers)
-    return tuple(steps), tuple(evaluations), num_bad
+    return num_bad
 
 
 def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -1,30 +1,31 @@
 // Filters the recorded groups. Without it every group is still there and opens by itself.
-(() => {
-  const bar = document.getElementById("filters");
+const by = (id) => document.getElementById(id);
+const groups = () => [...document.querySelectorAll("details.group")];
+const texts = new WeakMap();
+const textOf = (group) => {
+  if (!texts.has(group)) texts.set(group, group.textContent.toLowerCase());
+  return texts.get(group);
+};
+const applyFilters = () => {
+  const bar = by("filters");
   if (!bar) return;
   bar.hidden = false;
-  const groups = [...document.querySelectorAll("details.group")];
-  const by = (id) => document.getElementById(id);
-  const texts = groups.map((group) => group.textContent.toLowerCase());
-  const apply = () => {
-    const words = by("search").value.toLowerCase();
-    const run = by("run") ? by("run").value : "";
-    let count = 0;
-    groups.forEach((group, i) => {
-      const fits = texts[i].includes(words)
-        && (!run || group.dataset.run === run)
-        && (!by("signal")?.checked || group.dataset.signal === "yes");
-      group.hidden = !fits;
-      count += fits ? 1 : 0;
-    });
-    by("groups").classList.toggle("kept-only", Boolean(by("kept")?.checked));
-    by("count").textContent = `${count} of ${groups.length} ${bar.dataset.unit ?? "groups"}`;
-  };
-  bar.addEventListener("input", apply);
-  by("open").addEventListener("click", () => {
-    const shown = groups.filter((group) => !group.hidden);
-    const open = shown.some((group) => !group.open);
-    shown.forEach((group) => { group.open = open; });
+  const words = by("search").value.toLowerCase();
+  const run = by("run") ? by("run").value : "";
+  const all = groups();
+  all.forEach((group) => {
+    group.hidden = !(textOf(group).includes(words)
+      && (!run || group.dataset.run === run)
+      && (!by("signal")?.checked || group.dataset.signal === "yes"));
   });
-  apply();
-})();
+  by("groups").classList.toggle("kept-only", Boolean(by("kept")?.checked));
+  by("count").textContent = `${all.filter((group) => !group.hidden).length} of ${all.length} ${bar.dataset.unit ?? "groups"}`;
+};
+document.addEventListener("input", applyFilters);
+document.addEventListener("click", (event) => {
+  if (event.target.id !== "open") return;
+  const shown = groups().filter((group) => !group.hidden);
+  const open = shown.some((group) => !group.open);
+  shown.forEach((group) => { group.open = open; });
+});
+applyFilters();

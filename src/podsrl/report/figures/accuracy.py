@@ -19,6 +19,7 @@ from podsrl.report.numbers import duration
 
 Array = npt.NDArray[np.float64]
 
+_KEY_COLUMNS = 2
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
 
@@ -40,8 +41,10 @@ class AccuracyData:
     title: str = "Held-out accuracy"
 
 
-def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
+def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) -> None:
     """Draw held-out accuracy against training time, by arm, into axes, which are styled too.
+
+    In narrow axes the arms' names stand above, with their times, not beside their lines with their speed-ups.
 
     Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
     the dot on it is the first grid time at which the arm's mean is there.
@@ -58,7 +61,11 @@ def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
         for arm, runs in data.curves.items()
     }
     target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
-    theme.style(axes, data.title, x_label="training time, evaluation excluded", subtitle=_subtitle(data))
+    x_label, subtitle = "training time, evaluation excluded", _subtitle(data)
+    if is_narrow:
+        x_label, subtitle = f"{x_label}\n{subtitle.splitlines()[0]}", ""
+    key_rows = -(-len(means) // _KEY_COLUMNS) if is_narrow else 0
+    theme.style(axes, data.title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
@@ -66,7 +73,11 @@ def draw_accuracy(axes: Axes, data: AccuracyData) -> None:
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
     if target == 0:  # a baseline that is never right sets no target
         crossings = {}
-    _mark_crossings(axes, crossings, target, colors, longest)
+    _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
+    if is_narrow:
+        times = {arm: "" if time is None else f": {duration(time, longest=longest)}" for arm, time in crossings.items()}
+        theme.write_key(axes, {arm + times.get(arm, ""): color for arm, color in colors.items()}, _KEY_COLUMNS)
+        return
     labels = [
         theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
         for arm, mean in means.items()
@@ -117,7 +128,13 @@ def _draw_target(axes: Axes, target: float, text: str) -> None:
 
 
 def _mark_crossings(
-    axes: Axes, crossings: Mapping[str, float | None], target: float, colors: Mapping[str, str], longest: float
+    axes: Axes,
+    crossings: Mapping[str, float | None],
+    target: float,
+    colors: Mapping[str, str],
+    longest: float,
+    *,
+    has_times: bool,
 ) -> None:
     reached = sorted((time, arm) for arm, time in crossings.items() if time is not None)
     places = theme.spread([time / longest for time, _ in reached], 0.11)
@@ -125,6 +142,8 @@ def _mark_crossings(
     for (time, arm), place in zip(reached, places, strict=True):
         axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
         axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
+        if not has_times:
+            continue
         axes.annotate(
             duration(time, longest=longest),
             (place, 0),

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from podsrl.report.figures import theme
 from podsrl.report.numbers import compact
@@ -19,15 +18,19 @@ _SMALLEST_LABELLED = 0.09
 
 def stage_figure(stage_seconds: Mapping[str, Mapping[str, float]]) -> Figure:
     """Draw where a step's time goes, one bar per arm: arm -> stage -> mean seconds per step."""
-    figure = theme.new_figure(7.6, 1.3 + 0.45 * len(stage_seconds))
-    draw_stages(figure.subplots(), stage_seconds, key_columns=6)
+    figure = theme.new_figure(4.2, 1.3 + 0.5 * len(stage_seconds))
+    axes = figure.subplots()
+    draw_stages(axes, stage_seconds, key_columns=3)
+    _write_names_above(axes, list(stage_seconds))
     return figure
 
 
 def token_figure(ledgers: Mapping[str, Mapping[str, float]]) -> Figure:
     """Draw what became of a step's generated tokens, one bar per label: label -> fate -> mean tokens per step."""
-    figure = theme.new_figure(7.6, 1.3 + 0.45 * len(ledgers))
-    draw_tokens(figure.subplots(), ledgers)
+    figure = theme.new_figure(4.2, 1.3 + 0.5 * len(ledgers))
+    axes = figure.subplots()
+    draw_tokens(axes, ledgers, key_columns=3)
+    _write_names_above(axes, list(ledgers))
     return figure
 
 
@@ -37,11 +40,11 @@ def draw_stages(axes: Axes, stage_seconds: Mapping[str, Mapping[str, float]], *,
     _finish(axes, "Seconds per step, by stage", theme.STAGE_COLORS, key_columns=key_columns)
 
 
-def draw_tokens(axes: Axes, ledgers: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw the bars of `token_figure` into axes."""
+def draw_tokens(axes: Axes, ledgers: Mapping[str, Mapping[str, float]], *, key_columns: int) -> None:
+    """Draw the bars of `token_figure` into axes, with the fates' names in so many columns above."""
     used = {part: color for part, color in theme.TOKEN_COLORS.items() if any(row[part] for row in ledgers.values())}
     _draw_bars(axes, ledgers, used, unit="")
-    _finish(axes, "Generated tokens per step, by fate", used, key_columns=len(theme.TOKEN_COLORS))
+    _finish(axes, "Generated tokens per step, by fate", used, key_columns=key_columns)
 
 
 def mean_stages(runs: Sequence[Run]) -> dict[str, float]:
@@ -81,6 +84,15 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapp
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
+def _write_names_above(axes: Axes, names: Sequence[str]) -> None:
+    """Each bar's name over it instead of beside it, where the figure is narrow."""
+    axes.set_yticks([])
+    axes.set_ylim(len(names) - 0.6, -0.8)
+    for row, name in enumerate(names):
+        text = theme.plain(theme.short(name, 40))
+        axes.annotate(text, (0, row - 0.34), (0, 1), textcoords="offset points", fontsize=9, color=theme.INK)
+
+
 def _finish(axes: Axes, title: str, colors: Mapping[str, str], *, key_columns: int) -> None:
     """Title, then the parts' names with their colours, then the bars; a scale would only repeat the written totals."""
     theme.style(axes, title, key_rows=-(-len(colors) // key_columns))
@@ -88,18 +100,4 @@ def _finish(axes: Axes, title: str, colors: Mapping[str, str], *, key_columns: i
     axes.tick_params(axis="y", length=0, labelcolor=theme.INK, labelsize=10)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
-    axes.legend(
-        handles=[Patch(facecolor=color, label=part) for part, color in colors.items()],
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=key_columns,
-        frameon=False,
-        fontsize=9,
-        labelcolor=theme.INK,
-        handlelength=0.9,
-        handleheight=0.9,
-        handletextpad=0.5,
-        columnspacing=1.2,
-        borderpad=0.0,
-        borderaxespad=0.2,
-    )
+    theme.write_key(axes, colors, key_columns)

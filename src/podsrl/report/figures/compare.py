@@ -16,7 +16,25 @@ def comparison_figure(comparison: Comparison) -> Figure:
     Raises:
         UsageError: a run without the evaluations that the grid asks for.
     """
-    data = AccuracyData(
+    figure = theme.new_figure(12.5, 5.4)
+    axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
+    draw_accuracy(axes["accuracy"], _accuracy_data(comparison))
+    draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
+    draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
+    figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
+    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    return figure
+
+
+def narrow_figure(comparison: Comparison) -> Figure:
+    """Draw accuracy against time alone, for a narrow page: the arms' names stand above it, and no speed-ups."""
+    figure = theme.new_figure(4.2, 3.6)
+    draw_accuracy(figure.subplots(), _accuracy_data(comparison), is_narrow=True)
+    return figure
+
+
+def _accuracy_data(comparison: Comparison) -> AccuracyData:
+    return AccuracyData(
         curves={arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()},
         grids=comparison.grid_seconds,
         baseline=comparison.baseline,
@@ -24,14 +42,6 @@ def comparison_figure(comparison: Comparison) -> Figure:
         speedups=comparison.speedups,
         title=f"Held-out accuracy{comparison.metric_note}",
     )
-    figure = theme.new_figure(12.5, 5.4)
-    axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
-    draw_accuracy(axes["accuracy"], data)
-    draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
-    draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()})
-    figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
-    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
-    return figure
 
 
 def headline(comparison: Comparison) -> str:

@@ -6,13 +6,14 @@ Series colours are Okabe and Ito's, bar colours Paul Tol's light scheme: both st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MultipleLocator, PercentFormatter
 
 from podsrl.report.numbers import compact, duration
@@ -112,6 +113,25 @@ def style(axes: Axes, title: str, *, x_label: str = "", subtitle: str = "", key_
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
+
+
+def write_key(axes: Axes, colors: Mapping[str, str], columns: int) -> None:
+    """Write each name with its colour between the axes and their title, in so many columns (`style`'s key_rows)."""
+    axes.legend(
+        handles=[Patch(facecolor=color, label=plain(short(name))) for name, color in colors.items()],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        handlelength=0.9,
+        handleheight=0.9,
+        handletextpad=0.5,
+        columnspacing=1.2,
+        borderpad=0.0,
+        borderaxespad=0.2,
+    )
 
 
 def percent_axis(axes: Axes) -> None:

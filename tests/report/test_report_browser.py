@@ -1,0 +1,219 @@
+"""The page in a real browser: at the width of a phone and of a desk, light and dark, live, and without scripts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import Browser, find
+
+from podsrl.report import live as live_page
+from podsrl.report.html import write_report
+from podsrl.report.live import LivePage, _Handler, _Server
+
+Make = Callable[..., Any]
+PHONE, DESK = 390, 1280
+LEAST_FONT = 9.0
+"""Pixels; of the text of a figure."""
+CONTRASTS = {"h1,h2,h3,p,td,th,a,span,b,label,button,pre": 4.5, "svg.plot text": 3.0}
+"""Least contrast of texts and what is behind them: WCAG 2.2 AA for text, and for large text and figures."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find() is None, reason="no Chromium is installed"),
+]
+
+SMALLEST_TEXT = """
+Math.min(...[...document.querySelectorAll("svg.plot text")].filter((text) => text.getClientRects().length).map((text) =>
+  parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))
+"""
+"""Each text of a figure as the eye sees it: its size times the scale of its drawing."""
+CUT_TABLES = """
+[...document.querySelectorAll("table")].filter((table) => {
+  const box = table.parentElement;
+  return table.getClientRects().length && box.scrollWidth > box.clientWidth + 1
+    && getComputedStyle(box).overflowX !== "auto";
+}).length
+"""
+WORST_CONTRAST = """
+((selector) => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (color) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (color) => {
+    const [r, g, b] = color.map((v) => (v / 255 <= 0.04045 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const color = rgb(getComputedStyle(at).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+    return [255, 255, 255, 255];
+  };
+  let worst = [99, ""];
+  for (const node of document.querySelectorAll(selector)) {
+    if (!node.getClientRects().length || !node.textContent.trim()) continue;
+    const style = getComputedStyle(node);
+    if (node.closest("svg") && style.fill === "rgb(31, 35, 41)") continue;  // on a coloured bar
+    const [a, b] = [light(rgb(node.closest("svg") ? style.fill : style.color)), light(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < worst[0]) worst = [ratio, node.textContent.slice(0, 40)];
+  }
+  return worst;
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, make_run: Make, make_comparison: Make, make_step: Make) -> str:
+    """A run with an alarm, and a comparison; names as long as a user's."""
+    folder = tmp_path_factory.mktemp("pages")
+    steps = [make_step(step, **{"groups/zero_signal": 2}) for step in range(1, 30)]
+    run = make_run(folder / "a-run-with-quite-a-long-name-for-a-phone", steps=steps)
+    comparison = make_comparison(folder / "cmp", slow="grpo_with_accumulation", fast="pods")
+    return write_report([run, comparison], folder / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, 800, DESK])
+def test_the_page_fits_and_can_be_read(browser: Browser, page: str, width: int, is_dark: bool) -> None:
+    browser.show(width, is_dark=is_dark, is_phone=width == PHONE)
+    browser.open(page)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run(CUT_TABLES) == 0
+    assert browser.run(SMALLEST_TEXT) >= LEAST_FONT
+    for texts, least in CONTRASTS.items():
+        ratio, text = browser.run(f"{WORST_CONTRAST}({json.dumps(texts)})")
+        assert ratio >= least, text
+    assert browser.problems == []
+
+
+def test_on_a_phone_an_open_group_has_each_text_in_full_width(browser: Browser, page: str) -> None:
+    browser.show(PHONE, is_phone=True)
+    browser.open(page)
+    browser.run('document.querySelector("details.group").open = true')
+    widths = browser.run('[...document.querySelectorAll("details[open] td.text pre")].map((text) => text.clientWidth)')
+    assert len(widths) == 4 and min(widths) > 280
+    assert browser.run("document.documentElement.scrollWidth") <= PHONE
+
+
+def test_filters_leave_the_groups_that_fit(browser: Browser, page: str) -> None:
+    browser.show(DESK)
+    browser.open(page)
+    look_for = 'const box = document.getElementById("search"); box.value = "no such word"; '
+    look_for += 'box.dispatchEvent(new Event("input", { bubbles: true }))'
+    shown = 'document.querySelectorAll("details.group:not([hidden])").length'
+    assert browser.run(shown) == 5
+    browser.run(f"{{ {look_for} }}")
+    assert browser.run(shown) == 0
+    assert browser.run('document.getElementById("count").textContent') == "0 of 5 groups"
+
+
+def test_without_scripts_everything_is_there_and_opens(browser: Browser, page: str) -> None:
+    browser.show(PHONE, with_script=False)
+    browser.open(page)
+    found = browser.call("Page.captureSnapshot")["data"]
+    assert found.replace("=\r\n", "").count('<details class=3D"group"') == 5
+    assert browser.problems == []
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is drawn again as soon as its logs change."""
+    monkeypatch.setattr(live_page, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(live_page, "COST", 0.0)
+
+
+@pytest.fixture
+def live(tmp_path: Path, make_run: Make, make_step: Make, make_group: Make) -> Iterator[tuple[Path, str]]:
+    """A run's folder and the address of its live page."""
+    steps, groups = [make_step(step) for step in range(1, 20)], [make_group(step) for step in range(1, 20)]
+    run = make_run(tmp_path / "run", steps=steps, groups=groups)
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.page = LivePage([run])
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield run, f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def append(file: Path, line: dict[str, Any]) -> None:
+    with file.open("a") as log:
+        log.write(json.dumps(line) + "\n")
+
+
+def test_a_live_page_takes_in_new_lines_and_keeps_its_place_and_what_is_open(
+    browser: Browser, live: tuple[Path, str], make_step: Make, make_group: Make
+) -> None:
+    run, address = live
+    browser.show(DESK, height=600)
+    browser.open(address)
+    assert "stopped" in browser.run('document.getElementById("live").textContent')
+    browser.run('document.querySelectorAll("details.group")[9].open = true')
+    browser.run('document.querySelectorAll("details.group")[9].scrollIntoView()')
+    browser.run('window.drawing = document.querySelector("svg.plot").outerHTML')
+    place = 'document.querySelectorAll("details.group")[9].getBoundingClientRect().top'
+    before = browser.run(place)
+    for step in range(20, 40):
+        append(run / "metrics.jsonl", make_step(step, **{"reward/all": -5.0}))
+    append(run / "groups.jsonl", make_group(39))
+    browser.wait_for('document.querySelector("#runs + .card").textContent.includes("39")')
+    assert browser.run('document.querySelectorAll("details.group").length') == 20
+    assert browser.run('[...document.querySelectorAll("details.group")].map((one) => one.open).indexOf(true)') == 9
+    assert abs(browser.run(place) - before) < 2
+    assert browser.run("scrollY") > 500
+    assert browser.run('document.getElementById("count").textContent') == "20 of 20 groups"
+    assert browser.problems == []
+
+
+def test_a_live_page_says_that_the_run_has_ended_and_that_the_connection_is_lost(
+    browser: Browser, tmp_path: Path, make_run: Make
+) -> None:
+    run = make_run(tmp_path / "run")
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.page = LivePage([run])
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    says = 'document.getElementById("live").textContent'
+    try:
+        browser.show(PHONE)
+        browser.open(f"http://127.0.0.1:{server.server_port}/")
+        assert browser.run("document.documentElement.scrollWidth") <= PHONE
+        (run / "finished.json").write_text("{}")
+        browser.wait_for(f'{says} === "the run has ended"')
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    browser.wait_for(f'{says}.startsWith("no connection")')
+
+
+def test_without_scripts_a_live_page_loads_itself_again(
+    browser: Browser, live: tuple[Path, str], make_group: Make
+) -> None:
+    run, address = live
+    browser.show(DESK, with_script=False)
+    browser.open(address)
+    append(run / "groups.jsonl", make_group(20))
+    browser.wait_for_load()
+    found = browser.call("Page.captureSnapshot")["data"]
+    assert found.replace("=\r\n", "").count('<details class=3D"group"') == 20
+    assert browser.problems == []
