@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,12 @@ LONGER = {"stop.steps": "2", "stop.seconds": "0"}
 SMALLER = {
     "train": SMALL,
     "eval": {"num-questions": "4", "samples": "2"},
-    "plan": {"measure": "2"},
-    "demo": {"quick": ""},
+    "plan": {"measure": "1"},
 }
 """Command -> flags that replace those of the page or are added."""
 REPLACED = ("stop.", "num-questions", "samples")
 """Flags of the page that give way; others stand."""
+NUMBERS = count()
 PREPARED = ("my.toml", "runs/mine", "answers.jsonl")
 
 
@@ -63,8 +64,10 @@ def smaller(words: list[str]) -> list[str]:
             kept.append(word)
         elif not sign and words and not words[0].startswith("-"):
             words.pop(0)
+    if kept[0] == "train" and not {"--resume", "--out"} & {*kept}:
+        kept += ["--out", f"runs/{next(NUMBERS)}"]  # the name by default has the time in seconds
     given = {word.removeprefix("--").partition("=")[0] for word in kept if word.startswith("--")}
-    return [*kept, *(f"--{name}={value}" if value else f"--{name}" for name, value in flags.items() if name not in given)]
+    return [*kept, *(f"--{name}={value}" for name, value in flags.items() if name not in given)]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,12 @@ def run_command(command: str, folder: Path, prepared: Path, pods: Pods) -> None:
     else:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         ended = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300
+            ["bash", "-c", command],
+            cwd=folder,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         code, err = ended.returncode, ended.stderr
     assert code == (int(promised[1]) if promised else 0), f"{command}\n{err}"
@@ -170,7 +178,12 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.slow if is_slow(page) else ()) for page in DOCS if unmarked(page)], ids=lambda page: page.name)  # fmt: skip
 def test_the_blocks_run(
-    page: Path, tmp_path: Path, prepared: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    prepared: Path,
+    pods: Pods,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(tmp_path)]))
