@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import typer
-from pages import BLOCK, DOCS, ROOT, SHELL, blocks
 from typer.core import TyperGroup
 
 from benchmarks import BENCHMARKS
+from pages import BLOCK, DOCS, ROOT, SHELL, blocks
 from podsrl.cli.main import app
 from podsrl.config.load import section_of
 from podsrl.config.options import SCHEMAS, find_field

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from engine_server import serving
-from pages import ROOT, blocks
 
+from pages import ROOT, blocks
 from podsrl.policy import model_folder
 
 PAGE = ROOT / "docs" / "generators.md"

@@ -1,8 +1,8 @@
 """Every block of README and docs/*.md runs, in the order of the page, or says why not (tests/pages.py has the rules).
 
-A page has one folder and one namespace. What a line `print(...)  # text` prints is compared with the text. Commands of `pods` run
-in this process, where it would take long with fewer steps and rollouts; what they read and the page does not make
-(`my.toml`, `runs/mine`, `answers.jsonl`) is a small run of the recipe `pods`.
+A page has one folder and one namespace. What a line `print(...)  # text` prints is compared with the text. Commands of
+`pods` run in this process, with fewer steps and rollouts where they would take long; what they read and the page does
+not make (`my.toml`, `runs/mine`, `answers.jsonl`) comes from a small run of the recipe `pods`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import DOCS, ROOT, SHELL, SHOWN, Block, blocks
 
+from pages import DOCS, ROOT, SHELL, SHOWN, Block, blocks
 from podsrl.config.load import load_config
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -100,20 +100,13 @@ def run_command(command: str, folder: Path, prepared: Path, pods: Pods) -> None:
     words = shlex.split(command, comments=True)
     promised = re.search(r"#.*exit code (\d)", command)
     if words[0] == "pods":
-        for before, word in zip(words, words[1:], strict=False):
+        for before, word in pairwise(words):
             if before not in ("--out", "-o"):
                 prepare(word, folder, prepared, pods)
         code, _, err = pods(*smaller(words[1:]))
     else:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        ended = subprocess.run(
-            ["bash", "-c", command],
-            cwd=folder,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        ended = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=300)
         code, err = ended.returncode, ended.stderr
     assert code == (int(promised[1]) if promised else 0), f"{command}\n{err}"
 
@@ -176,7 +169,11 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
                 assert can_run, f"{where}: {command!r} does not run here; say why: <!-- not run: … --> before the block"
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.slow if is_slow(page) else ()) for page in DOCS if unmarked(page)], ids=lambda page: page.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * is_slow(page)) for page in DOCS if unmarked(page)],
+    ids=lambda page: page.name,
+)
 def test_the_blocks_run(
     page: Path,
     tmp_path: Path,
@@ -215,3 +212,14 @@ def test_the_blocks_run(
 def test_a_long_command_is_made_short_and_a_short_one_stays(command: str, short: str) -> None:
     assert smaller(command.split()) == short.split()
     assert "--select.num_kept=8" in smaller(["train", "pods", "--select.num_kept=8"])
+
+
+def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    sections = [
+        text.split(f"## {name}\n")[1].split("\n## ")[0] for name in ("Install", "Your own questions and reward")
+    ]
+    lines = [command for section in sections for block in blocks(section) for command in block.commands]
+    commands = ["git clone", *(command for line in lines for command in line.split(" && "))]
+    [training] = [place for place, command in enumerate(commands) if command.startswith("pods train mine.toml --out")]
+    assert commands[training + 1].startswith("pods report") and training + 2 <= 10, commands

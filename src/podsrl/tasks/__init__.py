@@ -77,8 +77,8 @@ def load_tasks(
         seed: of the run, at least 0.
 
     Raises:
-        UsageError: unknown name, a file in its place, an option that the set does not read, a missing `path`, a system prompt without chat,
-            or what the loader finds.
+        UsageError: unknown name, or a file in its place; an option that the set does not read; a missing `path`; a
+            system prompt without chat; or what the loader finds.
 
     Example:
         >>> load_tasks("arithmetic", digits=1, num_eval=4).train[0].prompt
@@ -127,8 +127,8 @@ def _check_parameters(name: str, parameters: Mapping[str, Parameter], options: M
         if key not in parameters and key != "seed" and value != defaults[key].default:
             others = ", ".join(other for other, loader in TASKS.items() if key in signature(loader).parameters)
             raise UsageError(
-                f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out, or set task.name "
-                f"to one that does ({others})"
+                f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out, or set "
+                f"task.name to one that does ({others})"
             )
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
         raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
