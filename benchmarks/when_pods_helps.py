@@ -7,7 +7,7 @@
     python -m benchmarks when-pods-helps kept      PODS 64 -> 8 and 64 -> 4 against GRPO-GA
     python -m benchmarks when-pods-helps rules     the selection rules at 64 -> 16
     python -m benchmarks when-pods-helps harder    three-digit sums, on which nothing was tuned
-    python -m benchmarks when-pods-helps publish   tables and pictures -> benchmarks/results, docs/images
+    python -m benchmarks when-pods-helps publish   tables and a picture -> benchmarks/results, docs/images
 
 Every part runs `pods compare`, so a part that was stopped resumes. A run uses one thread, two runs share the two cores,
 and the order of the arms rotates with the seed. The
@@ -169,15 +169,12 @@ def harder() -> None:
 
 
 def publish() -> None:
-    """The figures that the docs show, and the pictures, from the finished parts."""
-    from podsrl.compare.interval import SpeedupInterval
+    """The figures that the docs show, and the picture, from the finished parts."""
     from podsrl.report.figures.compare import comparison_figure
-    from podsrl.report.figures.heatmap import speedup_heatmap
     from podsrl.report.figures.theme import save_png
     from podsrl.report.read import read_comparison
 
     maps = {start: load(f"map-{start}") for start in STARTS}
-    cells = {start: {f"pods{n}": maps[start]["speedup"][f"pods{n}"] for n in ROLLOUTS} for start in STARTS}
     keep = ("baseline", "seconds", "jobs", "speedup", "steps", "stage_seconds", "arms")
     parts = {
         **{f"map-{start}": maps[start] for start in STARTS},
@@ -202,17 +199,6 @@ def publish() -> None:
     }
     (command.RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
     images = command.ROOT / "docs" / "images"
-    figure = speedup_heatmap(
-        [[1.0, *(cells[start][f"pods{n}"]["point"] or np.nan for n in ROLLOUTS)] for start in STARTS],
-        [f"start at {summary['start_accuracy'][start]:.1%}" for start in STARTS],
-        ["n = 16 (GRPO)", *(f"n = {n}" for n in ROLLOUTS)],
-        [
-            [None, *((found.low, found.high) for found in map(SpeedupInterval.from_json, cells[start].values()))]
-            for start in STARTS
-        ],
-        title="Speed-up of PODS (n → 16) over GRPO (16 → 16)",
-    )
-    save_png(figure, images / "when-pods-helps.png")
     save_png(comparison_figure(read_comparison(WORK / "versus")), images / "versus.png")
     for name, part in parts.items():
         print(f"\n{name}: {part['seconds']:g} s, start {part['start_accuracy'][part['baseline']]:.1%}")

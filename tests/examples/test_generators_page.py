@@ -4,7 +4,6 @@ two launchers on the loopback, and servers that speak vLLM's routes around the b
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import socket
 import subprocess
@@ -17,11 +16,17 @@ from pathlib import Path
 import pytest
 from engine_server import serving
 
+from pages import ROOT, blocks
 from podsrl.policy import model_folder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "generators.md").read_text()
-# Without where they are typed.
-COMMANDS = [re.sub(r"  +on .*", "", line) for line in re.findall(r"(?m)^ *(pods .*)", PAGE)]
+PAGE = ROOT / "docs" / "generators.md"
+COMMANDS = [
+    command
+    for block in blocks(PAGE.read_text())
+    if block.mark.endswith(Path(__file__).name)
+    for command in block.commands
+    if command.startswith("pods ")
+]
 SMALL = (
     "--rollouts.num_prompts=2",
     "--rollouts.num_rollouts=8",
@@ -33,14 +38,12 @@ SMALL = (
     "--stop.steps=2",
     "--model.device=cpu",
 )
-ELSEWHERE = ("--rollouts.generator=vllm", "--scale.ray=10.0.0.1")
-"""What needs vLLM or a cluster of machines; tests/with_vllm and tests/scale run it."""
 
 
 def start(command: str, address: str, urls: str) -> subprocess.Popen[str]:
     """Start a command of the page with addresses of this machine."""
     words = []
-    for word in shlex.split(command)[1:]:
+    for word in shlex.split(command, comments=True)[1:]:
         if word.startswith("--model.path"):
             continue
         word = "pods" if word == "my.toml" else "1" if word == "8" else word.replace("10.0.0.1:29500", address)
@@ -66,9 +69,7 @@ def test_the_page_has_commands_of_every_kind() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [each for each in COMMANDS if not each.endswith(ELSEWHERE) and ELSEWHERE[1] not in each]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_trains(
     command: str, servers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from podsrl.cli.dry_run import input_lines
 from podsrl.config.load import load_config
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.plan.inputs import check_inputs
@@ -153,6 +154,7 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     found, parts = check_inputs(config), prepare(config)
     parts.close()
     assert found.prompts is not None and (found.prompts.longest, found.prompts.is_chat) == (16, False)
+    assert not found.prompts.has_template
     assert (found.prompts.num_dropped_train, found.prompts.num_dropped_eval) == (
         parts.num_dropped_train,
         parts.num_dropped_eval,
@@ -233,3 +235,13 @@ def test_a_folder_with_a_run_in_it_is_refused(pods: Pods, folder: Path) -> None:
     assert code == 0, errors
     code, _, errors = pods("train", "mine.toml", "--out", "run", "--dry-run")
     assert code == 2 and "run" in errors
+
+
+def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_told(folder: Path) -> None:
+    (folder / "model" / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    )
+    for chat, is_told in (("", True), ("task.chat=true", False)):
+        found = check_inputs(load_config("mine.toml", ["model.path=model", *filter(None, [chat])]))
+        [line] = [line for line in input_lines(found) if line.startswith("prompts")]
+        assert ("task.chat" in line) is is_told

@@ -145,6 +145,15 @@ def test_whole_solutions_as_answers_are_told(tokenizer: Any, tmp_path: Path) -> 
     assert parts_of(tokenizer, *flags, "task.correct=format").warnings == ()
 
 
+def test_an_accuracy_by_what_is_no_reward_of_the_run_is_told(tokenizer: Any, tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(5)))
+    flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.rewards={format = 1.0}")
+    [warning] = parts_of(tokenizer, *flags).warnings
+    assert "'correct'" in warning and "task.correct" in warning
+    for more in ("task.correct=format", "task.correct=correct"):
+        assert parts_of(tokenizer, *flags, more).warnings == ()
+
+
 def test_a_chat_template_that_drops_the_system_prompt_is_refused(chat_tokenizer: Any, gsm8k: Path) -> None:
     chat_tokenizer.chat_template = WITHOUT_SYSTEM
     flags = ("task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")

@@ -65,6 +65,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         ("gsm8k", "prompt_column", "q"),
         ("math500", "train_split", "train"),
         ("hub", "digits", 3),
+        ("arithmetic", "path", "mine.jsonl"),
     ],
 )
 def test_an_option_that_the_set_does_not_read_is_refused(rows: str, name: str, option: str, value: Any) -> None:
@@ -85,6 +86,13 @@ def test_chat_and_system_prompt_reach_every_set(own: ModuleType) -> None:
     system = {"role": "system", "content": "Be brief."}
     assert tasks.train[0].prompt == (system, {"role": "user", "content": "1+2="})
     assert tasks.eval[0].prompt == (system, {"role": "user", "content": "2+2="})
+
+
+def test_a_file_without_or_as_the_name_of_a_set_is_told_which_set_reads_it() -> None:
+    with pytest.raises(UsageError, match=r"set task\.name to one that does \(gsm8k, .*jsonl, hub\)"):
+        load_tasks("arithmetic", path="mine.jsonl")
+    with pytest.raises(UsageError, match=r"set task\.name = 'jsonl' and task\.path = 'mine\.jsonl'"):
+        load_tasks("mine.jsonl")
 
 
 def test_a_set_says_how_it_is_judged_by_default() -> None:

@@ -102,6 +102,8 @@ def input_lines(inputs: Inputs) -> list[str]:
     if prompts := inputs.prompts:
         dropped = prompts.num_dropped_train + prompts.num_dropped_eval
         kind = "chat messages" if prompts.is_chat else "plain text"
+        if prompts.has_template and not prompts.is_chat:
+            kind += " (the tokenizer has a chat template, which task.chat = true uses)"
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
         lines.append(f"first    {_shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:

@@ -66,6 +66,8 @@ class Prompts:
 
     is_chat: bool
     """Whether the first training question is a chat; one set may have both kinds."""
+    has_template: bool
+    """Whether the tokenizer has a chat template."""
     longest: int
     """Tokens."""
     num_dropped_train: int
@@ -223,6 +225,7 @@ def _prompts(found: Found) -> Prompts | None:
     ids = prompt_ids(found.tokenizer, first)
     return Prompts(
         is_chat=not isinstance(first.prompt, str),
+        has_template=found.tokenizer.chat_template is not None,
         longest=fitted.longest_prompt,
         num_dropped_train=fitted.num_dropped_train,
         num_dropped_eval=fitted.num_dropped_eval,

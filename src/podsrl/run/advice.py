@@ -96,3 +96,11 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
         f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
         "task.answer_column, or use task.name = 'gsm8k' with task.path"
     ]
+
+
+def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
+    """Rewards of the user's choice, and an accuracy by another function, which may be 0 whatever the policy learns."""
+    task = config.task
+    if task.correct is not None or not task.rewards or correct in task.rewards:
+        return []
+    return [f"accuracy counts what {correct!r} calls right, which is none of task.rewards: name one in task.correct"]

@@ -18,7 +18,7 @@ from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
-from podsrl.run.advice import answer_advice, eval_note, filter_advice, rate_advice, split_note
+from podsrl.run.advice import accuracy_advice, answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
 from podsrl.run.offline import skip_unreachable_hub
@@ -198,6 +198,7 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
         *filter_advice(config),
         *found.of_rate,
         *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
+        *(accuracy_advice(config, judged.correct) if judged else ()),
         *(judged.tasks.notes if judged else ()),
         *(fitted.notes if fitted else ()),
     )

@@ -77,8 +77,8 @@ def load_tasks(
         seed: of the run, at least 0.
 
     Raises:
-        UsageError: unknown name, an option that the set does not read, a missing `path`, a system prompt without chat,
-            or what the loader finds.
+        UsageError: unknown name, or a file in its place; an option that the set does not read; a missing `path`; a
+            system prompt without chat; or what the loader finds.
 
     Example:
         >>> load_tasks("arithmetic", digits=1, num_eval=4).train[0].prompt
@@ -96,6 +96,8 @@ def load_tasks(
         "num_eval": num_eval,
         "seed": seed,
     }
+    if name.endswith(".jsonl"):
+        raise UsageError(f"task.name = '{name}' is a file: set task.name = 'jsonl' and task.path = '{name}'")
     loader = resolve(name, TASKS, option="task.name", kind="task set", wanted="a function that returns a TaskSet")
     read = _options_read(name, loader, options)
     with calling(f"task.name = '{name}'") if name not in TASKS else nullcontext():
@@ -123,7 +125,11 @@ def _check_parameters(name: str, parameters: Mapping[str, Parameter], options: M
     defaults = signature(load_tasks).parameters
     for key, value in options.items():
         if key not in parameters and key != "seed" and value != defaults[key].default:
-            raise UsageError(f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out")
+            others = ", ".join(other for other, loader in TASKS.items() if key in signature(loader).parameters)
+            raise UsageError(
+                f"task.{key} = {value!r}, but task set '{name}' does not read task.{key}: leave it out, or set "
+                f"task.name to one that does ({others})"
+            )
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
         raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
 
