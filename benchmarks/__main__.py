@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         width = max(map(len, BENCHMARKS))
         print("\n".join([USAGE, "", *(f"  {each:{width}}  {first_line(each)}" for each in BENCHMARKS)]))
         return 0
+    name = name.replace("_", "-")  # as its module may be called
     try:
         if name not in BENCHMARKS:
             raise UsageError(

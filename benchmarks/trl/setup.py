@@ -143,9 +143,26 @@ def quiet() -> Iterator[None]:
 
 
 def _settings(scene: Scene, rows_at_once: int, generation: Generation, batch_tokens: int | None) -> dict[str, Any]:
+    rows = len(scene.prompts) * scene.num_rollouts
+    return {
+        **plain_settings(rows=rows, rows_at_once=rows_at_once, generation=generation, batch_tokens=batch_tokens),
+        "num_generations": scene.num_rollouts,
+        "max_completion_length": scene.max_new_tokens,
+        "max_steps": 1,
+        "learning_rate": 1e-6,
+        "use_cpu": scene.model.device.type == "cpu",
+    }
+
+
+def plain_settings(
+    *, rows: int, rows_at_once: int, generation: Generation, batch_tokens: int | None = None
+) -> dict[str, Any]:
+    """Options of `GRPOConfig` for one optimizer step per `rows` rollouts, and nothing beside training.
+
+    Nothing is logged, saved, recomputed or shuffled, and there is no reference model. `rows_at_once` divides `rows`.
+    """
     from trl import GRPOConfig
 
-    rows = len(scene.prompts) * scene.num_rollouts
     checkpointing = "activation_checkpointing"
     if checkpointing not in {field.name for field in fields(GRPOConfig)}:
         checkpointing = "gradient_checkpointing"
@@ -153,15 +170,10 @@ def _settings(scene: Scene, rows_at_once: int, generation: Generation, batch_tok
         "output_dir": tempfile.gettempdir(),  # nothing is saved
         "per_device_train_batch_size": rows_at_once,
         "gradient_accumulation_steps": rows // rows_at_once,
-        "num_generations": scene.num_rollouts,
-        "max_completion_length": scene.max_new_tokens,
-        "max_steps": 1,
-        "learning_rate": 1e-6,
         "lr_scheduler_type": "constant",
         "beta": 0.0,
         "bf16": False,
         checkpointing: False,
-        "use_cpu": scene.model.device.type == "cpu",
         "use_transformers_continuous_batching": generation == "continuous batching",
         "transformers_continuous_batching_config": {"max_batch_tokens": batch_tokens, **_CPU_PAGES},
         "shuffle_dataset": False,

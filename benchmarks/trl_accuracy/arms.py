@@ -1,0 +1,207 @@
+"""The arms: TRL's GRPOTrainer, PODS in TRL, and podsrl itself, on the demo's task and model.
+
+All have the same questions in each step, rewards, temperature, token limit, loss and AdamW, and so differ by how they
+generate, choose and update.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import PrinterCallback, TrainerCallback
+
+from benchmarks.timing import Clock, Taken
+from benchmarks.trl.setup import Generation, plain_settings
+from benchmarks.trl_accuracy.turns import Arm, Stepwise
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.lib.seeds import derive
+from podsrl.policy import load_model, load_tokenizer
+from podsrl.run.data import load_task_set
+from podsrl.run.evaluate import evaluate
+from podsrl.run.metrics import step_metrics
+from podsrl.run.steps import training_step
+from podsrl.run.trainer import Trainer
+from podsrl.score import REWARDS
+from podsrl.sync import sync_weights
+from podsrl.tasks.stream import Stream
+from podsrl.types import Task
+
+_SHORTEST_STEP_SECONDS = 0.02
+"""No step of TRL is shorter; decides how many questions its data set has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What trains, and on how many rollouts per question."""
+
+    trainer: Literal["podsrl", "TRL"]
+    num_rollouts: int
+    num_kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How TRL computes; the weights do not depend on it, but for rounding and random numbers."""
+
+    rows_at_once: int
+    """Generated rollouts per micro-batch."""
+    generation: Generation = "generate"
+    batch_tokens: int | None = None
+
+
+class OurArm:
+    """podsrl's own trainer, with its defaults for this task."""
+
+    def __init__(self, sizes: Sizes, *, lr: float, seed: int) -> None:
+        self._trainer = Trainer(demo_config(sizes, lr=lr, seed=seed))
+        self.model = self._trainer.model
+
+    def step(self) -> Taken:
+        clock = Clock()
+        step_metrics(training_step(self._trainer))  # TRL computes its metrics in its step, too
+        return clock.read()
+
+    def close(self) -> None:
+        self._trainer.close()
+
+
+class TrlArm:
+    """TRL's own training loop, which stands still between two optimizer steps."""
+
+    def __init__(self, sizes: Sizes, way: Way, *, lr: float, seed: int, budget: float) -> None:
+        trainer = trl_trainer(sizes, way, lr=lr, seed=seed, num_steps=math.ceil(budget / _SHORTEST_STEP_SECONDS))
+        self.model = trainer.model
+        self._training = Stepwise(trainer.train, "TRL")
+        trainer.add_callback(_PauseBetweenSteps(self._training))
+        self._training.go_on()  # to the first step
+
+    def step(self) -> Taken:
+        clock = Clock()
+        self._training.go_on()
+        return clock.read()
+
+    def close(self) -> None:
+        self._training.close()
+
+
+def new_arm(sizes: Sizes, way: Way | None, *, lr: float, seed: int, budget: float) -> Arm:
+    """An arm at its first step; `way` is TRL's alone."""
+    if way is None:
+        return OurArm(sizes, lr=lr, seed=seed)
+    return TrlArm(sizes, way, lr=lr, seed=seed, budget=budget)
+
+
+def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -> RunConfig:
+    """The recipe `pods` with other sizes of a step; "section__key" in `more` are further options."""
+    values = {
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "rollouts.num_rollouts": sizes.num_rollouts,
+        "select.rule": "keep_all" if sizes.num_kept == sizes.num_rollouts else "max_variance",
+        "select.num_kept": sizes.num_kept,
+        "optim.lr": lr,
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+    return load_config("pods", [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+
+def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int) -> Any:
+    """TRL's GRPOTrainer, or PODSTrainer where not all rollouts are kept, set to what podsrl's config says."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = demo_config(sizes, lr=lr, seed=seed)
+    num_prompts = config.rollouts.num_prompts
+    kind: Any = GRPOTrainer
+    options: Any = GRPOConfig
+    kept = {}
+    if sizes.num_kept != sizes.num_rollouts:
+        from podsrl.integrations.trl import PODSConfig, PODSTrainer
+
+        kind, options, kept = PODSTrainer, PODSConfig, {"num_kept": sizes.num_kept, "rule": config.select.rule}
+    rewards = load_task_set(config.task).rewards
+    arguments = options(
+        **plain_settings(
+            rows=num_prompts * sizes.num_rollouts,
+            rows_at_once=way.rows_at_once,
+            generation=way.generation,
+            batch_tokens=way.batch_tokens,
+        ),
+        **kept,
+        seed=seed,
+        use_cpu=True,
+        max_steps=num_steps,
+        num_generations=sizes.num_rollouts,
+        max_completion_length=config.rollouts.max_new_tokens,
+        temperature=config.rollouts.temperature,
+        reward_weights=list(rewards.values()),
+        loss_type="grpo",
+        learning_rate=lr,
+        adam_beta1=config.optim.betas[0],
+        adam_beta2=config.optim.betas[1],
+        adam_epsilon=config.optim.eps,
+        weight_decay=config.optim.weight_decay,
+        max_grad_norm=config.optim.max_grad_norm,
+    )
+    trainer = kind(
+        model=load_model(config.model),
+        reward_funcs=[trl_reward(name) for name in rewards],
+        args=arguments,
+        train_dataset=Dataset.from_list(questions(config, num_steps * num_prompts)),
+        processing_class=load_tokenizer(config.model),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def questions(config: RunConfig, count: int) -> list[dict[str, str]]:
+    """The questions that podsrl's trainer asks with this config, in its order."""
+    train = load_task_set(config.task).train
+    drawn = Stream(len(train), derive(config.seed, "data")).draw(count)
+    return [{"prompt": str(task.prompt), "answer": task.answer} for task in (train[i] for i in drawn)]
+
+
+def trl_reward(name: str) -> Callable[..., list[float]]:
+    """A reward of podsrl in TRL's form."""
+    judge: Any = REWARDS[name]
+
+    def reward(prompts: list[str], completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+        rows = zip(prompts, completions, answer, strict=True)
+        return [judge(Task(id=prompt, prompt=prompt, answer=right), text) for prompt, text, right in rows]
+
+    reward.__name__ = name
+    return reward
+
+
+class Judge:
+    """Held-out accuracy of any model of the demo's shape, by podsrl's engine, always with the same random numbers."""
+
+    def __init__(self, *, temperature: float, num_questions: int) -> None:
+        config = demo_config(Sizes("podsrl", 16, 16), eval__temperature=temperature, task__num_eval=num_questions)
+        self._trainer = Trainer(config)
+        self._num_models = 0
+
+    def __call__(self, model: Any) -> float:
+        self._num_models += 1
+        sync_weights(model, self._trainer.engine, self._num_models)
+        return round(evaluate(self._trainer).result.accuracy, 6)
+
+    def close(self) -> None:
+        self._trainer.close()
+
+
+class _PauseBetweenSteps(TrainerCallback):  # type: ignore[misc]  # transformers' classes are untyped
+    def __init__(self, training: Stepwise) -> None:
+        self._training = training
+
+    def on_train_begin(self, *arguments: Any, **named: Any) -> None:
+        self._training.pause()
+
+    def on_step_end(self, *arguments: Any, **named: Any) -> None:
+        self._training.pause()

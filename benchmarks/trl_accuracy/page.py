@@ -1,0 +1,80 @@
+"""What is shown of a result: a table in the terminal, a table in docs/benchmarks.md, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks import command
+from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text
+from podsrl.errors import UsageError
+
+PAGE = command.ROOT / "docs" / "benchmarks.md"
+PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.png"
+BEGIN, END = "<!-- table: python -m benchmarks trl-accuracy --save -->\n", "<!-- end of the table -->\n"
+Json = dict[str, Any]
+
+
+def rows(result: Json, clock: str = "seconds") -> Iterator[list[str]]:
+    """Head and body of the table: seconds to each target, and the ratios at the highest."""
+    found, top = result["clocks"][clock], f"{TARGETS[-1]:g}"
+    yield [
+        "arm",
+        "rate",
+        *(f"seconds to {target:.0%}" for target in TARGETS),
+        f"{result['peer']}: its seconds to {TARGETS[-1]:.0%} over this arm's",
+        f"this arm's over those of {result['ours']}",
+    ]
+    for arm, facts in result["arms"].items():
+        times = (seconds_text(found[f"{each:g}"]["seconds"][arm], found["trained"][arm]) for each in TARGETS)
+        both = (ratio_text(found[top][key][arm]) for key in ("sooner", "slower"))
+        yield [arm, f"{facts['lr']:g}", *times, *both]
+
+
+def table(result: Json) -> Table:
+    """For a terminal."""
+    head, *body = rows(result)
+    shown = Table(title=_title(result), caption=f"{_spread_note(result)}; {result['hardware']}")
+    for name in head:
+        shown.add_column(name, justify="left" if name == "arm" else "right")
+    for cells in body:
+        shown.add_row(*cells)
+    return shown
+
+
+def markdown(result: Json) -> str:
+    """For the page, with the peer's ratio by processor seconds, too."""
+    head, *body = rows(result)
+    of_cpu = [cells[-2] for cells in rows(result, "cpu_seconds")][1:]
+    lines = [[*head[:-1], "the same by CPU seconds", head[-1]], ["---"] * (len(head) + 1)]
+    lines += [[*cells[:-1], cpu, cells[-1]] for cells, cpu in zip(body, of_cpu, strict=True)]
+    shown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return (
+        f"![Held-out accuracy against training seconds](images/{PICTURE.name})\n\n{shown}\n\n"
+        f"{_title(result)}; {_spread_note(result)}. Measured on {result['hardware']}.\n"
+    )
+
+
+def publish(result: Json) -> None:
+    """Draw the picture and write the table into docs/benchmarks.md. UsageError: the result is that of --quick."""
+    if result["quick"]:
+        raise UsageError("--save: wanted a whole measurement, got --quick; the page and the picture stay as they are")
+    from benchmarks.trl_accuracy.picture import draw
+    from podsrl.report.figures.theme import save_png
+
+    save_png(draw(result), PICTURE)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(before + BEGIN + markdown(result) + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def _title(result: Json) -> str:
+    how = "at temperature 1" if result["sampled"] else "greedily"
+    return f"Training seconds to an accuracy on {result['questions']} held-out questions, answered {how}"
+
+
+def _spread_note(result: Json) -> str:
+    seeds = f"{result['seeds']} paired seeds" if result["seeds"] > 1 else "one seed"
+    spread = "median (lowest … highest), ratios within a seed; " if result["seeds"] > 1 else ""
+    return f"{spread}{seeds}, TRL {result['trl']}, machine's load {max(result['load']):.1f} at most"

@@ -1,0 +1,342 @@
+"""`python -m benchmarks trl-accuracy`: turns, times, ratios and choices by hand; its arms; and a small run of it."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks.__main__ import main
+from benchmarks.timing import Taken
+from benchmarks.trl_accuracy import page, seeds
+from benchmarks.trl_accuracy.picture import draw
+from benchmarks.trl_accuracy.times import ratio, seconds_to, summary
+from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
+from podsrl.errors import PodsError, UsageError
+
+
+class FakeArm:
+    """Its model is its accuracy, which the next of some values replaces in each step."""
+
+    def __init__(self, name: str, seconds: float, accuracies: list[float], order: list[str]) -> None:
+        self._name, self._seconds, self._order = name, seconds, order
+        self._later = iter(accuracies)
+        self.model = next(self._later)
+
+    def step(self) -> Taken:
+        self._order.append(self._name)
+        self.model = next(self._later)
+        return Taken(self._seconds, self._seconds / 2)
+
+    def close(self) -> None:
+        pass
+
+
+def test_arms_train_in_turns_of_their_own_seconds_until_the_target_or_the_budget() -> None:
+    order: list[str] = []
+    arms = {
+        "slow": FakeArm("s", 5.0, [0.0, 0.5, 0.8, 0.9, 0.9], order),
+        "fast": FakeArm("f", 1.0, [0.1, 0.5, 0.6, 0.7, 0.99, 1.0], order),
+        "done": FakeArm("d", 1.0, [1.0], order),
+    }
+    curves = train_in_turns(arms, lambda model: model, target=0.99, budget=15.0, turn_seconds=2.0)
+    # Rounds end at 2, 4, 6 … seconds: after its first step, to 5 s, "slow" misses the round that ends at 4 s.
+    assert "".join(order) == "sff" + "ff" + "s" + "s"
+    assert curves["slow"] == Curve([0.0, 0.5, 0.8, 0.9], [0.0, 5.0, 10.0, 15.0], [0.0, 2.5, 5.0, 7.5])
+    assert curves["fast"].accuracy[-1] == 0.99 and curves["fast"].seconds[-1] == 4.0
+    assert curves["done"] == Curve([1.0])
+
+
+def test_the_arm_that_is_first_rotates() -> None:
+    order: list[str] = []
+    arms = {name: FakeArm(name, 1.0, [0.0] * 5, order) for name in "abc"}
+    train_in_turns(arms, lambda model: model, target=0.9, budget=4.0, turn_seconds=1.0, first=1)
+    assert "".join(order) == "bca" + "cab" + "abc" + "bca"
+
+
+def test_a_function_runs_from_pause_to_pause_with_random_numbers_of_its_own() -> None:
+    drawn: list[float] = []
+
+    def function() -> None:
+        torch.manual_seed(3)
+        for _ in range(3):
+            drawn.append(float(torch.rand(())))
+            stepwise.pause()
+
+    stepwise = Stepwise(function, "drawing")
+    for count in (1, 2, 3):
+        torch.manual_seed(0)  # between the pauses others draw
+        stepwise.go_on()
+        assert len(drawn) == count and float(torch.rand(())) == float(torch.rand((), generator=_seeded(0)))
+    assert drawn == torch.rand(3, generator=_seeded(3)).tolist()
+    with pytest.raises(PodsError, match="drawing"):
+        stepwise.go_on()  # it has no further pause
+    stepwise.close()
+
+
+def test_an_error_of_the_function_is_raised_where_it_goes_on() -> None:
+    stepwise = Stepwise(lambda: 1 / 0, "dividing")
+    with pytest.raises(ZeroDivisionError):
+        stepwise.go_on()
+    stepwise.close()
+
+
+def test_a_function_that_is_closed_ends_at_its_pause() -> None:
+    left: list[str] = []
+
+    def function() -> None:
+        try:
+            stepwise.pause()
+            left.append("too far")
+        finally:
+            left.append("left")
+
+    stepwise = Stepwise(function, "waiting")
+    stepwise.go_on()
+    stepwise.close()
+    assert left == ["left"] and not stepwise._thread.is_alive()
+    never = Stepwise(function, "never begun")
+    never.close()
+    assert left == ["left"] and not never._thread.is_alive()
+
+
+SLOW = Curve([0.0, 0.5, 0.92, 0.96], [0.0, 10.0, 20.0, 30.0], [0.0, 9.0, 18.0, 27.0])
+FAST = Curve([0.0, 0.95, 0.99], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0])
+MIDDLE = Curve([0.0, 0.9, 1.0], [0.0, 4.0, 8.0], [0.0, 4.0, 8.0])
+
+
+def test_the_time_to_an_accuracy_is_that_of_the_first_step_that_has_it() -> None:
+    assert [seconds_to(SLOW, target) for target in (0.9, 0.95, 0.99)] == [20.0, 30.0, None]
+    assert seconds_to(FAST, 0.95, "cpu_seconds") == 1.0
+
+
+def test_an_arm_that_did_not_reach_the_target_makes_a_ratio_a_bound() -> None:
+    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.9) == {"min": 2.0, "median": 6.0, "max": 10.0, "bound": ""}
+    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.99) == pytest.approx(
+        {"min": 8 / 3, "median": (10 + 8 / 3) / 2, "max": 10.0, "bound": "≥"}
+    )
+    assert ratio([FAST], [SLOW], 0.99) == {"min": 0.1, "median": 0.1, "max": 0.1, "bound": "≤"}
+    assert ratio([SLOW], [SLOW], 0.99)["bound"] == "?"
+
+
+def test_the_summary_has_both_ratios_by_clock_and_target() -> None:
+    found = summary([{"ours": FAST, "theirs": SLOW}, {"ours": FAST, "theirs": MIDDLE}], "ours", "theirs")
+    by_wall = found["seconds"]["0.9"]
+    assert by_wall["seconds"] == {"ours": [2.0, 2.0], "theirs": [20.0, 4.0]}
+    assert by_wall["slower"]["theirs"] == by_wall["sooner"]["ours"] == ratio([SLOW, MIDDLE], [FAST, FAST], 0.9)
+    assert found["cpu_seconds"]["0.9"]["sooner"]["ours"]["max"] == 18.0
+    assert found["seconds"]["trained"] == {"ours": [3.0, 3.0], "theirs": [30.0, 8.0]}
+
+
+def test_a_rate_is_given_up_where_another_needed_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    from benchmarks.trl_accuracy import tune
+    from benchmarks.trl_accuracy.arms import Sizes
+
+    curves = {3e-4: [0.5, 0.8, 0.99], 1e-4: [0.1, 0.2, 0.99], 6e-4: [0.9, 0.99]}
+    monkeypatch.setattr(
+        tune, "new_arm", lambda sizes, way, *, lr, seed, budget: FakeArm("x", 1.0, [0.0, *curves[lr]], [])
+    )
+    found = tune.best_rate(Sizes("podsrl", 16, 16), None, lambda model: model, 0.99, tuple(curves), lambda text: None)
+    assert found == (
+        6e-4,
+        {
+            "0.0003": {"steps": 3, "accuracy": 0.99},
+            "0.0001": {"steps": 2, "accuracy": 0.2},
+            "0.0006": {"steps": 2, "accuracy": 0.99},
+        },
+    )
+
+
+def options(**changed: Any) -> Namespace:
+    given = {"quick": False, "seeds": None, "seconds": None, "turn": 2.0, "questions": 256, "sampled": False}
+    return Namespace(**given, **{"out": None}) if not changed else Namespace(**{**given, "out": None, **changed})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("seeds", 0), ("questions", 0), ("seconds", 0.0), ("seconds", float("nan")), ("turn", -1.0)]
+)
+def test_a_number_out_of_range_is_one_line(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=rf"--{name} .*wanted"):
+        seeds.check_options(options(**{name: value}))
+
+
+def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: Path) -> None:
+    settings = seeds.check_options(options())
+    store = seeds.Store(tmp_path / "new", settings)
+    store.tuned["a"], store.seeds["0"] = {"lr": 1e-4}, {"curves": {}}
+    store.save()
+    again = seeds.Store(tmp_path / "new", settings)
+    assert (again.tuned, again.seeds) == (store.tuned, store.seeds)
+    with pytest.raises(UsageError, match=r"seconds = 90.0, and now it is 5.0.*--out"):
+        seeds.Store(tmp_path / "new", {**settings, "seconds": 5.0})
+    store.file.write_text("[]")
+    with pytest.raises(UsageError, match="--out"):
+        seeds.Store(tmp_path / "new", settings)
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    """Of two seeds; TRL's larger arm reaches 99 % with neither."""
+    curves = {name: FAST if name.startswith("podsrl") else MIDDLE for name in seeds.ARMS} | {seeds.PEER: SLOW}
+    arms = {name: {"lr": 3e-4} for name in seeds.ARMS}
+    of_seed = {name: vars_of(curve) for name, curve in curves.items()}
+    return {
+        "quick": False,
+        "sampled": False,
+        "questions": 256,
+        "seeds": 2,
+        "trl": "1.16.0",
+        "load": [0.5, 1.25],
+        "hardware": "this machine",
+        "ours": seeds.OURS,
+        "peer": seeds.PEER,
+        "arms": arms,
+        "clocks": summary([curves, curves], seeds.OURS, seeds.PEER),
+        "curves": [of_seed, of_seed],
+    }
+
+
+def vars_of(curve: Curve) -> dict[str, list[float]]:
+    return {"accuracy": curve.accuracy, "seconds": curve.seconds, "cpu_seconds": curve.cpu_seconds}
+
+
+def test_the_tables_show_times_and_bounds(result: dict[str, Any]) -> None:
+    console = Console(width=220, record=True, file=None)
+    console.print(page.table(result))
+    [ours] = [line for line in console.export_text().splitlines() if line.startswith("│ podsrl PODS")]
+    [peer] = [line for line in page.markdown(result).splitlines() if line.startswith("| TRL, 64")]
+    assert "3.0 (3.0 … 3.0)" in ours and "≥ 10.0× (10.0 … 10.0)" in ours
+    cells = [cell.strip() for cell in peer.strip("|").split("|")]
+    assert cells[:5] == ["TRL, 64 trained", "0.0003", "20.0 (20.0 … 20.0)", "30.0 (30.0 … 30.0)", cells[4]]
+    assert "not in 30.0" in cells[4] and cells[5] == cells[6] == "–" and cells[7] == "≥ 10.0× (10.0 … 10.0)"
+
+
+def test_publishing_replaces_the_table_and_draws_the_picture(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "benchmarks.md"
+    file.write_text(f"before\n{page.BEGIN}old\n{page.END}after\n")
+    monkeypatch.setattr(page, "PAGE", file)
+    monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
+    page.publish(result)
+    page.publish(result)
+    assert file.read_text() == f"before\n{page.BEGIN}{page.markdown(result)}{page.END}after\n"
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    with pytest.raises(UsageError, match="--quick"):
+        page.publish({**result, "quick": True})
+
+
+def test_the_picture_names_all_arms_and_says_which_missed_the_target(result: dict[str, Any]) -> None:
+    figure = draw(result)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    ticks = [tick.get_text() for tick in figure.axes[1].get_yticklabels()]
+    assert ticks == list(seeds.ARMS)
+    assert "not in 30.0 s" in texts and "3.0 s   ≥ 10.0× sooner" in texts
+
+
+def test_the_page_has_the_place_of_the_table() -> None:
+    text = page.PAGE.read_text()
+    assert text.count(page.BEGIN) == text.count(page.END) == 1
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Makes a TRL arm of 2 questions per step and 4 rollouts each, of which `kept` are trained on."""
+    pytest.importorskip("trl")
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from benchmarks.trl_accuracy import arms
+
+    whole = arms.demo_config
+    monkeypatch.setattr(arms, "demo_config", lambda sizes, **own: whole(sizes, **own, rollouts__num_prompts=2))
+    made: list[Any] = []
+
+    def make(kept: int, rows: int) -> Any:
+        made.append(arms.TrlArm(arms.Sizes("TRL", 4, kept), arms.Way(rows), lr=1e-3, seed=0, budget=0.06))
+        return made[-1]
+
+    yield make
+    for arm in made:
+        arm.close()
+
+
+@pytest.mark.slow
+def test_trl_trains_the_same_alone_and_in_turns_with_another(tiny: Callable[..., Any]) -> None:
+    def weights(arm: Any) -> list[torch.Tensor]:
+        return [weight.detach().clone() for weight in arm.model.parameters()]
+
+    alone = tiny(4, 8)
+    before = weights(alone)
+    for _ in range(3):
+        assert alone.step().seconds > 0
+    arm, other = tiny(4, 8), tiny(2, 4)
+    for _ in range(3):
+        arm.step()
+        torch.rand(5)
+        other.step()
+    assert all(map(torch.equal, weights(arm), weights(alone)))
+    assert not all(map(torch.equal, before, weights(alone)))
+    assert not all(map(torch.equal, before, weights(other)))
+    with pytest.raises(PodsError):  # the data set has the questions of three steps
+        arm.step()
+
+
+@pytest.mark.slow
+def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
+    pytest.importorskip("trl")
+    from benchmarks.trl.setup import quiet
+    from benchmarks.trl_accuracy.arms import Sizes, Way, demo_config, trl_trainer
+    from podsrl.policy import prompts_ids
+    from podsrl.run.trainer import Trainer
+
+    config = demo_config(Sizes("podsrl", 4, 4), seed=5)
+    ours = Trainer(config)
+    groups = ours.sample().groups
+    ours.close()
+    with quiet():
+        trainer = trl_trainer(Sizes("TRL", 4, 4), Way(32), lr=config.optim.lr, seed=5, num_steps=2)
+    rows = next(iter(trainer.get_train_dataloader()))
+    assert [row["prompt"] for row in rows] == [group.task.prompt for group in groups for _ in range(4)]
+    assert [tuple(ids) for ids in trainer._tokenize_prompts([group.task.prompt for group in groups])[0]] == [
+        tuple(ids) for ids in prompts_ids(ours.tokenizer, [group.task for group in groups])
+    ]
+    texts = [rollout.text for group in groups for rollout in group.rollouts]
+    answers = [group.task.answer for group in groups for _ in range(4)]
+    given = [function([""] * 32, texts, answer=answers) for function in trainer.reward_funcs]
+    weighted = [
+        sum(weight * value for weight, value in zip(trainer.args.reward_weights, values, strict=True))
+        for values in zip(*given, strict=True)
+    ]
+    assert weighted == pytest.approx([rollout.reward for group in groups for rollout in group.rollouts])
+    assert (trainer.args.temperature, trainer.args.top_k, trainer.args.top_p) == (1.0, 0, 1.0)
+    assert (trainer.args.max_completion_length, trainer.args.gradient_accumulation_steps) == (48, 1)
+
+
+@pytest.mark.slow
+def test_a_short_run_measures_every_arm_and_goes_on_from_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl")
+    from benchmarks.trl_accuracy import tune
+
+    monkeypatch.setattr(tune, "RATES", (3e-4,))
+    monkeypatch.setattr(tune, "ways", lambda num_rollouts: [tune.Way(8 * num_rollouts)])
+    arguments = ["trl_accuracy", "--seeds", "1", "--seconds", "0.5", "--questions", "16", "--json"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert list(first["arms"]) == list(first["curves"][0]) == list(seeds.ARMS)
+    for curve in first["curves"][0].values():
+        assert curve["seconds"][-1] >= 0.5 and curve["cpu_seconds"][-1] > 0 and len(curve["accuracy"]) >= 2
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["curves"] == first["curves"]
+    assert main([*arguments, "--out", str(tmp_path), "--turn", "1"]) == 2
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
