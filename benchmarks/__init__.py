@@ -14,6 +14,7 @@ BENCHMARKS = {
     "loop": "loop",
     "ahead": "ahead",
     "trl": "trl.step",
+    "trl-pods": "trl.pods",
     "families": "families.page",
     "figure1": "figure1",
     "planner": "planner",

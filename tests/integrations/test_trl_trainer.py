@@ -125,7 +125,7 @@ def test_an_evaluation_is_trl_s_own(trl_model: Path) -> None:
     assert not any("pods" in name for name in losses[1])
     plain, pods = ({name: value for name, value in found.items() if not name.endswith(("time", "second"))}
                    for found in losses)  # fmt: skip
-    assert plain == pods and len(plain) > 15
+    assert plain == pods and "eval_loss" in plain
 
 
 def test_columns_of_a_rollout_function_reach_the_rewards_and_its_tokens_are_the_ones_trained_on(
@@ -176,10 +176,10 @@ def test_a_trl_that_returns_something_else_is_named(trl_model: Path) -> None:
 
 def test_what_the_batch_size_counts_is_said_once(trl_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new_trainer(trl_model, num_kept=2)
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "PODS" in line]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "PODS" in line]
     assert all(text in line for text in ("per_device_train_batch_size = 16", "every 8", "max_variance", "4 at once"))
     new_trainer(trl_model, num_kept=N)
-    assert "PODS" not in capsys.readouterr().out
+    assert "PODS" not in capsys.readouterr().err
 
 
 def test_tools_and_environments_are_refused(trl_model: Path) -> None:

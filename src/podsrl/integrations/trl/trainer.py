@@ -12,6 +12,7 @@ and tables of all n. What is used of TRL are the methods `_generate_and_score_co
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
         super().__init__(*positional, **named)
         self._rule = args.new_rule()
         if args.num_kept < args.num_generations and self.accelerator.is_main_process:
-            print(batch_sizes(args))
+            print(batch_sizes(args), file=sys.stderr)
 
     def _generate(self, prompts: list[Any]) -> Any:
         if self._chosen is None:
