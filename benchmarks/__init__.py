@@ -15,6 +15,7 @@ BENCHMARKS = {
     "ahead": "ahead",
     "trl": "trl.step",
     "trl-accuracy": "trl_accuracy.seeds",
+    "trl-pods": "trl.pods",
     "families": "families.page",
     "figure1": "figure1",
     "planner": "planner",

@@ -16,8 +16,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-warnings.simplefilter("ignore", FutureWarning)  # TRL still uses names that transformers has renamed
-
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -80,6 +78,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    warnings.simplefilter("ignore", FutureWarning)  # TRL still uses names that transformers has renamed
     disable_progress_bar()
     torch.set_num_threads(1)  # such a small model is no faster on more
     folder = model_folder("builtin:arithmetic")

@@ -166,6 +166,10 @@ def plain_settings(
     checkpointing = "activation_checkpointing"
     if checkpointing not in {field.name for field in fields(GRPOConfig)}:
         checkpointing = "gradient_checkpointing"
+    continuous = {
+        "use_transformers_continuous_batching": True,
+        "transformers_continuous_batching_config": {"max_batch_tokens": batch_tokens, **_CPU_PAGES},
+    }
     return {
         "output_dir": tempfile.gettempdir(),  # nothing is saved
         "per_device_train_batch_size": rows_at_once,
@@ -174,8 +178,7 @@ def plain_settings(
         "beta": 0.0,
         "bf16": False,
         checkpointing: False,
-        "use_transformers_continuous_batching": generation == "continuous batching",
-        "transformers_continuous_batching_config": {"max_batch_tokens": batch_tokens, **_CPU_PAGES},
+        **(continuous if generation == "continuous batching" else {}),
         "shuffle_dataset": False,
         "dataloader_pin_memory": False,
         "logging_strategy": "no",

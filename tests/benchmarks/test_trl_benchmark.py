@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.timing import Taken
+from benchmarks.trl import pods as trl_pods
 from benchmarks.trl import step as trl
 from benchmarks.trl.seconds import best_setting, compared
 from benchmarks.trl.setup import check_trl, make_scene
@@ -70,3 +71,17 @@ def test_a_small_run_measures_every_arm_and_prints_it() -> None:
     console.print(trl.table({**result, "hardware": "this machine"}))
     text = console.export_text()
     assert all(name in text for name in ("gspo", "TRL, generate", "whole step", "ragged", "equal"))
+
+
+@pytest.mark.slow
+def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    monkeypatch.setattr(trl_pods, "BETAS", (0.04,))  # with a reference model
+    result = trl_pods.run(Namespace(quick=True))
+    [found] = result["betas"].values()
+    for name in (trl_pods.GRPO, trl_pods.PODS):
+        assert 0 < found["generating_seconds"][name] < found["seconds"][name]
+    assert min(found["cpu_ratio"].values()) > 0
+    console = Console(width=160, record=True, file=None)
+    console.print(trl_pods.table({**result, "hardware": "this machine"}))
+    assert "PODSTrainer" in console.export_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_no_example_is_left_untested() -> None:
         "01_select.py",
         "02_loop_from_scratch.py",
         "03_loop_with_podsrl.py",
+        "04_trl.py",
     ]
 
 
@@ -83,6 +85,16 @@ def test_loop_refuses_to_keep_more_than_it_generates(
     for name in ("02_loop_from_scratch.py", "03_loop_with_podsrl.py"):
         with pytest.raises(SystemExit):
             run(name, ["--num-rollouts", "8", "--num-kept", "9"], monkeypatch, capsys)
+
+
+@pytest.mark.slow
+def test_pods_in_trl_runs_in_its_smallest_form(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trl")
+    *steps, last = run("04_trl.py", SMALLEST, monkeypatch, capsys).splitlines()
+    assert [line.split()[:2] for line in steps] == [["step", "1"], ["step", "2"]]
+    assert re.fullmatch(r"accuracy on 256 .*: \d+\.\d% before, \d+\.\d% after", last)
 
 
 def test_loop_without_the_library_is_the_loop_with_it() -> None:

@@ -71,8 +71,8 @@ def test_the_gradient_is_that_of_our_own_update(loss: str, scene: Scene, complet
         inputs["old_per_token_logps"] = torch.nn.utils.rnn.pad_sequence(old, batch_first=True)
         trainer._compute_loss(theirs, inputs).backward()
 
-    assert [row[mask.bool()].tolist() for row, mask in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)
-            ] == [list(done.token_ids) for done in of_kept]  # fmt: skip
+    trained = zip(inputs["completion_ids"], inputs["completion_mask"].bool(), strict=True)
+    assert [tuple(row[mask].tolist()) for row, mask in trained] == [done.token_ids for done in of_kept]
     difference = (gradient(ours) - gradient(theirs)).abs().max() / gradient(theirs).abs().max()
     assert gradient(theirs).abs().max() > 1e-4
     assert float(difference) < 1e-5

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,8 @@ from transformers import Qwen2ForCausalLM
 from trl_runs import DATA, SETTINGS, N, is_same, new_trainer, train
 
 from podsrl.errors import PodsError, UsageError
-from podsrl.integrations.trl import PODSConfig, PODSTrainer
+from podsrl.integrations.trl import PODSConfig, PODSMixin, PODSTrainer
+from podsrl.integrations.trl.version import VERSION
 from podsrl.tools.pretrain import character_tokenizer
 
 OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_last")
@@ -94,6 +96,8 @@ def test_a_rollout_without_a_reward_is_kept_last_and_has_no_advantage(trl_model:
     run = train(trl_model, num_kept=4, steps=1, rewards=only_two, log_completions=True)
     table = table_of(run)
     assert [i for i in table.index if table["pods/kept"][i]] == [0, 1, 3, 6, N, N + 1, N + 3, N + 6]
+    if VERSION < (1, 6):
+        return  # there TRL counts such a rollout as one with the reward 0
     assert table["advantage"][[0, 1, N, N + 1]].tolist() == [0.0] * 4
     assert run.logs[0]["reward"] == run.logs[0]["pods/reward"] == 4.5
     assert all(weight.isfinite().all() for weight in run.weights)
@@ -125,7 +129,7 @@ def test_an_evaluation_is_trl_s_own(trl_model: Path) -> None:
     assert not any("pods" in name for name in losses[1])
     plain, pods = ({name: value for name, value in found.items() if not name.endswith(("time", "second"))}
                    for found in losses)  # fmt: skip
-    assert plain == pods and len(plain) > 15
+    assert plain == pods and "eval_loss" in plain
 
 
 def test_columns_of_a_rollout_function_reach_the_rewards_and_its_tokens_are_the_ones_trained_on(
@@ -176,10 +180,10 @@ def test_a_trl_that_returns_something_else_is_named(trl_model: Path) -> None:
 
 def test_what_the_batch_size_counts_is_said_once(trl_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new_trainer(trl_model, num_kept=2)
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "PODS" in line]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "PODS" in line]
     assert all(text in line for text in ("per_device_train_batch_size = 16", "every 8", "max_variance", "4 at once"))
     new_trainer(trl_model, num_kept=N)
-    assert "PODS" not in capsys.readouterr().out
+    assert "PODS" not in capsys.readouterr().err
 
 
 def test_tools_and_environments_are_refused(trl_model: Path) -> None:
@@ -200,6 +204,39 @@ def test_other_arguments_and_a_reference_without_a_path_are_refused(trl_model: P
     options = {"output_dir": str(trl_model), "use_cpu": True, "bf16": False, "report_to": []}
     with pytest.raises(UsageError, match=r"beta = 0\.04"):
         PODSTrainer(model, trl_runs.score, PODSConfig(beta=0.04, **options), processing_class=character_tokenizer())
+
+
+@pytest.mark.slow
+def test_a_resumed_run_chooses_at_random_what_the_uninterrupted_one_chose(trl_model: Path) -> None:
+    options = {"num_kept": 4, "rule": "random", "max_steps": 4, "gradient_accumulation_steps": 2}
+    options |= {"steps_per_generation": 1, "log_completions": True, "num_completions_to_print": 0}
+    tables = []
+    folder = ""
+    for _ in range(2):
+        trainer = new_trainer(trl_model, **options, save_strategy="steps", save_steps=2)
+        trainer.train(resume_from_checkpoint=f"{folder}/checkpoint-2" if folder else None)
+        folder = trainer.args.output_dir
+        tables.append(
+            [list(read_parquet(f"{folder}/completions/completions_{i:05d}.parquet")["pods/kept"]) for i in (3, 4)]
+        )
+    assert tables[0] == tables[1] and tables[0][0] != tables[0][1]
+
+
+@pytest.mark.slow
+def test_a_trainer_that_derives_from_grpo_s_takes_the_mixin(trl_model: Path) -> None:
+    gmpo = pytest.importorskip("trl.experimental.gmpo", reason="this TRL has no GMPO")
+
+    @dataclass
+    class Config(PODSConfig, gmpo.GMPOConfig): ...
+
+    class Trainer(PODSMixin, gmpo.GMPOTrainer): ...
+
+    sizes = {"config_class": gmpo.GMPOConfig, "trainer_class": gmpo.GMPOTrainer}
+    plain = train(trl_model, steps=3, **sizes)
+    sizes = {"config_class": Config, "trainer_class": Trainer}
+    all_kept, half = (train(trl_model, num_kept=m, steps=3, **sizes) for m in (N, N // 2))
+    assert is_same(plain, all_kept) and not is_same(plain, train(trl_model, steps=3))
+    assert [2 * rows for rows in half.rows] == plain.rows
 
 
 @pytest.mark.slow

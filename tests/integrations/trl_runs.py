@@ -151,6 +151,7 @@ def new_trainer(
     rewards: Any = score,
     is_elsewhere: bool = False,
     trainer_class: Any = None,
+    config_class: Any = None,
     rule: str | None = None,
     data: Any = None,
     rollout_func: Any = None,
@@ -175,10 +176,9 @@ def new_trainer(
         "dataloader_pin_memory": False,
         **options,
     }
-    if num_kept is None:
-        config = GRPOConfig(**settings)
-    else:
-        config = PODSConfig(**settings, num_kept=num_kept, **({"rule": rule} if rule else {}))
+    if num_kept is not None:
+        settings |= {"num_kept": num_kept, **({"rule": rule} if rule else {})}
+    config = (config_class or (GRPOConfig, PODSConfig)[num_kept is not None])(**settings)
     classes = (Elsewhere, ElsewherePODS) if is_elsewhere else (GRPOTrainer, PODSTrainer)
     trainer = (trainer_class or classes[num_kept is not None])(
         model=Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32),

@@ -21,8 +21,16 @@ RULES: dict[str, SelectionRule] = {
 }
 
 
-def resolve_rule(name: str, options: Mapping[str, Any] | None = None) -> Rule:
+def resolve_rule(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    called: str = "select.rule",
+    options_called: str = "select.options",
+) -> Rule:
     """Find a rule by its name in `RULES`, or a function of your own by "module:function", and give it its options.
+
+    Messages name the two by `called` and `options_called`.
 
     Raises:
         UsageError: no such name, module or function; an option that the rule does not have, or lacks, or whose value
@@ -33,6 +41,6 @@ def resolve_rule(name: str, options: Mapping[str, Any] | None = None) -> Rule:
         True
     """
     wanted = "a function f(rewards, num_kept, *, generator) or f(groups, num_kept, *, generator)"
-    rule = resolve(name, RULES, option="select.rule", kind="rule", wanted=wanted)
-    checked = check_options(rule, options or {}, where="select.options", given=("generator",))
+    rule = resolve(name, RULES, option=called, kind="rule", wanted=wanted)
+    checked = check_options(rule, options or {}, where=options_called, given=("generator",))
     return cast(Rule, update_wrapper(partial(cast(Callable[..., Any], rule), **checked), rule)) if checked else rule

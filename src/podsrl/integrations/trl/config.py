@@ -60,7 +60,8 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
 
     def new_rule(self) -> SelectionRule:
         """The rule with its options. UsageError: there is no such rule or option, or it cannot keep m of n."""
-        rule = resolve_rule(self.rule, cast("dict[str, Any] | None", self.rule_options))
+        options = cast("dict[str, Any] | None", self.rule_options)  # of a text TRL's config has made a dictionary
+        rule = resolve_rule(self.rule, options, called="rule", options_called="rule_options")
         if reads_groups(rule):
             raise UsageError(
                 f"rule = {self.rule!r} goes by groups, whose records TRL does not have; wanted a rule of rewards, "

@@ -12,6 +12,7 @@ and tables of all n. What is used of TRL are the methods `_generate_and_score_co
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,14 +48,15 @@ def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch
 
     Returns:
         `[P, m]` int64, ascending within a group. A group with fewer than m rewards is filled with the first of its
-        rollouts without one, to which TRL gives the advantage 0.
+        rollouts without one, to which TRL (1.6 or newer) gives the advantage 0.
 
     Raises:
         UsageError: as `podsrl.select.groups.select_groups`.
 
     Example:
+        >>> from podsrl.select import max_variance
         >>> rewards = torch.tensor([[0.0, 1.0, 0.5, torch.nan], [torch.nan, torch.nan, 1.0, torch.nan]])
-        >>> choose(rewards, 2, resolve_rule("max_variance"), torch.Generator()).tolist()
+        >>> choose(rewards, 2, max_variance, torch.Generator()).tolist()
         [[0, 1], [0, 2]]
     """
     order = rewards.isnan().long().argsort(dim=1, stable=True)  # those with a reward come first
@@ -119,7 +121,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
         super().__init__(*positional, **named)
         self._rule = args.new_rule()
         if args.num_kept < args.num_generations and self.accelerator.is_main_process:
-            print(batch_sizes(args))
+            print(batch_sizes(args), file=sys.stderr)
 
     def _generate(self, prompts: list[Any]) -> Any:
         if self._chosen is None:
