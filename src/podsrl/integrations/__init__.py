@@ -1,1 +1,1 @@
-"""Doors to other tools: selection in other trainers, and runs in other trackers. Nothing else imports what they need."""
+"""Selection in other trainers, and runs in trackers. Nothing but the command line imports this folder."""
