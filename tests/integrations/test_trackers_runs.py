@@ -151,9 +151,7 @@ def test_tensorboard_holds_the_run(tracked_run: tuple[Path, list[str]]) -> None:
     pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
     assert {f"figures/{name}" for name in FIGURES} <= pictures.keys()
     assert all(image.encoded_image_string.startswith(b"\x89PNG") for images in pictures.values() for image in images)
-    tables = {
-        event.step: event.tensor_proto.string_val[0].decode() for event in events.Tensors("groups/text_summary")
-    }
+    tables = {event.step: event.tensor_proto.string_val[0].decode() for event in events.Tensors("groups/text_summary")}
     rows = {step: text.count("\n") - 1 for step, text in tables.items()}
     assert rows == Counter(step for step, _, _ in recorded_rollouts(folder).elements())
     assert "not&#95;selected" in "".join(tables.values())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, errors, new_folder, output, split_words
+from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
 from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
 from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
 from podsrl.config.schema import CompareConfig
@@ -139,6 +139,8 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
             soft_wrap=True,
         )
         raise typer.Exit(exit_code())
+    if any(member.config.record.trackers for member in members):
+        say(f"trackers: the last lines of {folder}/runs/*.log say where each run can be seen", errors)
     return measure(config, members, folder)
 
 

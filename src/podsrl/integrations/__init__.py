@@ -1,1 +1,1 @@
-"""Doors to other tools: selection in other trainers, their task sets, runs in trackers. Each imports its tool alone."""
+"""Selection in other trainers, task sets of other tools, and runs in trackers: one module or folder per tool."""

@@ -63,7 +63,7 @@ def start(
         trainer = Trainer(config, processes=processes)
         if folder is not None:
             folder.create(dump(config))
-        with _locked(folder), tracked(tracking, config, folder, say):
+        with _locked(folder), tracked(tracking, config, folder, say, processes):
             return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
@@ -112,7 +112,7 @@ def resume(
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
                 _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
-            with tracked(tracking, config, folder, say):
+            with tracked(tracking, config, folder, say, processes):
                 return _run(trainer, folder, due, on_record, say, on_answer)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib.progress import Say
 from podsrl.run.folder import RunFolder
+from podsrl.scale.processes import Processes
 
 Tracking = Callable[[RunConfig, Path, Say], AbstractContextManager[None]]
 """Runs trackers beside a block; `podsrl.integrations.trackers.tracking` is one."""
@@ -40,8 +41,14 @@ def check_tracking(config: RunConfig, tracking: Tracking | None) -> None:
         )
 
 
+@contextmanager
 def tracked(
-    tracking: Tracking | None, config: RunConfig, folder: RunFolder | None, say: Say
-) -> AbstractContextManager[None]:
+    tracking: Tracking | None, config: RunConfig, folder: RunFolder | None, say: Say, processes: Processes
+) -> Iterator[None]:
     """Process 0, which has the folder, tracks for all processes; the folder is as the run goes on from it."""
-    return nullcontext() if tracking is None or folder is None else tracking(config, folder.path, say)
+    if tracking is None or not config.record.trackers:
+        yield
+        return
+    with nullcontext() if folder is None else tracking(config, folder.path, say):
+        yield
+    processes.gather(None)  # a launcher ends all soon after one has ended

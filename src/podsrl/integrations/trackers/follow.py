@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -210,8 +210,9 @@ def main(name: str, folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # the process of a run that was killed may still be finishing
         Follower(name, folder, say).follow(_when_ended())
     except (Exception, SystemExit) as error:
-        traceback.print_exc()
         say(f"warning: {switched_off(name, _reason(error), log)}")
+        with suppress(OSError):  # a full disk
+            traceback.print_exc()
         return SAID_WHY
     return 0
 
@@ -236,5 +237,6 @@ def _when_ended() -> threading.Event:
 
 if __name__ == "__main__":
     code = main(sys.argv[1], Path(sys.argv[2]))
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)  # what tools do at Python's end may hang

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +47,8 @@ def markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table, in which texts of models stay text.
 
     Example:
-        >>> print(markdown([(1, "s1/q0", "2+2?", "a|b\\n<b>", 1.0, None, False, "not_selected", True, 3)]).split("\\n")[2])
+        >>> row = (1, "s1/q0", "2+2?", "a|b\\n<b>", 1.0, None, False, "not_selected", True, 3)
+        >>> print(markdown([row]).split("\\n")[2])
         | 1 | s1/q0 | 2&#43;2&#63; | a&#124;b<br>&#60;b&#62; | 1 |  | no | not&#95;selected | yes | 3 |
     """
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
@@ -67,4 +67,4 @@ def _cell(value: str | float | bool | None) -> str:
 
 def _escape(text: str) -> str:
     """Every character that Markdown or HTML might read as a sign of its own, as a number."""
-    return "".join(c if c.isalnum() or c in " /" else f"&#{ord(c)};" for c in html.unescape(text))
+    return "".join(c if c.isalnum() or c in " /" else f"&#{ord(c)};" for c in text)

@@ -95,6 +95,7 @@ class Wandb(Tool):
         try:
             self._begin(project, **options)
         except wandb.errors.Error as error:
+            wandb.teardown()  # its service holds the id of a run that did not begin
             self._begin(project, **options, mode="offline")
             reason = next(iter(str(error).splitlines()), "")
             return [f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})"]
@@ -112,7 +113,7 @@ class Wandb(Tool):
         if run.offline:
             folder = shown(Path(run.dir).parents[1])
             return f"wandb: wandb sync {shlex.quote(folder)}/offline-run-*-{self.id}"
-        return f"wandb: {run.url}"
+        return f"wandb: {run.url or 'nothing was written (WANDB_MODE)'}"
 
 
 class TensorBoard(Tool):
@@ -228,6 +229,6 @@ def pixels(figure: Any) -> Any:
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # type: ignore[no-untyped-call]
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -1,0 +1,77 @@
+"""The commands and code of docs/trackers.md do what the page says, in small runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podsrl.config.load import build
+from podsrl.config.schema import RunConfig
+from podsrl.integrations.trackers.table import COLUMNS
+from podsrl.run.tracked import is_installed
+
+PAGE = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
+BLOCKS = re.findall(r"(?s)```(\w+)\n(.*?)```", PAGE)
+COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+SMALL = (
+    "--rollouts.num_prompts=2",
+    "--rollouts.num_rollouts=8",
+    "--select.num_kept=4",
+    "--rollouts.max_new_tokens=24",
+    "--task.num_eval=8",
+    "--eval.every_seconds=0",
+    "--stop.seconds=0",
+    "--stop.steps=2",
+)
+INSTALLED = pytest.mark.skipif(
+    not all(map(is_installed, ("wandb", "tensorboard", "trackio", "mlflow"))), reason="a tracker is not installed"
+)
+
+
+def run(*words: str, **environment: str) -> str:
+    """What a command prints on both streams."""
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_page_names_what_there_is() -> None:
+    (toml,) = [text for kind, text in BLOCKS if kind == "toml"]
+    assert build(RunConfig, tomllib.loads(toml), "of the page").record.trackers == ("wandb", "mlflow")
+    table = PAGE.partition("| column |")[2].partition("\n\n")[0]
+    assert set(COLUMNS) == set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`.*?) \|", table))))
+
+
+@INSTALLED
+@pytest.mark.slow
+def test_the_commands_of_the_page_track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    pods = (sys.executable, "-m", "podsrl.cli")
+    first, *shared = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("pods train")]
+    printed = run(*pods, *first, *SMALL)
+    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` |")]
+    assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in printed
+    (exported,) = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("export ")]
+    variables = dict(word.replace("$PWD", str(tmp_path)).split("=", 1) for word in exported)
+    for i, words in enumerate(shared):
+        run(*pods, *words, *SMALL, "--out", f"runs/{i}", **variables)
+    databases = list((tmp_path / "tracked").glob("*.db"))
+    runs = list((tmp_path / "tracked" / "mlflow").glob("*/*/meta.yaml"))
+    assert len(databases) == 1 and len(runs) == len(shared) == 2
+
+
+@INSTALLED
+@pytest.mark.slow
+def test_the_code_of_the_page_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = [text for kind, text in BLOCKS if kind == "python"]
+    assert "tensorboard --logdir runs/python/trackers/tensorboard" in run(sys.executable, "-c", code)
