@@ -63,7 +63,7 @@ def queue() -> Iterator[Any]:
     """verl's queue, on a Ray of this process."""
     from omegaconf import OmegaConf
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
         yield tq
@@ -195,7 +195,7 @@ ASYNC = "trainer.v1.sampler.custom_sampler.name=PODSReplayBufferAsync"
         (["actor_rollout_ref.actor.ppo_mini_batch_size=4"], "ppo_mini_batch_size = 4.* set it to 2"),
         (["algorithm.adv_estimator=gae", "critic.ppo_mini_batch_size=4"], "critic.ppo_mini_batch_size = 4"),
         (["data.train_batch_size=3"], "data.train_batch_size = 3"),
-        (["+algorithm.filter_groups.enable=true"], "filter_groups"),
+        (["++algorithm.filter_groups.enable=true"], "filter_groups"),
         (["trainer.v1.sampler.sync_refill_failed_groups=true"], "sync_refill_failed_groups"),
         (["reward.reward_model.enable=true"], "enable_resource_pool"),
         (["+trainer.v1.sampler.sampler_kwargs.num_kept=16"], "num_kept = 16"),
