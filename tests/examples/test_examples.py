@@ -51,6 +51,8 @@ def test_no_example_is_left_untested() -> None:
         "02_loop_from_scratch.py",
         "03_loop_with_podsrl.py",
         "04_trl.py",
+        "05_verl.py",  # in test_peers_pages.py
+        "06_art.py",
     ]
 
 

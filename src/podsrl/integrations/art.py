@@ -22,6 +22,8 @@ def keep(
     exceptions, metadata, metrics and logs, and two metrics more: `num_generated`, and `reward_generated`, the mean
     reward over all its trajectories. ART computes advantages afterwards, from the kept.
 
+    ART orders groups and their trajectories as they finish, so the same `seed` draws for others in another run.
+
     Args:
         num_kept, rule, options, seed: see `podsrl.integrations.choice.Choice`.
 

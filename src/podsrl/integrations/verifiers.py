@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ def task_set(
     """
     name = name or type(taskset).__name__
     train = _tasks(taskset, name)
-    notes: tuple[str, ...] = ("an answer counts as correct where its reward is at least 1",)
+    notes: tuple[str, ...] = ()
     if held_out is None:
         # Without task.num_eval a loader gets the default, which may be more than there are.
         count = None if num_eval == MOST_HELD_OUT >= len(train) else num_eval
@@ -87,6 +87,7 @@ def task_set(
         count = None if num_eval == MOST_HELD_OUT else num_eval
         test = take_eval(f"taskset '{name}/eval'", of_test, count, seed)
         notes += of_split
+    notes += _notes(test)
     return TaskSet(
         name=name, train=kept, eval=test, rewards={REWARD: 1.0}, correct=REWARD, format=None, chat=True, notes=notes
     )
@@ -100,7 +101,7 @@ def reward(task: Task, completion: str) -> float:
     """
     from verifiers.v1.errors import TaskError
 
-    scored = _rebuilt(task.columns[_KIND], task.columns[_DATA], task.columns[_CONFIG])
+    scored = _original(task)
     trace = _trace(scored, task, completion)
     try:
         asyncio.run(scored.score(trace))
@@ -155,6 +156,18 @@ def _as_task(task: vf.Task, name: str) -> Task:
     )
 
 
+def _notes(tasks: Sequence[Task]) -> tuple[str, ...]:
+    """A warning where no answer could count as correct, in the usual case of rewards of at most 1."""
+    weights = [getattr(reward, "_vf_weight", 1.0) for task in tasks[:1] for reward in _original(task).hooks("reward")]
+    most = sum(max(weight, 0.0) for weight in weights)
+    if most >= 1 or not weights:
+        return ()
+    return (
+        f"the weights of the rewards add up to {most:g}, and an answer counts as correct where its reward is at least "
+        "1: set task.correct to a function of your own, unless a reward can be more than 1",
+    )
+
+
 def _obstacle(task: vf.Task) -> str | None:
     """What a task wants beyond one completion; None: nothing."""
     from verifiers.v1.task import Task as AnyTask
@@ -202,6 +215,10 @@ def _content(message: Any) -> str | None:
         return "\n".join(texts) if len(texts) == len(message.content) else None
     content: str | None = message.content
     return content
+
+
+def _original(task: Task) -> vf.Task:
+    return _rebuilt(task.columns[_KIND], task.columns[_DATA], task.columns[_CONFIG])
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,93 @@
+"""The pages and examples for verl, ART and verifiers do what they say, with these tools themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from podsrl.tasks import load_tasks
+
+ROOT = Path(__file__).parents[2]
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    is_there = importlib.util.find_spec(package) is not None
+    return pytest.mark.skipif(not is_there, reason=f"{package} is not installed (make test-peers)")
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param("05_verl.py", marks=needs("verl")), pytest.param("06_art.py", marks=needs("art"))]
+)
+def test_an_example_prints_what_its_docstring_says(name: str) -> None:
+    example = ROOT / "examples" / name
+    expected = re.findall(r"(?m)^    (?!python)(.*)$", example.read_text().split('"""')[1])
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=300, env=environment, check=False
+    )
+    assert done.stdout.splitlines()[-2:] == expected, done.stderr
+
+
+@pytest.mark.slow
+@needs("verl")
+@pytest.mark.filterwarnings("ignore")
+def test_verl_builds_its_replay_buffer_from_the_page_s_settings() -> None:
+    import verl
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    [settings] = blocks("from-verl.md", "yaml")
+    folder = Path(verl.__file__).parent / "trainer" / "config"
+    with initialize_config_dir(config_dir=str(folder), version_base=None):
+        default = compose("ppo_trainer")
+    OmegaConf.set_struct(default, False)
+    config = OmegaConf.merge(default, OmegaConf.create(settings))
+    trainer: Any = SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)
+    assert PPOTrainer._build_replay_buffer(trainer)._choose.num_kept == 16
+
+
+@needs("art")
+def test_art_gathers_as_on_the_page() -> None:
+    import art
+
+    [code] = blocks("from-art.md", "python")
+    names: dict[str, Any] = {}
+    exec(compile(code, "from-art.md", "exec"), names)
+
+    async def rollout(scenario: int) -> art.Trajectory:
+        return art.Trajectory(messages_and_choices=[], reward=random.random())
+
+    groups = asyncio.run(names["gather"](range(3), rollout))
+    assert [(len(group), group.metrics["num_generated"]) for group in groups] == [(16, 64)] * 3
+
+
+@needs("verifiers")
+def test_verifiers_tasksets_of_the_page_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = []
+    for block in blocks("from-verifiers.md", "python"):
+        names.append(block.splitlines()[0].removeprefix("# "))
+        Path(names[-1]).write_text(block)
+    assert names == ["sums.py", "my_sums.py"]
+    whole = load_tasks("podsrl.integrations.verifiers:load", path="sums")
+    assert (len(whole.train), len(whole.eval)) == (80, 20)
+    split = load_tasks("my_sums:load")
+    assert split.eval[0].prompt == ({"role": "user", "content": "0+0="},)
+    assert (len(split.train), len(split.eval)) == (80, 20)
