@@ -20,8 +20,8 @@ APPEAR_SECONDS = 5.0
 TICK_SECONDS = 1.0
 LINE_SECONDS = 10.0
 """Without a terminal, the time between two lines."""
-_COST = 50
-"""The pause between two looks is at least this many times the processor time of a look: below 2 % of a core."""
+_COST = 100
+"""The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
 
 
 def watch(
