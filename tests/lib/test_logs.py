@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.lib.logs import LogTail, append_line, read_lines, read_log, write_atomically
+from podsrl.lib.logs import LogTail, append_line, last_line, read_lines, read_log, write_atomically
 
 
 def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +92,43 @@ def test_bytes_are_written_as_they_are_and_texts_as_utf_8(tmp_path: Path) -> Non
     write_atomically(tmp_path / "a", b"\xff")
     write_atomically(tmp_path / "b", "é")
     assert (tmp_path / "a").read_bytes() == b"\xff" and (tmp_path / "b").read_bytes() == b"\xc3\xa9"
+
+
+def test_a_tail_notices_that_a_resume_wrote_other_lines_in_place_of_those_it_read(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    tail = LogTail(log)
+    assert not tail.is_cut()
+    log.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    tail.new_lines()
+    log.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n')
+    assert not tail.is_cut()
+    for text in ('{"step": 1}\n', '{"step": 1}\n{"step": 9}\n{"step": 3}\n', ""):
+        log.write_text(text)
+        assert tail.is_cut()
+    log.unlink()
+    assert tail.is_cut()
+
+
+def test_a_tail_reads_a_long_log_in_pieces_of_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(f'{{"step": {step}}}\n' for step in range(50)))
+    tail, pieces = LogTail(log), []
+    while piece := tail.new_lines(100):
+        pieces.append(piece)
+    assert [line["step"] for piece in pieces for line in piece] == list(range(50))
+    assert max(map(len, pieces)) <= 9
+
+
+@pytest.mark.parametrize("length", [1, 70_000, 300_000])
+@pytest.mark.parametrize("torn", ["", '{"step": 3, "te'])
+def test_the_last_whole_line_is_found_however_long_it_is(tmp_path: Path, length: int, torn: str) -> None:
+    log = tmp_path / "groups.jsonl"
+    assert last_line(log) is None
+    log.write_text(torn)
+    assert last_line(log) is None
+    append_line(log, {"step": 0}) if not torn else log.write_text("")
+    append_line(log, {"step": 1, "text": "b" * 10})
+    append_line(log, {"step": 2, "text": "a" * length})
+    with log.open("a") as file:
+        file.write(torn)
+    assert last_line(log) == {"step": 2, "text": "a" * length}

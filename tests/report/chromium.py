@@ -86,6 +86,7 @@ class Browser:
         self, width: int, *, height: int = 900, is_dark: bool = False, with_script: bool = True, is_phone: bool = False
     ) -> None:
         """What the next page is shown on."""
+        self.call("Emulation.setScrollbarsHidden", hidden=True)
         self.call("Emulation.setScriptExecutionDisabled", value=not with_script)
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone

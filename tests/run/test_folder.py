@@ -188,3 +188,14 @@ def test_checkpoints_may_lie_on_another_disk(tmp_path: Path) -> None:
     folder.checkpoints.rename(tmp_path / "elsewhere")
     folder.checkpoints.symlink_to(tmp_path / "elsewhere")
     folder.check_files()
+
+
+def test_a_folder_is_locked_while_its_lock_is_held_and_asking_takes_no_lock(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    if folder.is_locked() is None:
+        pytest.skip("this system does not list its locks")
+    assert folder.is_locked() is False
+    with folder.lock():
+        assert folder.is_locked() is True
+        assert RunFolder(tmp_path).is_locked() is True
+    assert folder.is_locked() is False

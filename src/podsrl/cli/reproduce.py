@@ -11,9 +11,10 @@ from rich.table import Table
 from podsrl.cli.compare import run_comparison
 from podsrl.cli.console import counted, errors, new_folder, output, split_words
 from podsrl.cli.dry_run import print_preview
-from podsrl.cli.progress import time_text, waiting
+from podsrl.cli.progress import waiting
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+from podsrl.lib.time_left import time_text
 
 
 def reproduce(

@@ -82,6 +82,8 @@ def train(
       pods train --resume runs/mine --stop.steps=200       resume and train longer
       pods train my.toml --dry-run                         check data, rewards, memory
       pods train my.toml --dry-run --memory 24GiB          which options make it fit
+
+    To look at a run while it goes on: pods watch runs/mine, or pods report runs/mine --live
     """
     config, overrides = split_words(config, context.args)
     folder = run_folder("pods train pods", config, resume, out)

@@ -20,8 +20,8 @@ APPEAR_SECONDS = 5.0
 TICK_SECONDS = 1.0
 LINE_SECONDS = 10.0
 """Without a terminal, the time between two lines."""
-_COST = 50
-"""The pause between two looks is at least this many times the processor time of a look: below 2 % of a core."""
+_COST = 100
+"""The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
 
 
 def watch(
@@ -95,8 +95,8 @@ class _Watched:
 
 
 def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
-    from podsrl.cli.watch_facts import as_json as described
-    from podsrl.cli.watch_view import picture
+    from podsrl.report.terminal.picture import picture
+    from podsrl.report.terminal.standing import as_json as described
 
     if as_json:
         output.print_json(data=[described(run) for run in runs])
@@ -108,7 +108,7 @@ def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
 
 
 def _follow_in_lines(watched: _Watched) -> None:
-    from podsrl.cli.watch_facts import plain_line
+    from podsrl.report.terminal.standing import plain_line
 
     said: dict[Path, str] = {}
     while True:
@@ -127,7 +127,7 @@ def _follow_in_picture(watched: _Watched) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from podsrl.cli.watch_view import picture
+    from podsrl.report.terminal.picture import picture
 
     with Live(console=output, auto_refresh=False, vertical_overflow="crop") as live:
         while True:

@@ -13,6 +13,7 @@ from typing import Literal
 from podsrl.errors import UsageError
 from podsrl.lib.logs import LogTail, last_line
 from podsrl.report.read import SHOWN_STAGES, Line, Run, add_lines, is_comparison, read_config
+from podsrl.report.unknown import unknown_notes
 from podsrl.run.folder import RunFolder
 from podsrl.run.group_log import RecordedGroup, parse_group
 
@@ -77,6 +78,7 @@ class FollowedRun:
         """What was read so far; of the recorded groups the newest alone."""
         self._steps: list[Line] = []
         self._evaluations: list[Line] = []
+        self._names: set[str] = set()
         self._tail = LogTail(path / "metrics.jsonl")
         self._seen: tuple[object, ...] = ()
 
@@ -93,14 +95,17 @@ class FollowedRun:
         self._seen = seen
         if self._tail.is_cut():
             self._steps, self._evaluations, self._tail = [], [], LogTail(self.path / "metrics.jsonl")
+            self._names.clear()
         while new := self._tail.new_lines(_READ_BYTES):
+            self._names.update(*new)
             kept = [{name: value for name, value in line.items() if name in _KEPT} for line in new]
             add_lines(kept, self._steps, self._evaluations)
             del self._steps[:-MAX_STEPS]
-        group = self._newest_group()
+        group, config = self._newest_group(), read_config(self.path)
         self.run = replace(
             self.run,
-            config=read_config(self.path),
+            config=config,
+            notes=unknown_notes(config, self._names),
             steps=tuple(self._steps),
             evaluations=tuple(self._evaluations),
             groups=() if group is None else (group,),

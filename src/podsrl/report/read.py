@@ -23,6 +23,7 @@ from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_log
 from podsrl.lib.stages import STAGES
+from podsrl.report.unknown import unknown_notes
 from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
 
 Array = npt.NDArray[np.float64]
@@ -46,7 +47,7 @@ class Run:
     """One line per evaluation, steps ascending; the first is of the untrained model."""
     groups: tuple[RecordedGroup, ...]
     notes: tuple[str, ...]
-    """Changes that a resume was allowed to accept (--allow-…)."""
+    """What another version wrote (`podsrl.report.unknown`), and changes that a resume accepted (--allow-…)."""
     num_damaged_lines: int
     """Lines of metrics.jsonl and groups.jsonl that are torn, or say less than they should."""
 
@@ -149,7 +150,10 @@ def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
         steps=tuple(steps),
         evaluations=tuple(evaluations),
         groups=groups,
-        notes=tuple(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
+        notes=(
+            *unknown_notes(config, {name for line in lines for name in line}),
+            *(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
+        ),
         num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
     )
 

@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from podsrl.cli.curve import block
 from podsrl.errors import one_line
 from podsrl.report import facts, numbers
 from podsrl.report.read import Run
+from podsrl.report.terminal.curve import block
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
 
 _MAX_STRIPS = 3
@@ -97,7 +97,10 @@ def _rollout(rollout: RecordedRollout, is_short: bool) -> Text:
 
 
 def wrapped(text: Text, width: int) -> list[Text]:
-    return list(text.wrap(_PLAIN_CONSOLE, width)) or [text]
+    lines = list(text.wrap(_PLAIN_CONSOLE, width)) or [text]
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
 def fit(text: Text, width: int) -> Text:

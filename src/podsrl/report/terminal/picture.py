@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from rich.text import Text
 
-from podsrl.cli.curve import Array, curve, sparkline
-from podsrl.cli.watch_facts import Standing, last_known, speed_texts, standing, state_text, step_text
-from podsrl.cli.watch_parts import cut, draw_bars, draw_group, fit, wrapped
 from podsrl.errors import one_line
 from podsrl.report import numbers
 from podsrl.report.follow import FollowedRun
 from podsrl.report.health import HealthCheck, check_run
 from podsrl.report.read import Run
+from podsrl.report.terminal.curve import Array, curve, sparkline
+from podsrl.report.terminal.parts import cut, draw_bars, draw_group, fit, wrapped
+from podsrl.report.terminal.standing import Standing, last_known, speed_texts, standing, state_text, step_text
 
 SIDE_BY_SIDE = 72
 """Columns from which on the two curves stand beside each other."""
@@ -74,7 +74,7 @@ def _several(runs: Sequence[FollowedRun], width: int, height: int | None) -> lis
         row = Text.assemble(
             (cut(followed.path.name, name_width).ljust(name_width), "bold"), f" {mark}{share}{accuracy} "
         )
-        room = max(0, min(24, width - row.cell_len))
+        room = max(0, min(24, width - row.cell_len - 16))  # the step stands behind it
         row.append(sparkline(accuracies, room).ljust(room))
         row.append(
             " " + ", ".join([step_text(at), *speed_texts(at)]) if followed.state == "training" else f" {step_text(at)}"
@@ -97,7 +97,8 @@ def _head(followed: FollowedRun, at: Standing, width: int) -> list[Text]:
     if at.share is not None and followed.state != "finished":
         filled = round(16 * at.share)
         text = Text.assemble(("━" * filled, "bold"), ("─" * (16 - filled), "dim"), f" {at.share:.0%}  ", text)
-    return lines + wrapped(text, width)
+    notes = [line for note in followed.run.notes for line in wrapped(Text(one_line(note), "dim"), width)]
+    return lines + wrapped(text, width) + notes
 
 
 def _curves(run: Run, width: int, height: int, is_wide: bool) -> list[Text]:

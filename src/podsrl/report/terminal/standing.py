@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from podsrl.cli.curve import Array
-from podsrl.cli.progress import TimeLeft, share_done, time_text
+from podsrl.lib.time_left import TimeLeft, share_done, time_text
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
 from podsrl.report.health import check_run
+from podsrl.report.terminal.curve import Array
 
 QUIET_SECONDS = 60.0
 """A run that trains and writes no line for longer than this, and than ten of its steps, has it said."""

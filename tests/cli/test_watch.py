@@ -1,0 +1,240 @@
+"""`pods watch`: the picture at several sizes, lines, JSON, and runs that ended, were killed or are broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.text import Text
+
+from podsrl.cli import watch as command
+from podsrl.report.follow import FollowedRun
+from podsrl.report.terminal.curve import curve
+from podsrl.report.terminal.picture import picture
+from podsrl.report.terminal.standing import standing
+from podsrl.run.folder import RunFolder
+
+Pods = Callable[..., tuple[int, str, str]]
+EVIL = "\x1b[2J\x07evil\nline"
+CONFIG = 'seed = 1\n[stop]\nsteps = 40\n[rollouts]\nnum_rollouts = 4\n[select]\nrule = "max_variance"\nnum_kept = 2\n'
+
+
+def step_line(step: int, **changes: Any) -> dict[str, Any]:
+    stages = {"generate": 0.5, "score": 0.1, "select": 0.0, "update": 0.3, "sync": 0.05, "total": 1.0}
+    return {
+        "step": step,
+        **{f"seconds/{stage}": seconds for stage, seconds in stages.items()},
+        "seconds/train_elapsed": float(step),
+        **{"tokens/generated": 80, "tokens/trained": 40, "tokens/discarded": 30, "tokens/skipped": 10},
+        **{"reward/all": 0.02 * step, "reward/kept": 0.5, "accuracy/all": 0.025 * step},
+        **{"groups/all": 2, "groups/zero_signal": 0, "rollouts/all": 8, "rollouts/truncated": 0, "rollouts/invalid": 0},
+        "logprob_gap": 1e-8,
+    } | changes
+
+
+def group_line(step: int) -> dict[str, Any]:
+    rollouts = [
+        {
+            **{
+                "index": i,
+                "text": f"{EVIL} {i}",
+                "reward": float(i),
+                "parts": {"right": float(i)},
+                "is_correct": i == 3,
+            },
+            **{"invalid_reason": None, "num_tokens": 5, "finish_reason": "stop", "kept": i in (0, 3)},
+            **{"drop_reason": None if i in (0, 3) else "not_selected", "advantage": 1.0 if i in (0, 3) else None},
+        }
+        for i in range(4)
+    ]
+    task = {"id": EVIL, "prompt": "1+1=", "answer": "2"}
+    return {"step": step, "group": f"s{step}/0", "task": task, "rollouts": rollouts}
+
+
+def write_run(folder: Path, num_steps: int = 20, **changes: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(CONFIG)
+    lines = [{"step": 0, "eval/accuracy": 0.1, "seconds/train_elapsed": 0.0}]
+    lines += [step_line(step, **changes) for step in range(1, num_steps + 1)]
+    lines += [{"step": num_steps, "eval/accuracy": 0.6, "seconds/train_elapsed": float(num_steps)}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "groups.jsonl").write_text(json.dumps(group_line(num_steps)) + "\n")
+    return folder
+
+
+def followed(folder: Path) -> FollowedRun:
+    run = FollowedRun(folder)
+    run.poll()
+    return run
+
+
+def words(lines: list[Text]) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+@pytest.mark.parametrize("height", [10, 23, 40, None])
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_the_picture_fits_and_steers_no_terminal(tmp_path: Path, width: int, height: int | None) -> None:
+    run = followed(write_run(tmp_path / "run", **{"groups/zero_signal": 2}))
+    for runs in ([run], [run, followed(write_run(tmp_path / "other"))]):
+        lines = picture(runs, width, height)
+        assert max(line.cell_len for line in lines) <= width
+        assert height is None or len(lines) <= height
+        text = words(lines)
+        assert "\x1b" not in text and "\x07" not in text
+        assert "step 20" in text
+        assert height == 10 or "groups without signal" in text.replace("\n", " ")
+
+
+def test_the_picture_says_how_far_how_fast_what_was_kept_and_why(tmp_path: Path) -> None:
+    text = words(picture([followed(write_run(tmp_path / "run"))], 100, None))
+    for part in ("50%", "1 s per step", "8 rollouts/s", "20 s left", "held out 60%", "generate 50%", "trained 50%"):
+        assert part in text
+    for part in ("2 of 4 kept by max_variance, 1 right", "dropped, not selected", "no warning", "step 20, \\x1b[2J"):
+        assert part in text
+
+
+def test_the_time_left_is_by_the_runs_own_clock(tmp_path: Path) -> None:
+    at = standing(followed(write_run(tmp_path / "run", num_steps=10)))
+    assert (at.step, at.steps, at.share) == (10, 40, 0.25)
+    assert at.seconds_left == pytest.approx(30.0)
+    assert standing(followed(write_run(tmp_path / "short", num_steps=0))).seconds_left is None
+
+
+def test_a_run_that_was_killed_says_so_with_the_way_to_go_on(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    before = time.time() - 600
+    os.utime(folder / "metrics.jsonl", (before, before))
+    if RunFolder(folder).is_locked() is None:
+        pytest.skip("this system does not list its locks")
+    text = words(picture([followed(folder)], 300, None))
+    assert "no new line for 10 min" in text and f"pods train --resume {folder}" in text
+    with RunFolder(folder).lock():
+        text = words(picture([followed(folder)], 300, None))
+    assert "training, but no new line for 10 min" in text
+
+
+def test_what_another_version_wrote_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", **{"reward/median": 1.0})
+    assert "unknown here are the metric reward/median" in words(picture([followed(folder)], 200, None))
+
+
+def test_a_curve_goes_from_corner_to_corner_without_gaps() -> None:
+    x = np.arange(50.0)
+    rows = [row.plain for row in curve([(x, x, "")], 10, 4, (0.0, 49.0))]
+    dots = {
+        (4 * r + dr, 2 * c + dc)
+        for r, row in enumerate(rows)
+        for c, cell in enumerate(row)
+        for dr, dc, bit in (
+            *((0, 0, 1), (1, 0, 2), (2, 0, 4), (3, 0, 64)),
+            *((0, 1, 8), (1, 1, 16), (2, 1, 32), (3, 1, 128)),
+        )
+        if cell != " " and (ord(cell) - 0x2800) & bit
+    }
+    assert {(15, 0), (0, 19)} <= dots
+    assert {column for _, column in dots} == set(range(20))
+    assert {row for row, _ in dots} == set(range(16))
+
+
+def test_a_curve_leaves_out_what_is_not_finite_and_may_have_nothing_to_draw() -> None:
+    nan = np.array([np.nan, 1.0])
+    assert curve([(nan, nan, "")], 3, 2, (0.0, 1.0))[0].plain.strip() != ""
+    assert [row.plain for row in curve([(nan, nan * np.nan, "")], 3, 2, (0.0, 1.0))] == ["   ", "   "]
+
+
+def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    code, out, _ = pods("watch", "run", "--once")
+    assert code == 0 and "step 20 of 40" in out and "\x1b" not in out
+    code, out, _ = pods("watch", "run", "--json")
+    (found,) = json.loads(out)
+    assert code == 0
+    assert (found["step"], found["steps"], found["share_done"], found["seconds_left"]) == (20, 40, 0.5, 20.0)
+    assert found["accuracy"] == {"start": 0.1, "best": 0.6, "last": 0.6, "training": 0.5}
+    assert found["warnings"] == []
+
+
+def test_without_a_terminal_lines_follow_until_no_process_trains(pods: Pods, tmp_path: Path) -> None:
+    (write_run(tmp_path / "run") / "finished.json").write_text("{}")
+    code, out, _ = pods("watch", "run")
+    assert code == 0
+    assert out == (
+        "run: finished, step 20 of 40, 1 s per step, 8 rollouts/s, training 50.0%, held out 60.0%, mean reward 0.400\n"
+    )
+
+
+def test_a_comparison_shows_each_of_its_runs(pods: Pods, tmp_path: Path) -> None:
+    for name in ("grpo-seed0", "pods-seed0"):
+        write_run(tmp_path / "cmp" / "runs" / name)
+    (tmp_path / "cmp" / "compare.toml").touch()
+    (tmp_path / "cmp" / "runs" / "pods-seed0" / "finished.json").touch()
+    code, out, _ = pods("watch", "cmp", "--once")
+    assert code == 0
+    assert "1 of 2 runs done" in out and "grpo-seed0" in out and "60.0%" in out
+
+
+def test_a_comparison_in_which_no_run_has_begun(pods: Pods, tmp_path: Path) -> None:
+    (tmp_path / "cmp").mkdir()
+    (tmp_path / "cmp" / "compare.toml").touch()
+    assert pods("watch", "cmp", "--once")[:2] == (0, "no run has begun yet\n")
+
+
+def test_a_run_without_a_line_yet(pods: Pods, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "metrics.jsonl").unlink()
+    (folder / "groups.jsonl").unlink()
+    code, out, _ = pods("watch", "run", "--once")
+    assert code == 0 and "step 0" in out
+
+
+def test_bad_input_is_one_line(pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "APPEAR_SECONDS", 0.0)
+    (tmp_path / "empty").mkdir()
+    write_run(tmp_path / "broken")
+    (tmp_path / "broken" / "metrics.jsonl").write_text("no json\n")
+    for arguments, wanted in (
+        (("nowhere",), "nowhere is no folder"),
+        (("empty",), "empty has no config.toml"),
+        (("broken", "--once"), "line 1"),
+        (("broken", "--once", "--json"), "--once, --plain and --json"),
+    ):
+        code, out, err = pods("watch", *arguments)
+        assert (code, out) == (2, "") and wanted in err and err.count("\n") == 1
+
+
+def test_a_folder_that_appears_soon_is_waited_for(pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def appear(_: float) -> None:
+        (write_run(tmp_path / "run") / "finished.json").write_text("{}")
+
+    monkeypatch.setattr(command.time, "sleep", appear)
+    assert pods("watch", "run")[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("watch", "RUN", "--plain"), ("report", "RUN", "--live")])
+def test_ctrl_c_ends_it_and_leaves_the_run_as_it_was(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    folder = write_run(tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with RunFolder(folder).lock():
+        words = [str(folder) if word == "RUN" else word for word in arguments]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "podsrl.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stdout is not None and process.stdout.readline() != ""
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "interrupted\n")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before | {".lock": b""}

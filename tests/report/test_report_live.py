@@ -1,0 +1,135 @@
+"""The live page's server: for this machine alone, drawn only when something is new, whole again after trouble."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.report import live
+from podsrl.report.html import write_report
+from podsrl.report.live import LivePage, serve
+
+Make = Callable[..., Any]
+NOTHING: dict[str, Any] = {"steps": [], "evaluations": [], "groups": []}
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(live, "COST", 0.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path, make_run: Make) -> Path:
+    folder: Path = make_run(tmp_path / "run", **NOTHING)
+    return folder
+
+
+@pytest.fixture
+def server(run: Path) -> Iterator[live._Server]:
+    with live._Server(("127.0.0.1", 0), live._Handler) as found:
+        found.page = LivePage([run])
+        thread = threading.Thread(target=found.serve_forever, args=(0.02,))
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def ask(server: live._Server, path: str = "/", host: str = "127.0.0.1", method: str = "GET") -> tuple[Any, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    try:
+        connection.request(method, path, headers={"Host": f"{host}:{server.server_port}"})
+        answer = connection.getresponse()
+        return answer, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def tag_of(page: str) -> str:
+    (tag,) = re.findall(r'data-tag="(\w+)"', page)
+    return str(tag)
+
+
+def append(file: Path, line: dict[str, Any]) -> None:
+    with file.open("a") as log:
+        log.write(json.dumps(line) + "\n")
+
+
+def test_the_page_is_sent_again_only_where_something_is_new(server: live._Server, run: Path, make_group: Make) -> None:
+    answer, page = ask(server)
+    assert answer.status == 200 and "No groups were recorded" in page
+    assert ask(server, f"/?since={tag_of(page)}")[0].status == 204
+    append(run / "groups.jsonl", make_group(7))
+    answer, newer = ask(server, f"/?since={tag_of(page)}")
+    assert answer.status == 200 and "step 7" in newer and tag_of(newer) != tag_of(page)
+    (run / "finished.json").write_text("{}")
+    assert 'data-state="finished"' in ask(server, f"/?since={tag_of(newer)}")[1]
+
+
+def test_only_who_asks_for_this_machine_by_its_name_gets_the_page(server: live._Server) -> None:
+    assert ask(server, host="localhost")[0].status == 200
+    for host in ("evil.example", "127.0.0.1.evil.example", "[::1]", ""):
+        answer, text = ask(server, host=host)
+        assert answer.status == 403 and "podsrl report" not in text
+    assert ask(server, "/../../etc/passwd")[0].status == 404
+    assert ask(server, method="POST")[0].status == 501
+    assert ask(server, method="HEAD")[1] == ""
+
+
+def test_the_live_page_may_ask_its_server_and_the_written_page_nobody(server: live._Server, run: Path) -> None:
+    answer, page = ask(server)
+    assert "connect-src 'self'" in page and "default-src 'none'" in page
+    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    written = write_report([run], run / "report.html").read_text()
+    for word in ("connect-src", "fetch(", 'http-equiv="refresh"', 'id="live"'):
+        assert word in page and word not in written
+
+
+def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, make_group: Make) -> None:
+    page = LivePage([run])
+    tag, text = page.current()
+    append(run / "groups.jsonl", make_group(1))
+    whole = (run / "groups.jsonl").read_bytes()
+    (run / "groups.jsonl").write_bytes(b"not json\n" + whole)
+    assert page.current() == (tag, text)
+    (run / "groups.jsonl").write_bytes(whole)
+    assert "step 1" in page.current()[1]
+
+
+def test_a_run_without_a_line_and_a_comparison_without_a_run_have_a_page(tmp_path: Path, run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    assert "No groups were recorded" in LivePage([run]).current()[1]
+    (tmp_path / "cmp").mkdir()
+    (tmp_path / "cmp" / "compare.toml").touch()
+    tag, text = LivePage([tmp_path / "cmp"]).current()
+    assert tag == "" and "no run has begun yet" in text and 'http-equiv="refresh"' in text
+
+
+def test_between_two_drawings_there_is_a_pause(run: Path, make_group: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LEAST_SECONDS", 3600.0)
+    page = LivePage([run])
+    before = page.current()
+    append(run / "groups.jsonl", make_group(1))
+    assert page.current() == before
+
+
+def test_usage_errors_come_before_anything_is_served(tmp_path: Path, run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--port {port}: .*0 for any"):
+            serve([run], port, print)
+    with pytest.raises(UsageError, match="given twice"):
+        serve([run, run], 0, print)
+    with pytest.raises(UsageError, match="nowhere is no folder"):
+        serve([tmp_path / "nowhere"], 0, print)
