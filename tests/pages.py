@@ -9,6 +9,8 @@ A block is one of
                         shell; if lines begin with "$ ", only those are commands
     text, json          shows something
 
+Of a shell block every line runs except `pip install`.
+
 A comment in the line before a block that does not run here says why, or which file of the tests runs it:
 
     <!-- not run: needs a GPU -->

@@ -45,6 +45,8 @@ SMALLER = {
 """Command -> flags that replace those of the page or are added."""
 REPLACED = ("stop.", "num-questions", "samples")
 """Flags of the page that give way; others stand."""
+INSTALLS = "pip install "
+"""Begins commands that no test runs: CI installs the project in a clean environment."""
 NUMBERS = count()
 PREPARED = ("my.toml", "runs/mine", "answers.jsonl")
 
@@ -99,11 +101,16 @@ def prepare(word: str, folder: Path, prepared: Path, pods: Pods) -> None:
 def run_command(command: str, folder: Path, prepared: Path, pods: Pods) -> None:
     words = shlex.split(command, comments=True)
     promised = re.search(r"#.*exit code (\d)", command)
+    if command.startswith(INSTALLS):
+        return
     if words[0] == "pods":
+        *words, sign, file = words if words[-2:-1] == [">"] else [*words, "", ""]
         for before, word in pairwise(words):
             if before not in ("--out", "-o"):
                 prepare(word, folder, prepared, pods)
-        code, _, err = pods(*smaller(words[1:]))
+        code, out, err = pods(*smaller(words[1:]))
+        if sign:
+            (folder / file).write_text(out)
     else:
         env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         ended = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=300)
@@ -165,7 +172,7 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
         if block.kind in SHELL and not block.is_marked:
             assert block.commands, f"{where}: no command; a block that shows something is ```text"
             for command in block.commands:
-                can_run = command.startswith(("pods ", "python "))
+                can_run = command.startswith(("pods ", "python ", INSTALLS))
                 assert can_run, f"{where}: {command!r} does not run here; say why: <!-- not run: … --> before the block"
 
 
