@@ -9,12 +9,14 @@ A block is one of
                         shell; if lines begin with "$ ", only those are commands
     text, json          shows something
 
-Of a shell block every line runs except `pip install`.
+Of a shell block every line runs except `pip install`; `export NAME=VALUE` holds for the rest of the page.
 
-A comment in the line before a block that does not run here says why, or which file of the tests runs it:
+A comment in the line before a block that does not run here says why, or which file of the tests runs it, or which
+package it needs. A block of another language needs one.
 
     <!-- not run: needs a GPU -->
     <!-- run by tests/examples/test_generators_page.py -->
+    <!-- needs verifiers -->
 """
 
 from __future__ import annotations
@@ -57,6 +59,11 @@ class Block:
     @property
     def is_marked(self) -> bool:
         return self.mark.startswith(("not run: ", "run by "))
+
+    @property
+    def needs(self) -> str | None:
+        """The package without which it cannot run."""
+        return self.mark.removeprefix("needs ") if self.mark.startswith("needs ") else None
 
 
 def blocks(page: str) -> list[Block]:
