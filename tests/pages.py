@@ -17,6 +17,8 @@ package it needs. A block of another language needs one.
     <!-- not run: needs a GPU -->
     <!-- run by tests/examples/test_generators_page.py -->
     <!-- needs verifiers -->
+
+A page whose blocks all have a test elsewhere says so once, anywhere: <!-- all run by tests/... -->
 """
 
 from __future__ import annotations
@@ -67,8 +69,10 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
+    of_all = re.search(r"^<!-- all (run by \S+) -->$", page, re.MULTILINE)
+    default = of_all[1] if of_all else ""
     return [
-        Block(kind=found[2], text=found[3], mark=found[1] or "", line=page[: found.start(3)].count("\n") + 1)
+        Block(kind=found[2], text=found[3], mark=found[1] or default, line=page[: found.start(3)].count("\n") + 1)
         for found in BLOCK.finditer(page)
     ]
 

@@ -243,3 +243,26 @@ def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
     commands = ["git clone", *(command for line in lines for command in line.split(" && "))]
     [training] = [place for place, command in enumerate(commands) if command.startswith("pods train mine.toml --out")]
     assert commands[training + 1].startswith("pods report") and training + 2 <= 10, commands
+
+
+def test_a_mark_belongs_to_the_block_below_it_or_to_the_whole_page() -> None:
+    page = "<!-- needs trl -->\n```python\nx\n```\n\n<!-- a note -->\n\n```\npods train \\\n  pods  # so\nexport A=b\n```\n"
+    first, second = blocks(page)
+    assert (first.needs, first.is_marked, second.mark, second.line) == ("trl", False, "", 9)
+    assert second.commands == ["pods train \\\n  pods  # so", "export A=b"]
+    [first, second] = blocks(f"{page}<!-- all run by tests/x.py -->\n")
+    assert (first.needs, second.mark, second.is_marked) == ("trl", "run by tests/x.py", True)
+
+
+def test_blocks_that_name_a_file_are_that_file() -> None:
+    page = "```python\n# my_rule.py    pods train pods --select.rule=my_rule:pick\nx\n```\n```toml\n# seed = 3\n```\n"
+    rule, part = blocks(page)
+    assert (rule.file, rule.commands) == ("my_rule.py", ["pods train pods --select.rule=my_rule:pick"])
+    assert (part.file, part.commands) == (None, [])
+
+
+def test_what_is_printed_is_compared_with_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    right, wrong = (Block("python", f"print([1, 2.5])  # [{one}, …]\n", "", 1) for one in (1, 2))
+    run_python(right, ROOT / "README.md", {}, capsys)
+    with pytest.raises(AssertionError):
+        run_python(wrong, ROOT / "README.md", {}, capsys)
