@@ -9,10 +9,16 @@ A block is one of
                         shell; if lines begin with "$ ", only those are commands
     text, json          shows something
 
-A comment in the line before a block that does not run here says why, or which file of the tests runs it:
+Of a shell block every line runs except `pip install`; `export NAME=VALUE` holds for the rest of the page.
+
+A comment in the line before a block that does not run here says why, or which file of the tests runs it, or which
+package it needs. A block of another language needs one.
 
     <!-- not run: needs a GPU -->
     <!-- run by tests/examples/test_generators_page.py -->
+    <!-- needs verifiers -->
+
+A page whose blocks all have a test elsewhere says so once, anywhere: <!-- all run by tests/... -->
 """
 
 from __future__ import annotations
@@ -56,10 +62,17 @@ class Block:
     def is_marked(self) -> bool:
         return self.mark.startswith(("not run: ", "run by "))
 
+    @property
+    def needs(self) -> str | None:
+        """The package without which it cannot run."""
+        return self.mark.removeprefix("needs ") if self.mark.startswith("needs ") else None
+
 
 def blocks(page: str) -> list[Block]:
+    of_all = re.search(r"^<!-- all (run by \S+) -->$", page, re.MULTILINE)
+    default = of_all[1] if of_all else ""
     return [
-        Block(kind=found[2], text=found[3], mark=found[1] or "", line=page[: found.start(3)].count("\n") + 1)
+        Block(kind=found[2], text=found[3], mark=found[1] or default, line=page[: found.start(3)].count("\n") + 1)
         for found in BLOCK.finditer(page)
     ]
 

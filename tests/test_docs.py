@@ -125,7 +125,7 @@ def wrong_commands(text: str) -> list[str]:
     wrong = []
     for line in code_lines(text):
         line = re.split(r" {3,}| #| >", line)[0]
-        if pods := re.match(r"(?:\S+/)?pods(?: ([a-z][a-z-]*))?\b(.*)$", line):
+        if pods := re.match(r"(?:\S+/)?pods(?: ([a-z][a-z-]*))?(?![\w/])(.*)$", line):
             wrong += [line] if not is_right_call(pods[1], pods[2]) else []
         if benchmark := re.match(r"(?:\S+/)?python -m benchmarks(?: ([a-z][\w-]*))?(.*)$", line):
             wrong += [line] if not is_right_benchmark(benchmark[1], benchmark[2]) else []
@@ -307,6 +307,7 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
         (missing_files, "```\npython examples/01_select.py\n```", "```\npython examples/09_select.py\n```"),
         (wrong_commands, "`pods train pods --stop.steps=2 -o x`", "`pods train pods --stop.step=2`"),
         (wrong_commands, "`pods eval runs/x --samples 4`", "`pods eval runs/x --sample 4`"),
+        (wrong_commands, "`pods/kept` and `pods report runs/x`", "`pods reports runs/x`"),
         (wrong_commands, "```\npods report runs/x\n```", "```\npods bench select\n```"),
         (wrong_commands, "`python -m benchmarks select --quick`", "`python -m benchmarks selection`"),
         (wrong_commands, "`python -m benchmarks loop --save`", "`python -m benchmarks loop --slowly`"),

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ SMALLER = {
 """Command -> flags that replace those of the page or are added."""
 REPLACED = ("stop.", "num-questions", "samples")
 """Flags of the page that give way; others stand."""
+INSTALLS = "pip install "
+"""Begins commands that no test runs: CI installs the project in a clean environment."""
+SAY_WHY = "say why in the line before it: <!-- not run: … -->"
 NUMBERS = count()
 PREPARED = ("my.toml", "runs/mine", "answers.jsonl")
 
@@ -96,14 +100,23 @@ def prepare(word: str, folder: Path, prepared: Path, pods: Pods) -> None:
     (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
 
 
-def run_command(command: str, folder: Path, prepared: Path, pods: Pods) -> None:
+def run_command(command: str, folder: Path, prepared: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command, comments=True)
     promised = re.search(r"#.*exit code (\d)", command)
+    if command.startswith(INSTALLS):
+        return
+    if words[0] == "export":
+        for name, _, value in (word.partition("=") for word in words[1:]):
+            monkeypatch.setenv(name, value.replace("$PWD", str(folder)))
+        return
     if words[0] == "pods":
+        *words, sign, file = words if words[-2:-1] == [">"] else [*words, "", ""]
         for before, word in pairwise(words):
             if before not in ("--out", "-o"):
                 prepare(word, folder, prepared, pods)
-        code, _, err = pods(*smaller(words[1:]))
+        code, out, err = pods(*smaller(words[1:]))
+        if sign:
+            (folder / file).write_text(out)
     else:
         env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         ended = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=300)
@@ -158,15 +171,16 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
     assert text.count("\n```") == 2 * len(blocks(text)), "a block that does not begin and end at the margin"
     for block in blocks(text):
         where = f"{page.name}, line {block.line}"
-        assert block.kind in (*SHELL, *SHOWN, "python", "toml"), f"{where}: a block of another language"
+        is_known = block.kind in (*SHELL, *SHOWN, "python", "toml")
+        assert is_known or block.is_marked, f"{where}: a block of another language; {SAY_WHY}"
         if block.mark.startswith("run by "):
             test = ROOT / block.mark.removeprefix("run by ")
             assert test.is_file() and page.name in test.read_text(), f"{where}: {test} does not read this page"
         if block.kind in SHELL and not block.is_marked:
             assert block.commands, f"{where}: no command; a block that shows something is ```text"
             for command in block.commands:
-                can_run = command.startswith(("pods ", "python "))
-                assert can_run, f"{where}: {command!r} does not run here; say why: <!-- not run: … --> before the block"
+                can_run = command.startswith(("pods ", "python ", "export ", INSTALLS))
+                assert can_run, f"{where}: {command!r} does not run here; {SAY_WHY}"
 
 
 @pytest.mark.parametrize(
@@ -185,8 +199,12 @@ def test_the_blocks_run(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(tmp_path)]))
     names: dict[str, Any] = {"__name__": "page"}
+    missing = set()
     try:
         for block in unmarked(page):
+            if block.needs and find_spec(block.needs) is None:
+                missing.add(block.needs)
+                continue
             if block.file:
                 write_file(block, tmp_path)
             elif block.kind == "python":
@@ -195,9 +213,11 @@ def test_the_blocks_run(
                 (tmp_path / "part.toml").write_text(block.text)
                 load_config(tmp_path / "part.toml")
             for command in block.commands:
-                run_command(command, tmp_path, prepared, pods)
+                run_command(command, tmp_path, prepared, pods, monkeypatch)
     finally:
         forget_modules(tmp_path)
+    if missing:
+        pytest.skip(f"not installed: {', '.join(sorted(missing))}; the page's other blocks ran")
 
 
 @pytest.mark.parametrize(
@@ -223,3 +243,26 @@ def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
     commands = ["git clone", *(command for line in lines for command in line.split(" && "))]
     [training] = [place for place, command in enumerate(commands) if command.startswith("pods train mine.toml --out")]
     assert commands[training + 1].startswith("pods report") and training + 2 <= 10, commands
+
+
+def test_a_mark_belongs_to_the_block_below_it_or_to_the_whole_page() -> None:
+    page = "<!-- needs trl -->\n```python\nx\n```\n\n<!-- a note -->\n\n```\npods train \\\n  pods  # so\nexport A=b\n```\n"
+    first, second = blocks(page)
+    assert (first.needs, first.is_marked, second.mark, second.line) == ("trl", False, "", 9)
+    assert second.commands == ["pods train \\\n  pods  # so", "export A=b"]
+    [first, second] = blocks(f"{page}<!-- all run by tests/x.py -->\n")
+    assert (first.needs, second.mark, second.is_marked) == ("trl", "run by tests/x.py", True)
+
+
+def test_blocks_that_name_a_file_are_that_file() -> None:
+    page = "```python\n# my_rule.py    pods train pods --select.rule=my_rule:pick\nx\n```\n```toml\n# seed = 3\n```\n"
+    rule, part = blocks(page)
+    assert (rule.file, rule.commands) == ("my_rule.py", ["pods train pods --select.rule=my_rule:pick"])
+    assert (part.file, part.commands) == (None, [])
+
+
+def test_what_is_printed_is_compared_with_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    right, wrong = (Block("python", f"print([1, 2.5])  # [{one}, …]\n", "", 1) for one in (1, 2))
+    run_python(right, ROOT / "README.md", {}, capsys)
+    with pytest.raises(AssertionError):
+        run_python(wrong, ROOT / "README.md", {}, capsys)
