@@ -6,9 +6,11 @@ generate, choose and update.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -102,6 +104,7 @@ def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -
     values = {
         "seed": seed,
         "threads": torch.get_num_threads(),
+        "model.device": "cpu",
         "rollouts.num_rollouts": sizes.num_rollouts,
         "select.rule": "keep_all" if sizes.num_kept == sizes.num_rollouts else "max_variance",
         "select.num_kept": sizes.num_kept,
@@ -149,13 +152,14 @@ def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int)
         weight_decay=config.optim.weight_decay,
         max_grad_norm=config.optim.max_grad_norm,
     )
-    trainer = kind(
-        model=load_model(config.model),
-        reward_funcs=[trl_reward(name) for name in rewards],
-        args=arguments,
-        train_dataset=Dataset.from_list(questions(config, num_steps * num_prompts)),
-        processing_class=load_tokenizer(config.model),
-    )
+    with redirect_stdout(io.StringIO()):  # PODSTrainer says how it counts rollouts
+        trainer = kind(
+            model=load_model(config.model),
+            reward_funcs=[trl_reward(name) for name in rewards],
+            args=arguments,
+            train_dataset=Dataset.from_list(questions(config, num_steps * num_prompts)),
+            processing_class=load_tokenizer(config.model),
+        )
     trainer.remove_callback(PrinterCallback)
     return trainer
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks import command
-from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text
+from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text, steps_text
 from podsrl.errors import UsageError
 
 PAGE = command.ROOT / "docs" / "benchmarks.md"
@@ -23,14 +23,15 @@ def rows(result: Json, clock: str = "seconds") -> Iterator[list[str]]:
     yield [
         "arm",
         "rate",
-        *(f"seconds to {target:.0%}" for target in TARGETS),
-        f"{result['peer']}: its seconds to {TARGETS[-1]:.0%} over this arm's",
-        f"this arm's over those of {result['ours']}",
+        *(f"seconds to {100 * target:g} %" for target in TARGETS),
+        f"steps to {100 * TARGETS[-1]:g} %",
+        f"seconds of “{result['peer']}” over this arm's",
+        f"this arm's over those of “{result['ours']}”",
     ]
     for arm, facts in result["arms"].items():
         times = (seconds_text(found[f"{each:g}"]["seconds"][arm], found["trained"][arm]) for each in TARGETS)
         both = (ratio_text(found[top][key][arm]) for key in ("sooner", "slower"))
-        yield [arm, f"{facts['lr']:g}", *times, *both]
+        yield [arm, f"{facts['lr']:g}", *times, steps_text(found[top]["steps"][arm]), *both]
 
 
 def table(result: Json) -> Table:
@@ -71,7 +72,9 @@ def publish(result: Json) -> None:
 
 def _title(result: Json) -> str:
     how = "at temperature 1" if result["sampled"] else "greedily"
-    return f"Training seconds to an accuracy on {result['questions']} held-out questions, answered {how}"
+    return (
+        f"Training seconds to an accuracy on {result['questions']} held-out questions, answered {how}; ratios at 99 %"
+    )
 
 
 def _spread_note(result: Json) -> str:

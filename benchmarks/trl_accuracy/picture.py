@@ -25,7 +25,7 @@ def draw(result: Json) -> Figure:
     _draw_bars(right, result, colors, f"{top:g}")
     sooner = result["clocks"]["seconds"][f"{top:g}"]["sooner"][result["ours"]]
     bound = "at least " if sooner["bound"] == "≥" else ""
-    title = f"{result['ours']} reaches {top:.0%} {bound}{sooner['median']:.1f}× as fast as {result['peer']}"
+    title = f"{result['ours']} reaches {100 * top:g} % {bound}{sooner['median']:.1f}× as fast as {result['peer']}"
     if sooner["bound"] in ("≤", "?"):
         title = f"{result['ours']} beside {result['peer']}"
     figure.suptitle(theme.plain(title), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
@@ -68,12 +68,18 @@ def _draw_bars(axes: Axes, result: Json, colors: dict[str, str], target: str) ->
         if all(time is None for time in times):
             text = f"not in {middle:.1f} s"
         if arm != result["peer"]:
-            text += f"   {ratio_text({**found[target]['sooner'][arm]}).split(' (')[0]} sooner"
-        axes.annotate(text, (max(counted), place), (6, 0), textcoords="offset points", va="center", fontsize=9.5)
+            text += f"   {ratio_text({**found[target]['sooner'][arm]}).split(' (')[0]} as fast"
+        axes.annotate(
+            text, (max(counted), place), (6, 0), textcoords="offset points", va="center", fontsize=9.5, color=theme.INK
+        )
     axes.set_yticks(range(len(names)), [theme.plain(name) for name in names])
     axes.invert_yaxis()
     note = "median over seeds, line: lowest to highest" if result["seeds"] > 1 else "one seed"
-    theme.style(axes, f"Seconds to {float(target):.0%}", subtitle=f"{note}; beside: against {result['peer']}")
+    theme.style(
+        axes,
+        f"Training seconds to {100 * float(target):g} %",
+        subtitle=f"{note}; beside it: against “{result['peer']}”",
+    )
     axes.tick_params(axis="y", labelsize=10, labelcolor=theme.INK, length=0)
     axes.grid(visible=False)
     axes.set_xlim(0, 1.45 * axes.get_xlim()[1])

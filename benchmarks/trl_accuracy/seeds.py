@@ -48,7 +48,7 @@ PEER, OURS = "TRL, 64 trained", "podsrl PODS, 64 → 16"
 _SIZES = ("trainer", "num_rollouts", "num_kept")
 _TOP = 0.99
 _GREEDY = 1e-4
-"""The lowest temperature of a config: a token that is e^-10 times less probable than the best is never drawn."""
+"""The lowest temperature of a config: a token whose logit is 0.01 below the best one's is e^100 times less probable."""
 _QUICK_SECONDS, _SECONDS = 12.0, 90.0
 Json = dict[str, Any]
 

@@ -26,6 +26,16 @@ def seconds_to(curve: Curve, target: float, clock: Clock = "seconds") -> float |
     return time_to_accuracy(getattr(curve, clock), curve.accuracy, target)
 
 
+def steps_to(curve: Curve, target: float) -> int | None:
+    """Optimizer steps to an accuracy of at least `target`; None: it is not reached.
+
+    Example:
+        >>> steps_to(Curve([0.0, 0.5, 0.9]), 0.6), steps_to(Curve([0.0, 0.5]), 0.6)
+        (2, None)
+    """
+    return next((step for step, accuracy in enumerate(curve.accuracy) if accuracy >= target), None)
+
+
 def ratio(over: Sequence[Curve], under: Sequence[Curve], target: float, clock: Clock = "seconds") -> Json:
     """Seconds of one arm over those of another within each seed: lowest, median, highest.
 
@@ -46,8 +56,8 @@ def ratio(over: Sequence[Curve], under: Sequence[Curve], target: float, clock: C
 def summary(seeds: Sequence[Mapping[str, Curve]], ours: str, peer: str) -> Json:
     """Times and ratios of all arms, by clock and target.
 
-    "seconds": by arm, per seed, None where not reached. "trained": by arm, all its seconds per seed. "slower": each
-    arm's seconds over those of `ours`. "sooner": the seconds of `peer` over each arm's.
+    "steps" and "seconds": by arm, per seed, None where not reached. "trained": by arm, all its seconds per seed.
+    "slower": each arm's seconds over those of `ours`. "sooner": the seconds of `peer` over each arm's.
     """
     by_arm = {arm: [curves[arm] for curves in seeds] for arm in seeds[0]}
     found: Json = {}
@@ -56,6 +66,7 @@ def summary(seeds: Sequence[Mapping[str, Curve]], ours: str, peer: str) -> Json:
             "trained": {arm: [getattr(curve, clock)[-1] for curve in curves] for arm, curves in by_arm.items()},
             **{
                 f"{target:g}": {
+                    "steps": {arm: [steps_to(curve, target) for curve in curves] for arm, curves in by_arm.items()},
                     "seconds": {
                         arm: [seconds_to(curve, target, clock) for curve in curves] for arm, curves in by_arm.items()
                     },
@@ -66,6 +77,18 @@ def summary(seeds: Sequence[Mapping[str, Curve]], ours: str, peer: str) -> Json:
             },
         }
     return found
+
+
+def steps_text(steps: Sequence[int | None]) -> str:
+    """Lowest and highest over seeds, a dash for one that is not reached.
+
+    Example:
+        >>> steps_text([12, 14, 11]), steps_text([12, 12]), steps_text([12, None]), steps_text([None])
+        ('11 … 14', '12', '12 … –', '–')
+    """
+    reached = sorted(step for step in steps if step is not None)
+    texts = [*map(str, reached), *("–" for step in steps if step is None)]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
 
 
 def seconds_text(times: Sequence[float | None], trained: Sequence[float]) -> str:

@@ -156,7 +156,7 @@ def test_a_rate_is_given_up_where_another_needed_fewer_steps(monkeypatch: pytest
 
 def options(**changed: Any) -> Namespace:
     given = {"quick": False, "seeds": None, "seconds": None, "turn": 2.0, "questions": 256, "sampled": False}
-    return Namespace(**given, **{"out": None}) if not changed else Namespace(**{**given, "out": None, **changed})
+    return Namespace(**{**given, "out": None, **changed})
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_tables_show_times_and_bounds(result: dict[str, Any]) -> None:
     assert "3.0 (3.0 … 3.0)" in ours and "≥ 10.0× (10.0 … 10.0)" in ours
     cells = [cell.strip() for cell in peer.strip("|").split("|")]
     assert cells[:5] == ["TRL, 64 trained", "0.0003", "20.0 (20.0 … 20.0)", "30.0 (30.0 … 30.0)", cells[4]]
-    assert "not in 30.0" in cells[4] and cells[5] == cells[6] == "–" and cells[7] == "≥ 10.0× (10.0 … 10.0)"
+    assert "not in 30.0" in cells[4] and set(cells[5:8]) == {"–"} and cells[8] == "≥ 10.0× (10.0 … 10.0)"
 
 
 def test_publishing_replaces_the_table_and_draws_the_picture(
@@ -238,7 +238,7 @@ def test_the_picture_names_all_arms_and_says_which_missed_the_target(result: dic
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     ticks = [tick.get_text() for tick in figure.axes[1].get_yticklabels()]
     assert ticks == list(seeds.ARMS)
-    assert "not in 30.0 s" in texts and "3.0 s   ≥ 10.0× sooner" in texts
+    assert "not in 30.0 s" in texts and "3.0 s   ≥ 10.0× as fast" in texts
 
 
 def test_the_page_has_the_place_of_the_table() -> None:
