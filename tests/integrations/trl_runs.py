@@ -210,6 +210,9 @@ def main(folder: Path, names: list[str]) -> None:
             2 * rows for rows in half.rows
         ] != plain.rows or 2 * half.num_without_gradient != plain.num_without_gradient:
             raise SystemExit(f"{name}: rows {half.rows}, without a gradient {half.num_without_gradient}")
+    divided = {"per_device_train_batch_size": N // 2}  # a group lies in both processes
+    if not is_same(train(folder, steps=2, **divided), train(folder, num_kept=N, steps=2, **divided)):
+        raise SystemExit("divided groups: PODSTrainer at m = n is not GRPOTrainer")
     chosen: list[list[int]] = []
     choose = PODSTrainer._choose
 
