@@ -203,7 +203,7 @@ def is_same(a: SimpleNamespace, b: SimpleNamespace) -> bool:
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
-        plain, all_kept, half = (train(folder, num_kept=m, steps=4, **SETTINGS[name]) for m in (None, N, N // 2))
+        plain, all_kept, half = (train(folder, num_kept=m, steps=3, **SETTINGS[name]) for m in (None, N, N // 2))
         if not is_same(plain, all_kept):
             raise SystemExit(f"{name}: PODSTrainer at m = n is not GRPOTrainer")
         if [
