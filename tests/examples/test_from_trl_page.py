@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,13 @@ def test_the_blocks_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     finally:
         torch.set_num_threads(threads)
     assert len(blocks) == 3 and {"MyTrainer", "weights"} <= set(names)
+
+
+def test_the_commands_of_the_page_do_what_it_says(pods: Callable[..., tuple[int, str, str]]) -> None:
+    [made] = re.findall(r"(?m)^pods (config .*) > mine.toml", PAGE)
+    code, config, _ = pods(*made.split())
+    Path("mine.toml").write_text(config)
+    assert (code, pods("train", "mine.toml", "--dry-run")[0]) == (0, 0)
+    [asked] = re.findall(r"(?m)^pods (config num_generations)$", PAGE)
+    code, said, _ = pods(*asked.split())
+    assert code == 0 and "rollouts.num_rollouts" in said

@@ -43,8 +43,8 @@ def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -
     plain, pods = (train(trl_model, num_kept=m, steps=10, **SETTINGS[name]) for m in (None, N))
     assert is_same(plain, pods)
     assert plain.rows == pods.rows and plain.num_without_gradient == pods.num_without_gradient
-    start = train(trl_model, steps=1, **SETTINGS[name])
-    assert not is_same(plain, start)  # training changes the weights
+    start = Qwen2ForCausalLM.from_pretrained(trl_model).parameters()
+    assert not any(torch.equal(a, b) for a, b in zip(plain.weights, start, strict=True))  # all are trained
 
 
 @pytest.mark.slow

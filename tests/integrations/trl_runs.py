@@ -203,13 +203,16 @@ def is_same(a: SimpleNamespace, b: SimpleNamespace) -> bool:
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
-        plain, all_kept, half = (train(folder, num_kept=m, steps=4, **SETTINGS[name]) for m in (None, N, N // 2))
+        plain, all_kept, half = (train(folder, num_kept=m, steps=3, **SETTINGS[name]) for m in (None, N, N // 2))
         if not is_same(plain, all_kept):
             raise SystemExit(f"{name}: PODSTrainer at m = n is not GRPOTrainer")
         if [
             2 * rows for rows in half.rows
         ] != plain.rows or 2 * half.num_without_gradient != plain.num_without_gradient:
             raise SystemExit(f"{name}: rows {half.rows}, without a gradient {half.num_without_gradient}")
+    divided = {"per_device_train_batch_size": N // 2}  # a group lies in both processes
+    if not is_same(train(folder, steps=2, **divided), train(folder, num_kept=N, steps=2, **divided)):
+        raise SystemExit("divided groups: PODSTrainer at m = n is not GRPOTrainer")
     chosen: list[list[int]] = []
     choose = PODSTrainer._choose
 

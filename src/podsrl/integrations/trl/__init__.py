@@ -2,7 +2,7 @@
 
     from podsrl.integrations.trl import PODSConfig, PODSTrainer
 
-Use these in place of `GRPOConfig` and `GRPOTrainer`; docs/from-trl.md tells the rest. With `num_kept` =
+Use these in place of `GRPOConfig` and `GRPOTrainer`; docs/from-trl.md explains the details. With `num_kept` =
 `num_generations` nothing is dropped, and the weights are those of GRPOTrainer bit for bit.
 """
 

@@ -92,7 +92,7 @@ else:
 
 
 class PODSMixin(_Base):  # type: ignore[misc]
-    """Stands in front of GRPOTrainer, or of a trainer that derives from it.
+    """The first base class of a trainer, before GRPOTrainer or a class that derives from it.
 
         class MyTrainer(PODSMixin, GMPOTrainer): ...
 
@@ -114,8 +114,8 @@ class PODSMixin(_Base):  # type: ignore[misc]
         for name in ("tools", "environment_factory"):
             if given.get(name):
                 raise UsageError(
-                    f"{name} does not go with {type(self).__name__}, which runs TRL's step again on the kept rollouts: "
-                    f"their tools and environments would be at work twice; leave {name} out, or use TRL's GRPOTrainer"
+                    f"{name} cannot be used with {type(self).__name__}, which runs TRL's step again on the kept "
+                    f"rollouts and would use their tools or environments twice; leave {name} out, or use GRPOTrainer"
                 )
         _check_reference(args.beta, given)
         super().__init__(*positional, **named)
