@@ -80,6 +80,8 @@ def tracked_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
             patch.delenv(name, raising=False)
+        temporary = tmp_path_factory.mktemp("temporary")
+        patch.setattr("tempfile.tempdir", str(temporary))
         patch.setenv("NETRC", os.devnull)
         patch.setattr(trackers_start, "END_SECONDS", PATIENCE_SECONDS)
         folder, said = tmp_path_factory.mktemp("runs") / "tracked", list[str]()
@@ -89,6 +91,7 @@ def tracked_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path
         shutil.rmtree(folder / "checkpoints" / "step-00000006")
         (folder / "finished.json").unlink()
         resume(folder, ["--stop.steps=8"], **watched)
+        assert list(temporary.glob("podsrl-*")) == []
         yield folder, said
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,9 @@ SAID_WHY = 3
 PATIENCE_SECONDS = 5.0
 """After this long a line says what the run is waiting for."""
 FOLDER = "trackers"
+TEMPORARY = "PODS_TRACKER_TEMPORARY"
+"""Environment variable of a tracker's process: its folder for temporary files, which is removed after it. Tools that are
+killed leave such files behind."""
 
 
 @contextmanager
@@ -79,9 +84,9 @@ class _Tracker:
         self._is_killed = False
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
-        # No GPU memory for its torch; none of the run's own rendezvous variables.
-        environment = outside_the_run() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+        self._temporary = ""
         try:
+            self._temporary = tempfile.mkdtemp(prefix="podsrl-tracker-")
             self._log.parent.mkdir(exist_ok=True)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", name, str(folder.absolute())],
@@ -91,7 +96,9 @@ class _Tracker:
                 text=True,
                 errors="replace",
                 start_new_session=True,  # Ctrl-C is for the run, which then ends its trackers
-                env=environment,
+                # Without the run's own rendezvous variables, and without GPU memory for its torch.
+                env=outside_the_run()
+                | {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": self._temporary, TEMPORARY: self._temporary},
             )
         except OSError as error:
             self._switched_off(f"its process cannot be started: {error}")
@@ -118,8 +125,12 @@ class _Tracker:
     def kill(self) -> None:
         """Kill the process and its own children if it still runs, and say so."""
         process = self._process
-        if process is None:
-            return
+        if process is not None:
+            self._end(process)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             self._is_killed = True
             with suppress(psutil.Error):
@@ -127,6 +138,7 @@ class _Tracker:
                     with suppress(psutil.Error):
                         child.kill()
             process.kill()
+            process.wait()
             self._switched_off("it did not finish after the run and was ended; it may lack the last steps")
         self._thread.join(1.0)
         for stream in (process.stdin, process.stdout):
