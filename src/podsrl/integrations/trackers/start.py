@@ -24,12 +24,14 @@ END_SECONDS = 60.0
 """How long trackers may take to finish after the run, all at the same time; then they are killed."""
 SAID_WHY = 3
 """Exit code of a tracker's process that has said why it ended."""
+KILL_SECONDS = 5.0
+"""How long a killed process may take to be gone."""
 PATIENCE_SECONDS = 5.0
 """After this long a line says what the run is waiting for."""
 FOLDER = "trackers"
 TEMPORARY = "PODS_TRACKER_TEMPORARY"
-"""Environment variable of a tracker's process: its folder for temporary files, which is removed after it. Tools that are
-killed leave such files behind."""
+"""Environment variable of a tracker's process: its folder for temporary files, which is removed after it. Tools that
+are killed leave such files behind."""
 
 
 @contextmanager
@@ -138,8 +140,12 @@ class _Tracker:
                     with suppress(psutil.Error):
                         child.kill()
             process.kill()
-            process.wait()
-            self._switched_off("it did not finish after the run and was ended; it may lack the last steps")
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_SECONDS)
+            self._say(
+                f"warning: tracker {self._name} did not finish after the run and was ended; what it lacks it gets by "
+                f"pods train --resume {shown(self._log.parents[1])}"
+            )
         self._thread.join(1.0)
         for stream in (process.stdin, process.stdout):
             with suppress(OSError, ValueError):
@@ -162,7 +168,7 @@ class _Tracker:
 
 
 def switched_off(name: str, why: str, log: Path) -> str:
-    """The line for a tracker that gets nothing more of this run."""
+    """The line for a tracker that gets nothing more until the run is resumed."""
     where = f" ({shown(log)})" if log.exists() else ""
     return f"tracker {name} is switched off: {one_line(why, 300).rstrip('.')}; the run goes on without it{where}"
 
