@@ -12,6 +12,7 @@ import faulthandler
 import fcntl
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError, one_line
-from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, switched_off
+from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, TEMPORARY, switched_off
 from podsrl.lib.logs import LogTail, write_atomically
 
 Json = dict[str, Any]
@@ -84,7 +85,7 @@ class Follower:
         self._state = State.read(self._state_file)
         self._metrics, self._groups = LogTail(folder / "metrics.jsonl"), LogTail(folder / "groups.jsonl")
         self._waiting: list[Json] = []  # groups of a step whose metrics are not written yet
-        self._step, self._drawn_step = -1, -1
+        self._step, self._drawn_step, self._saved = -1, -1, ""
         config = build(RunConfig, read_tree(folder / "config.toml"), "of the run")
         self._tool = TOOLS[name](config, folder.name, self._own, self._state.id)
         for line in self._tool.start(self._state.last_step.get("step")):
@@ -158,7 +159,9 @@ class Follower:
         return time.monotonic() - started
 
     def _save(self) -> None:
-        write_atomically(self._state_file, json.dumps(asdict(self._state)))
+        if (text := json.dumps(asdict(self._state))) != self._saved:
+            write_atomically(self._state_file, text)
+            self._saved = text
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Json:
@@ -239,4 +242,6 @@ if __name__ == "__main__":
     code = main(sys.argv[1], Path(sys.argv[2]))
     with suppress(OSError):
         sys.stdout.flush()
+    if temporary := os.environ.get(TEMPORARY):
+        shutil.rmtree(temporary, ignore_errors=True)
     os._exit(code)  # what tools do at Python's end may hang

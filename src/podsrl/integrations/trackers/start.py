@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,9 +24,14 @@ END_SECONDS = 60.0
 """How long trackers may take to finish after the run, all at the same time; then they are killed."""
 SAID_WHY = 3
 """Exit code of a tracker's process that has said why it ended."""
+KILL_SECONDS = 5.0
+"""How long a killed process may take to be gone."""
 PATIENCE_SECONDS = 5.0
 """After this long a line says what the run is waiting for."""
 FOLDER = "trackers"
+TEMPORARY = "PODS_TRACKER_TEMPORARY"
+"""Environment variable of a tracker's process: its folder for temporary files, which is removed after it. Tools that
+are killed leave such files behind."""
 
 
 @contextmanager
@@ -79,9 +86,9 @@ class _Tracker:
         self._is_killed = False
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
-        # No GPU memory for its torch; none of the run's own rendezvous variables.
-        environment = outside_the_run() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+        self._temporary = ""
         try:
+            self._temporary = tempfile.mkdtemp(prefix="podsrl-tracker-")
             self._log.parent.mkdir(exist_ok=True)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", name, str(folder.absolute())],
@@ -91,7 +98,9 @@ class _Tracker:
                 text=True,
                 errors="replace",
                 start_new_session=True,  # Ctrl-C is for the run, which then ends its trackers
-                env=environment,
+                # Without the run's own rendezvous variables, and without GPU memory for its torch.
+                env=outside_the_run()
+                | {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": self._temporary, TEMPORARY: self._temporary},
             )
         except OSError as error:
             self._switched_off(f"its process cannot be started: {error}")
@@ -118,8 +127,12 @@ class _Tracker:
     def kill(self) -> None:
         """Kill the process and its own children if it still runs, and say so."""
         process = self._process
-        if process is None:
-            return
+        if process is not None:
+            self._end(process)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             self._is_killed = True
             with suppress(psutil.Error):
@@ -127,7 +140,12 @@ class _Tracker:
                     with suppress(psutil.Error):
                         child.kill()
             process.kill()
-            self._switched_off("it did not finish after the run and was ended; it may lack the last steps")
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_SECONDS)
+            self._say(
+                f"warning: tracker {self._name} did not finish after the run and was ended; what it lacks it gets by "
+                f"pods train --resume {shown(self._log.parents[1])}"
+            )
         self._thread.join(1.0)
         for stream in (process.stdin, process.stdout):
             with suppress(OSError, ValueError):
@@ -150,7 +168,7 @@ class _Tracker:
 
 
 def switched_off(name: str, why: str, log: Path) -> str:
-    """The line for a tracker that gets nothing more of this run."""
+    """The line for a tracker that gets nothing more until the run is resumed."""
     where = f" ({shown(log)})" if log.exists() else ""
     return f"tracker {name} is switched off: {one_line(why, 300).rstrip('.')}; the run goes on without it{where}"
 

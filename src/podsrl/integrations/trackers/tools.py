@@ -229,6 +229,6 @@ def pixels(figure: Any) -> Any:
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas: Any = FigureCanvasAgg(figure)  # type: ignore[no-untyped-call]
+    canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
