@@ -15,7 +15,7 @@ from podsrl.errors import UsageError
 if TYPE_CHECKING:
     from podsrl.report.follow import FollowedRun
 
-APPEAR_SECONDS = 5.0
+APPEAR_SECONDS = 10.0
 """How long a folder may take to become that of a run."""
 TICK_SECONDS = 1.0
 LINE_SECONDS = 10.0
