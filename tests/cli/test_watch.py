@@ -195,6 +195,8 @@ def test_a_run_without_a_line_yet(pods: Pods, tmp_path: Path) -> None:
     (folder / "groups.jsonl").unlink()
     code, out, _ = pods("watch", "run", "--once")
     assert code == 0 and "step 0" in out
+    code, out, _ = pods("watch", "run", "--plain")
+    assert code == 0 and "step 0" in out
 
 
 def test_bad_input_is_one_line(pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
