@@ -115,13 +115,13 @@ def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
 def _follow_in_lines(watched: _Watched) -> None:
     from podsrl.report.terminal.standing import plain_line
 
-    said: dict[Path, str] = {}
+    states: dict[Path, str] = {}
     while True:
         is_new = watched.poll()
-        for run in watched.runs if is_new or not said else ():
-            if (line := plain_line(run)) != said.get(run.path):
-                said[run.path] = line
-                say(line)
+        for run in watched.runs:
+            if is_new or run.state != states.get(run.path):
+                states[run.path] = run.state
+                say(plain_line(run))
         if watched.is_over or _is_left(watched.runs):
             return
         time.sleep(LINE_SECONDS)
