@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,8 @@ def test_a_run_without_a_line_yet(pods: Pods, tmp_path: Path) -> None:
     (folder / "groups.jsonl").unlink()
     code, out, _ = pods("watch", "run", "--once")
     assert code == 0 and "step 0" in out
+    code, out, _ = pods("watch", "run", "--plain")
+    assert code == 0 and "step 0" in out
 
 
 def test_bad_input_is_one_line(pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +221,20 @@ def test_a_folder_that_appears_soon_is_waited_for(pods: Pods, tmp_path: Path, mo
 
     monkeypatch.setattr(command.time, "sleep", appear)
     assert pods("watch", "run")[0] == 0
+
+
+def test_lines_follow_a_run_to_the_word_of_its_end(pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it ends without a new line in its log."""
+    folder = write_run(tmp_path / "run")
+    if RunFolder(folder).is_locked() is None:
+        pytest.skip("this system does not list its locks")
+    with ExitStack() as training:
+        training.enter_context(RunFolder(folder).lock())
+        events = iter([lambda: None, lambda: training.close()])
+        monkeypatch.setattr(command.time, "sleep", lambda _: next(events)())
+        code, out, _ = pods("watch", "run")
+    assert code == 0
+    assert [line.split()[1].rstrip(":,") for line in out.splitlines()] == ["training", "stopped"]
 
 
 @pytest.mark.slow

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podsrl.cli.console import output, say
+from podsrl.cli.progress import waiting
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
     from podsrl.report.follow import FollowedRun
 
-APPEAR_SECONDS = 5.0
+APPEAR_SECONDS = 20.0
 """How long a folder may take to become that of a run."""
 TICK_SECONDS = 1.0
 LINE_SECONDS = 10.0
@@ -63,10 +65,13 @@ class _Watched:
 
         self._path, self._find = path, find_runs
         self._runs: dict[Path, FollowedRun] = {}
-        deadline = time.monotonic() + patience
+        with waiting(f"waiting {patience:g} s at most for a run in {path}") if patience else nullcontext():
+            self._wait(time.monotonic() + patience)
+
+    def _wait(self, deadline: float) -> None:
         while True:
             try:
-                find_runs(path)
+                self._find(self._path)
                 return
             except UsageError:
                 if time.monotonic() > deadline:
@@ -110,13 +115,13 @@ def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
 def _follow_in_lines(watched: _Watched) -> None:
     from podsrl.report.terminal.standing import plain_line
 
-    said: dict[Path, str] = {}
+    states: dict[Path, str] = {}
     while True:
         is_new = watched.poll()
-        for run in watched.runs if is_new or not said else ():
-            if (line := plain_line(run)) != said.get(run.path):
-                said[run.path] = line
-                say(line)
+        for run in watched.runs:
+            if is_new or run.state != states.get(run.path):
+                states[run.path] = run.state
+                say(plain_line(run))
         if watched.is_over or _is_left(watched.runs):
             return
         time.sleep(LINE_SECONDS)

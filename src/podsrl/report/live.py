@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ COST = 5
 """The pause after a drawing is at least this many times its processor time: at most a fifth of a core."""
 _REQUEST_SECONDS = 30.0
 _FILES = ("config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", "compare.json")
+_OWN_NAME = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
+"""With any port: a forwarded one may have another number."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -129,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
-        if self.headers.get("Host") not in self._own_names():  # a foreign name that points here (DNS rebinding)
+        if not _OWN_NAME.fullmatch(self.headers.get("Host") or ""):  # a foreign name that points here (DNS rebinding)
             self._answer(403, "this page is for this machine alone\n", "text/plain")
         elif address.path != "/":
             self._answer(404, "there is only one page here: /\n", "text/plain")
@@ -142,9 +145,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing of each request."""
-
-    def _own_names(self) -> set[str]:
-        return {f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
 
     def _answer(self, code: int, text: str, kind: str = "") -> None:
         data = text.encode("utf-8", errors="backslashreplace")

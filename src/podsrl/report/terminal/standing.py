@@ -97,8 +97,12 @@ def plain_line(followed: FollowedRun) -> str:
     held_out = f"held out {accuracies[-1]:.1%}" if accuracies.size else ""
     training, reward = last_known(run.series("accuracy/all")), last_known(run.series("reward/all"))
     parts = [f"{followed.path.name}: {state_text(followed, at)}", step_text(at), *speed_texts(at)]
-    parts += [f"training {training:.1%}"] * (training is not None) + [held_out] * bool(held_out)
-    parts += [f"mean reward {reward:.3f}"] * (reward is not None)
+    if training is not None:
+        parts.append(f"training {training:.1%}")
+    if held_out:
+        parts.append(held_out)
+    if reward is not None:
+        parts.append(f"mean reward {reward:.3f}")
     return ", ".join(parts)
 
 
