@@ -81,7 +81,7 @@ $(PEERS_VENV)/bin/pytest:
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis
 
 test-peers: $(PEERS_VENV)/bin/pytest
-	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
+	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=$(CURDIR)/src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
 
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)
