@@ -22,8 +22,8 @@ VLLM_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # verl's own list of packages is left out, for most of them run on GPUs; these are what its replay buffer imports.
 PEERS_VENV ?= .venv-peers
 VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core==1.3.8 omegaconf==2.4.0 \
-	antlr4-python3-runtime==4.9.3
-VERL_NEEDS := 'pyvers<0.2' importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
+	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
+VERL_NEEDS := importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
 .PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check clean
 
@@ -81,7 +81,7 @@ $(PEERS_VENV)/bin/pytest:
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis
 
 test-peers: $(PEERS_VENV)/bin/pytest
-	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
+	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=$(CURDIR)/src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
 
 other-processor: $(SETUP)
 	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)

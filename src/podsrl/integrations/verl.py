@@ -51,7 +51,7 @@ class _Selection:
 
     def _materialize_batch(self, partition_id: str, *args: Any, **options: Any) -> KVBatchMeta:
         batch = super()._materialize_batch(partition_id, *args, **options)  # type: ignore[misc]
-        return batch if partition_id == "val" else self._select(batch)
+        return batch if partition_id == "val" or not batch.keys else self._select(batch)
 
     def _select(self, batch: KVBatchMeta) -> KVBatchMeta:
         """The kept rows of a batch; the others are deleted from the queue, where nobody would look for them again."""
@@ -109,7 +109,5 @@ def _rows_by_rollout(keys: list[str]) -> list[list[list[str]]]:
 
 def _rewards(partition_id: str, keys: list[str]) -> list[float]:
     """The reward of each row: the sum over its tokens, before a KL penalty."""
-    if not keys:
-        return []
     rows = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])["rm_scores"]
     return [float(row.sum()) for row in rows]
