@@ -125,7 +125,7 @@ def wrong_commands(text: str) -> list[str]:
     wrong = []
     for line in code_lines(text):
         line = re.split(r" {3,}| #| >", line)[0]
-        if pods := re.match(r"(?:\S+/)?pods(?: ([a-z][a-z-]*))?(?![\w/])(.*)$", line):
+        if pods := re.match(r"(?:\S+/)?pods(?!/)(?: ([a-z][a-z-]*))?\b(.*)$", line):
             wrong += [line] if not is_right_call(pods[1], pods[2]) else []
         if benchmark := re.match(r"(?:\S+/)?python -m benchmarks(?: ([a-z][\w-]*))?(.*)$", line):
             wrong += [line] if not is_right_benchmark(benchmark[1], benchmark[2]) else []
