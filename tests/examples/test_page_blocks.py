@@ -246,7 +246,8 @@ def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
 
 
 def test_a_mark_belongs_to_the_block_below_it_or_to_the_whole_page() -> None:
-    page = "<!-- needs trl -->\n```python\nx\n```\n\n<!-- a note -->\n\n```\npods train \\\n  pods  # so\nexport A=b\n```\n"
+    python = "<!-- needs trl -->\n```python\nx\n```\n"
+    page = python + "\n<!-- a note -->\n\n```\npods train \\\n  pods  # so\nexport A=b\n```\n"
     first, second = blocks(page)
     assert (first.needs, first.is_marked, second.mark, second.line) == ("trl", False, "", 9)
     assert second.commands == ["pods train \\\n  pods  # so", "export A=b"]
