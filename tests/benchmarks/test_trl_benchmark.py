@@ -18,7 +18,7 @@ from podsrl.errors import UsageError
 
 def test_without_trl_the_benchmark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install -e '\.\[bench\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[trl\]'"):
         trl.run(Namespace(quick=True))
     with pytest.raises(UsageError):
         check_trl()
