@@ -1,8 +1,8 @@
 """Training seconds until held-out accuracy is 90, 95 and 99 %: TRL's GRPOTrainer, PODS in TRL, and podsrl itself.
 
-    python -m benchmarks trl-accuracy                  5 seeds, about a quarter of an hour on two idle cores
-    python -m benchmarks trl-accuracy --quick          one seed, 12 seconds per arm, nothing tuned
-    python -m benchmarks trl-accuracy --seeds 3 --save also the picture and the table of docs/benchmarks.md
+    python -m benchmarks trl-accuracy            5 seeds, about 20 minutes on an idle core
+    python -m benchmarks trl-accuracy --quick    one seed, 12 seconds per arm, nothing tuned, under two minutes
+    python -m benchmarks trl-accuracy --save     also the picture and the table of docs/benchmarks.md
 
 The demo's model and task, on one thread. All arms have the same questions, rewards, temperature, token limit, loss and
 AdamW; each has its own best learning rate, and TRL its fastest micro-batch and way to generate, out of a grid that is
