@@ -81,7 +81,11 @@ class TrlArm:
         self.model = trainer.model
         self._training = Stepwise(trainer.train, "TRL")
         trainer.add_callback(_PauseBetweenSteps(self._training))
-        self._training.go_on()  # to the first step
+        try:
+            self._training.go_on()  # to the first step
+        except BaseException:  # Ctrl-C, too: no thread is left behind
+            self.close()
+            raise
 
     def step(self) -> Taken:
         clock = Clock()

@@ -1,8 +1,8 @@
 """Training seconds until held-out accuracy is 90, 95 and 99 %: TRL's GRPOTrainer, PODS in TRL, and podsrl itself.
 
-    python -m benchmarks trl-accuracy                  5 seeds, about a quarter of an hour on two idle cores
-    python -m benchmarks trl-accuracy --quick          one seed, 12 seconds per arm, nothing tuned
-    python -m benchmarks trl-accuracy --seeds 3 --save also the picture and the table of docs/benchmarks.md
+    python -m benchmarks trl-accuracy            5 seeds, about 20 minutes on an idle core
+    python -m benchmarks trl-accuracy --quick    one seed, 12 seconds per arm, nothing tuned, under two minutes
+    python -m benchmarks trl-accuracy --save     also the picture and the table of docs/benchmarks.md
 
 The demo's model and task, on one thread. All arms have the same questions, rewards, temperature, token limit, loss and
 AdamW; each has its own best learning rate, and TRL its fastest micro-batch and way to generate, out of a grid that is
@@ -59,6 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("trl-accuracy", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, short, and nothing is tuned")
     parser.add_argument("--seeds", type=int, help="default: 5")
+    parser.add_argument("--tuning-seeds", type=int, default=3, help="runs for each learning rate; default: 3")
     parser.add_argument("--seconds", type=float, help=f"training seconds of an arm at most; default: {_SECONDS:g}")
     parser.add_argument("--turn", type=float, default=2.0, help="training seconds of a turn; default: 2")
     parser.add_argument("--questions", type=int, default=256, help="held-out questions; default: 256")
@@ -90,13 +91,15 @@ def check_options(options: argparse.Namespace) -> Json:
     options.seeds = options.seeds if options.seeds is not None else 1 if options.quick else 5
     options.seconds = options.seconds if options.seconds is not None else _QUICK_SECONDS if options.quick else _SECONDS
     options.out = options.out or command.ROOT / "runs" / "trl-accuracy"
-    for name, least in {"seeds": 1, "questions": 1}.items():
+    for name, least in {"seeds": 1, "tuning_seeds": 1, "questions": 1}.items():
         if getattr(options, name) < least:
-            raise UsageError(f"--{name} {getattr(options, name)}: wanted {least} or more")
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(options, name)}: wanted {least} or more")
     for name in ("seconds", "turn"):
         if not 0 < getattr(options, name) < float("inf"):
             raise UsageError(f"--{name} {getattr(options, name):g}: wanted a number of seconds above 0")
-    return {name: getattr(options, name) for name in ("quick", "seconds", "turn", "questions", "sampled")}
+    return {
+        name: getattr(options, name) for name in ("quick", "tuning_seeds", "seconds", "turn", "questions", "sampled")
+    }
 
 
 class Store:
@@ -144,7 +147,7 @@ def _measure(options: argparse.Namespace, store: Store, say: Say) -> Json:
     with closing(Judge(temperature=1.0 if options.sampled else _GREEDY, num_questions=options.questions)) as judge:
         for name in ARMS:
             if name not in store.tuned:
-                store.tuned[name] = _tuned(name, judge, options.quick, titled(say, f"tuning {name}"))
+                store.tuned[name] = _tuned(name, judge, options, titled(say, f"tuning {name}"))
                 store.save()
         progress = _Progress(options, say)
         for seed in range(options.seeds):
@@ -169,15 +172,16 @@ def _measure(options: argparse.Namespace, store: Store, say: Say) -> Json:
     }
 
 
-def _tuned(name: str, judge: Judge, is_quick: bool, say: Say) -> Json:
+def _tuned(name: str, judge: Judge, options: argparse.Namespace, say: Say) -> Json:
     """An arm's settings, and what was tried."""
     from benchmarks.trl_accuracy.arms import Sizes
     from benchmarks.trl_accuracy.tune import RATES, best_rate, best_way
 
     sizes = Sizes(*ARMS[name])
-    way, tried_ways = best_way(sizes, say, is_first=is_quick)
-    lr, tried_rates = best_rate(sizes, way, judge, _TOP, RATES[:1] if is_quick else RATES, say)
-    return {"lr": lr, "way": way and asdict(way), "tried_cpu_seconds": tried_ways, "tried_rates": tried_rates}
+    way, tried_ways = best_way(sizes, say, is_first=options.quick)
+    rates = RATES[:1] if options.quick else RATES
+    lr, steps_by_rate = best_rate(sizes, way, judge, target=_TOP, rates=rates, num_seeds=options.tuning_seeds, say=say)
+    return {"lr": lr, "way": way and asdict(way), "tried_cpu_seconds": tried_ways, "steps_by_rate": steps_by_rate}
 
 
 def _trained(

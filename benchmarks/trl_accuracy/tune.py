@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from benchmarks.timing import Say
+from benchmarks.timing import Say, titled
 from benchmarks.trl_accuracy.arms import Sizes, Way, new_arm
 from podsrl.config.load import load_config
 
 RATES = (3e-4, 1.5e-4, 6e-4)
-"""podsrl's own default first: where two rates need as many steps, the first is taken."""
-SEED = 100
-"""Not one of those that count."""
+"""podsrl's own default first, because it ends the others early."""
+FIRST_SEED = 100
+"""Seeds from here on do not count afterwards."""
 MAX_STEPS = 40
+"""Of one run."""
 _BATCH_TOKENS = 256
 """Per step of transformers' continuous batching."""
 Json = dict[str, Any]
@@ -39,7 +40,7 @@ def best_way(sizes: Sizes, say: Say, *, is_first: bool = False) -> tuple[Way | N
     tried: dict[Way, float] = {}
     for way in ways(sizes.num_rollouts):
         say(f"{way.generation}, {way.rows_at_once} rows at once")
-        with closing(new_arm(sizes, way, lr=RATES[0], seed=SEED, budget=1.0)) as arm:
+        with closing(new_arm(sizes, way, lr=RATES[0], seed=FIRST_SEED, budget=1.0)) as arm:
             arm.step()  # warm
             tried[way] = statistics.median(arm.step().cpu_seconds for _ in range(2))
     texts = {f"{way.generation}, {way.rows_at_once} rows": round(seconds, 3) for way, seconds in tried.items()}
@@ -47,18 +48,34 @@ def best_way(sizes: Sizes, say: Say, *, is_first: bool = False) -> tuple[Way | N
 
 
 def best_rate(
-    sizes: Sizes, way: Way | None, accuracy_of: Callable[[Any], float], target: float, rates: Sequence[float], say: Say
+    sizes: Sizes,
+    way: Way | None,
+    accuracy_of: Callable[[Any], float],
+    *,
+    target: float,
+    rates: Sequence[float],
+    num_seeds: int,
+    say: Say,
 ) -> tuple[float, Json]:
-    """The rate that reaches the target in the fewest steps, and what each rate did; one rate is not tried."""
+    """The rate that reaches the target in the fewest steps over seeds, and each rate's steps; one rate is not tried.
+
+    A rate is given up where it has needed as many steps as another in all.
+    """
     if len(rates) == 1:
         return rates[0], {}
-    found: dict[float, list[float]] = {}
+    found: dict[float, list[list[float]]] = {}
     for rate in rates:
-        limit = min((len(curve) for curve in found.values() if curve[-1] >= target), default=MAX_STEPS + 1)
-        with closing(new_arm(sizes, way, lr=rate, seed=SEED, budget=1.0)) as arm:
-            found[rate] = train_to(_accuracies(arm, accuracy_of, rate, say), target, limit - 1)
-    tried = {f"{rate:g}": {"steps": len(curve), "accuracy": curve[-1]} for rate, curve in found.items()}
-    return choose(found, target), tried
+        fewest = min((num_steps(runs, target, num_seeds) for runs in found.values()), default=num_seeds * MAX_STEPS)
+        found[rate] = []
+        for seed in range(num_seeds):
+            left = fewest - sum(map(len, found[rate]))
+            if left > 0:
+                show = titled(say, f"rate {rate:g}, seed {seed + 1} of {num_seeds}")
+                with closing(new_arm(sizes, way, lr=rate, seed=FIRST_SEED + seed, budget=1.0)) as arm:
+                    run = train_to(_accuracies(arm, accuracy_of, show), target, min(left, MAX_STEPS))
+                found[rate].append(run)
+    tried = {f"{rate:g}": [len(run) if run[-1] >= target else None for run in runs] for rate, runs in found.items()}
+    return choose(found, target, num_seeds), tried
 
 
 def train_to(accuracies: Iterator[float], target: float, max_steps: int) -> list[float]:
@@ -74,25 +91,38 @@ def train_to(accuracies: Iterator[float], target: float, max_steps: int) -> list
     return found
 
 
-def choose(found: Mapping[float, Sequence[float]], target: float) -> float:
-    """The rate whose accuracies reach the target in the fewest steps; where none does, the highest mean accuracy.
+def num_steps(runs: Sequence[Sequence[float]], target: float, num_seeds: int) -> int:
+    """Steps of all seeds to the target; a run that did not reach it, or was not made, counts with `MAX_STEPS`.
 
     Example:
-        >>> choose({1e-4: [0.1, 0.5, 1.0], 2e-4: [0.5, 1.0], 3e-4: [0.9, 0.9]}, 0.99)
+        >>> num_steps([[0.5, 1.0], [0.5, 0.6, 0.7]], 0.99, 3)
+        82
+    """
+    reached = [len(run) for run in runs if run[-1] >= target]
+    return sum(reached) + MAX_STEPS * (num_seeds - len(reached))
+
+
+def choose(found: Mapping[float, Sequence[Sequence[float]]], target: float, num_seeds: int) -> float:
+    """The rate with the fewest steps to the target; of equals, the one with the highest mean accuracy.
+
+    Example:
+        >>> choose({1e-4: [[0.1, 0.5, 1.0]], 2e-4: [[0.5, 1.0]], 3e-4: [[0.9, 0.9]]}, 0.99, 1)
         0.0002
-        >>> choose({1e-4: [0.1, 0.5], 2e-4: [0.5, 0.6]}, 0.99)
+        >>> choose({1e-4: [[0.1, 0.5]], 2e-4: [[0.5, 0.6]]}, 0.99, 1)
         0.0002
     """
-    reached = {rate: len(curve) for rate, curve in found.items() if curve[-1] >= target}
-    if reached:
-        return min(reached, key=lambda rate: reached[rate])
-    return max(found, key=lambda rate: statistics.mean(found[rate]))
+
+    def order(rate: float) -> tuple[float, float]:
+        accuracies = [accuracy for run in found[rate] for accuracy in run]
+        return num_steps(found[rate], target, num_seeds), -statistics.mean(accuracies)
+
+    return min(found, key=order)
 
 
-def _accuracies(arm: Any, accuracy_of: Callable[[Any], float], rate: float, say: Say) -> Iterator[float]:
+def _accuracies(arm: Any, accuracy_of: Callable[[Any], float], say: Say) -> Iterator[float]:
     accuracy, step = 0.0, 0
     while True:
         step += 1
-        say(f"rate {rate:g}, step {step}, accuracy {accuracy:.0%}")
+        say(f"step {step}, accuracy {accuracy:.0%}")
         arm.step()
         yield (accuracy := accuracy_of(arm.model))

@@ -139,23 +139,41 @@ def test_a_rate_is_given_up_where_another_needed_fewer_steps(monkeypatch: pytest
     from benchmarks.trl_accuracy import tune
     from benchmarks.trl_accuracy.arms import Sizes
 
-    curves = {3e-4: [0.5, 0.8, 0.99], 1e-4: [0.1, 0.2, 0.99], 6e-4: [0.9, 0.99]}
-    monkeypatch.setattr(
-        tune, "new_arm", lambda sizes, way, *, lr, seed, budget: FakeArm("x", 1.0, [0.0, *curves[lr]], [])
+    curves = {
+        (3e-4, 100): [0.5, 0.8, 0.99],
+        (3e-4, 101): [0.5, 0.99],
+        (1e-4, 100): [0.1, 0.2, 0.3, 0.4, 0.5, 0.99],  # given up after 5 steps, before its second seed
+        (6e-4, 100): [0.99],  # lucky once
+        (6e-4, 101): [0.9, 0.8, 0.7, 0.6, 0.5],
+    }
+
+    def new_arm(sizes: Sizes, way: None, *, lr: float, seed: int, budget: float) -> FakeArm:
+        return FakeArm("x", 1.0, [0.0, *curves[lr, seed]], [])
+
+    monkeypatch.setattr(tune, "new_arm", new_arm)
+    rate, steps = tune.best_rate(
+        Sizes("podsrl", 16, 16),
+        None,
+        lambda model: model,
+        target=0.99,
+        rates=(3e-4, 1e-4, 6e-4),
+        num_seeds=2,
+        say=lambda text: None,
     )
-    found = tune.best_rate(Sizes("podsrl", 16, 16), None, lambda model: model, 0.99, tuple(curves), lambda text: None)
-    assert found == (
-        6e-4,
-        {
-            "0.0003": {"steps": 3, "accuracy": 0.99},
-            "0.0001": {"steps": 2, "accuracy": 0.2},
-            "0.0006": {"steps": 2, "accuracy": 0.99},
-        },
-    )
+    assert rate == 3e-4
+    assert steps == {"0.0003": [3, 2], "0.0001": [None], "0.0006": [1, None]}
 
 
 def options(**changed: Any) -> Namespace:
-    given = {"quick": False, "seeds": None, "seconds": None, "turn": 2.0, "questions": 256, "sampled": False}
+    given = {
+        "quick": False,
+        "seeds": None,
+        "seconds": None,
+        "tuning_seeds": 3,
+        "turn": 2.0,
+        "questions": 256,
+        "sampled": False,
+    }
     return Namespace(**{**given, "out": None, **changed})
 
 
