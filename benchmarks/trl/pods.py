@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
 
 
 def _compare(scene: Any, num_kept: int, beta: float, rounds: int, say: Say) -> dict[str, Any]:
-    from benchmarks.trl.seconds import best_setting
+    from benchmarks.trl.seconds import best_setting, by_round
 
     rows = len(scene.prompts) * scene.num_rollouts
     generating: dict[str, list[float]] = {}
@@ -67,9 +67,7 @@ def _compare(scene: Any, num_kept: int, beta: float, rounds: int, say: Say) -> d
         best[name].arm()  # warm
         generating[name].clear()
     taken = take_turns(
-        {name: lambda number, arm=found.arm: arm() for name, found in best.items()},
-        rounds,
-        lambda text: say(f"beta {beta}, {text}"),
+        by_round({name: found.arm for name, found in best.items()}), rounds, lambda text: say(f"beta {beta}, {text}")
     )
     seconds = {name: [one.seconds for one in found] for name, found in taken.items()}
     cpu_seconds = {name: [one.cpu_seconds for one in found] for name, found in taken.items()}

@@ -62,7 +62,7 @@ def measure_update(scene: Scene, settings: Settings, say: Say) -> Json:
     rewards = _rewards(scene, completions)
     ours = best_setting({size: _our_update(scene, completions, rewards, size) for size in settings.tokens}, say, OURS)
     theirs = best_setting({rows: _trl_update(scene, completions, rewards, rows) for rows in settings.rows}, say, TRL)
-    taken = take_turns(_by_round({OURS: ours.arm, TRL: theirs.arm}), settings.rounds, say)
+    taken = take_turns(by_round({OURS: ours.arm, TRL: theirs.arm}), settings.rounds, say)
     without = {name: _our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
     return {
         "micro_batch_tokens": ours.setting,
@@ -89,7 +89,7 @@ def measure_step(scene: Scene, update: Mapping[str, Any], settings: Settings, sa
     )
     with tempfile.TemporaryDirectory() as folder:
         ours = _our_step(scene, update["micro_batch_tokens"], Path(folder))
-        taken = take_turns(_by_round({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}), settings.rounds, say)
+        taken = take_turns(by_round({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}), settings.rounds, say)
     return {"tried_cpu_seconds": theirs.tried, **compared(taken)}
 
 
@@ -199,7 +199,7 @@ def best_setting(arms: Mapping[Setting, Arm], say: Say, name: str) -> Best[Setti
     return Best(setting, arms[setting], tried)
 
 
-def _by_round(arms: Mapping[str, Arm]) -> dict[str, Callable[[int], Taken]]:
+def by_round(arms: Mapping[str, Arm]) -> dict[str, Callable[[int], Taken]]:
     """The same arms, as functions of the round."""
     return {name: partial(_run, arm) for name, arm in arms.items()}
 

@@ -22,20 +22,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks import command
 from benchmarks.timing import Say, titled
-from podsrl.cli.progress import time_text
 from podsrl.errors import UsageError
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
+from podsrl.lib.time_left import time_text
 
 if TYPE_CHECKING:
     from benchmarks.trl_accuracy.arms import Judge
     from benchmarks.trl_accuracy.turns import Curve
 
-ARMS = {
+ARMS: dict[str, tuple[Literal["podsrl", "TRL"], int, int]] = {
     "TRL, 64 trained": ("TRL", 64, 64),
     "TRL, 16 trained": ("TRL", 16, 16),
     "PODS in TRL, 64 → 16": ("TRL", 64, 16),

@@ -44,7 +44,7 @@ def ratio(over: Sequence[Curve], under: Sequence[Curve], target: float, clock: C
     both, and "" where all did.
     """
     pairs = [[seconds_to(curve, target, clock) for curve in curves] for curves in (over, under)]
-    missing = tuple(None in times for times in pairs)
+    missing = (None in pairs[0], None in pairs[1])
     bound = {(False, False): "", (True, False): "≥", (False, True): "≤", (True, True): "?"}[missing]
     counted = [
         [getattr(curve, clock)[-1] if time is None else time for time, curve in zip(times, curves, strict=True)]
