@@ -103,6 +103,7 @@ def prepare(word: str, folder: Path, prepared: Path, pods: Pods) -> None:
 def run_command(command: str, folder: Path, prepared: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command, comments=True)
     promised = re.search(r"#.*exit code (\d)", command)
+    assert "--live" not in words, f"{command}: serves until Ctrl-C; {SAY_WHY}"
     if command.startswith(INSTALLS):
         return
     if words[0] == "export":
@@ -179,7 +180,7 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
         if block.kind in SHELL and not block.is_marked:
             assert block.commands, f"{where}: no command; a block that shows something is ```text"
             for command in block.commands:
-                can_run = command.startswith(("pods ", "python ", "export ", INSTALLS))
+                can_run = command.startswith(("pods ", "python ", "export ", INSTALLS)) and "--live" not in command
                 assert can_run, f"{where}: {command!r} does not run here; {SAY_WHY}"
 
 
