@@ -23,7 +23,7 @@ VLLM_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu
 PEERS_VENV ?= .venv-peers
 VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core==1.3.8 omegaconf==2.4.0 \
 	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
-VERL_NEEDS := importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
+VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
 .PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check clean
 

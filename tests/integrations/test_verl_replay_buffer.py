@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,12 @@ import torch
 from podsrl.errors import UsageError
 from podsrl.select import max_variance
 
-WHY = "verl is not installed (make test-peers)"
-verl = pytest.importorskip("verl", reason=WHY)
-tq = pytest.importorskip("transfer_queue", reason=WHY)
-ray = pytest.importorskip("ray", reason=WHY)
+if find_spec("verl") is None:
+    pytest.skip("verl is not installed (make test-peers)", allow_module_level=True)
+
+import ray
+import transfer_queue as tq
+import verl
 
 pytestmark = [
     pytest.mark.slow,
