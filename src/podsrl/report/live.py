@@ -144,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Print nothing."""
 
     def _answer(self, code: int, text: str, kind: str = "") -> None:
         data = text.encode("utf-8", errors="backslashreplace")

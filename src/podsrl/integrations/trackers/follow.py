@@ -116,7 +116,7 @@ class Follower:
                 return
 
     def _take_new_lines(self) -> None:
-        """Tools want ascending steps, so that a step's groups follow its metrics."""
+        """Tools want ascending steps, so a step's groups follow its metrics."""
         lines = self._metrics.new_lines()
         self._waiting += self._groups.new_lines()
         for line in lines:

@@ -1,4 +1,4 @@
-"""What `pods watch` says of a run: how far it is, how fast, whether it is quiet; in words and as an object."""
+"""What `pods watch` shows of a run: how far it is, how fast, whether it is quiet; in words and as an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podsrl.report.health import check_run
 from podsrl.report.terminal.curve import Array
 
 QUIET_SECONDS = 60.0
-"""A run that trains and writes no line for longer than this, and than ten of its steps, has it said."""
+"""A run is quiet if it trains and has written no line for longer than this and than ten of its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
