@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import html
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from podsrl.errors import UsageError
@@ -121,6 +123,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     page: LivePage
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that has gone away is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
