@@ -261,9 +261,9 @@ def test_what_a_page_names_exists(page: Path, check: Callable[[str], Iterable[st
 
 def test_the_page_of_benchmarks_lists_them_all_and_names_no_other() -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text()
-    listed, figures = (text.split(heading)[1] for heading in ("| name |", "| what | figure | benchmark |"))
-    assert re.findall(r"^\| `([\w-]+)`", listed.split("## ")[0], re.MULTILINE) == list(BENCHMARKS)
-    figures = figures.split("\n## ")[0]
+    tables = ("| name |", "| what | figure | benchmark |")
+    listed, figures = (text.split(heading)[1].split("\n## ")[0] for heading in tables)
+    assert re.findall(r"^\| `([\w-]+)`", listed, re.MULTILINE) == list(BENCHMARKS)
     assert {*re.findall(r"\| `([\w-]+)[^`|]*` \|$", figures, re.MULTILINE)} <= {*BENCHMARKS}
     assert figures.count("\n|") - 1 == len(re.findall(r"\| `([\w-]+)[^`|]*` \|$", figures, re.MULTILINE))
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text()
+from pages import ROOT, blocks
+
+PAGE = (ROOT / "docs" / "from-trl.md").read_text()
 
 
 @pytest.mark.slow
@@ -20,12 +22,12 @@ def test_the_blocks_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     threads = torch.get_num_threads()
     names: dict[str, object] = {"__name__": "page"}
     try:
-        blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-        for block in blocks:
-            exec(compile(block, "docs/from-trl.md", "exec"), names)
+        texts = [block.text for block in blocks(PAGE) if block.kind == "python"]
+        for text in texts:
+            exec(compile(text, "docs/from-trl.md", "exec"), names)
     finally:
         torch.set_num_threads(threads)
-    assert len(blocks) == 3 and {"MyTrainer", "weights"} <= set(names)
+    assert len(texts) == 3 and {"MyTrainer", "weights"} <= set(names)
 
 
 def test_the_commands_of_the_page_do_what_it_says(pods: Callable[..., tuple[int, str, str]]) -> None:

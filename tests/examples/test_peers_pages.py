@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
+from pages import ROOT, blocks
 from podsrl.tasks import load_tasks
-
-ROOT = Path(__file__).parents[2]
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -23,8 +22,8 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not is_there, reason=f"{package} is not installed (make test-peers)")
 
 
-def blocks(page: str, kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+def texts(page: str, kind: str) -> list[str]:
+    return [block.text for block in blocks((ROOT / "docs" / page).read_text()) if block.kind == kind]
 
 
 def printed(script: Path) -> list[str]:
@@ -56,7 +55,7 @@ def test_verl_builds_its_replay_buffer_from_the_page_s_settings() -> None:
     from omegaconf import OmegaConf
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-    [settings] = blocks("from-verl.md", "yaml")
+    [settings] = texts("from-verl.md", "yaml")
     folder = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         default = compose("ppo_trainer")
@@ -69,7 +68,7 @@ def test_verl_builds_its_replay_buffer_from_the_page_s_settings() -> None:
 @pytest.mark.slow
 @needs("art")
 def test_art_gathers_as_on_the_page(tmp_path: Path) -> None:
-    [code] = blocks("from-art.md", "python")
+    [code] = texts("from-art.md", "python")
     calls = """
 import asyncio, random
 
@@ -88,7 +87,7 @@ def test_verifiers_tasksets_of_the_page_load(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names = []
-    for block in blocks("from-verifiers.md", "python"):
+    for block in texts("from-verifiers.md", "python"):
         names.append(block.splitlines()[0].removeprefix("# "))
         Path(names[-1]).write_text(block)
     assert names == ["sums.py", "my_sums.py"]

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from pages import ROOT, blocks
 from podsrl.config.load import build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers.table import COLUMNS
 from podsrl.run.tracked import is_installed
 
-PAGE = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
-BLOCKS = re.findall(r"(?s)```(\w+)\n(.*?)```", PAGE)
-COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+PAGE = (ROOT / "docs" / "trackers.md").read_text()
+BLOCKS = blocks(PAGE)
+COMMANDS = [command for block in BLOCKS for command in block.commands]
 SMALL = (
     "--rollouts.num_prompts=2",
     "--rollouts.num_rollouts=8",
@@ -43,7 +44,7 @@ def run(*words: str, **environment: str) -> str:
 
 
 def test_the_page_names_what_there_is() -> None:
-    (toml,) = [text for kind, text in BLOCKS if kind == "toml"]
+    (toml,) = [block.text for block in BLOCKS if block.kind == "toml"]
     assert build(RunConfig, tomllib.loads(toml), "of the page").record.trackers == ("wandb", "mlflow")
     table = PAGE.partition("| column |")[2].partition("\n\n")[0]
     assert set(COLUMNS) == set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`.*?) \|", table))))
@@ -73,5 +74,5 @@ def test_the_commands_of_the_page_track(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_the_code_of_the_page_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = [text for kind, text in BLOCKS if kind == "python"]
+    (code,) = [block.text for block in BLOCKS if block.kind == "python"]
     assert "tensorboard --logdir runs/python/trackers/tensorboard" in run(sys.executable, "-c", code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,22 @@ def test_a_tracker_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         with tracking(config_of("--record.trackers=tensorboard"), tmp_path, said.append):
             pass
     assert len(said) == 2 and "waiting for tracker tensorboard" in said[0] and "did not finish" in said[1]
+
+
+@pytest.mark.slow
+def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has_begun(tmp_path: Path) -> None:
+    import fcntl
+
+    (tmp_path / "trackers").mkdir()
+    code = (
+        "import sys; from pathlib import Path; from podsrl.integrations.trackers import follow\n"
+        "follow.END_SECONDS = -4.0  # 5 s less than the bound\n"
+        "follow.main('tensorboard', Path(sys.argv[1]))"
+    )
+    with (tmp_path / "trackers" / "tensorboard.log").open("a") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # of another process, which does not let go
+        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.DEVNULL, timeout=60)
+    assert ended.returncode == 1 and "Timeout" in (tmp_path / "trackers" / "tensorboard.log").read_text()
 
 
 @pytest.mark.slow

@@ -237,11 +237,11 @@ def test_a_folder_with_a_run_in_it_is_refused(pods: Pods, folder: Path) -> None:
     assert code == 2 and "run" in errors
 
 
-def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_told(folder: Path) -> None:
+def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_reported(folder: Path) -> None:
     (folder / "model" / "chat_template.jinja").write_text(
         "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     )
-    for chat, is_told in (("", True), ("task.chat=true", False)):
+    for chat, is_named in (("", True), ("task.chat=true", False)):
         found = check_inputs(load_config("mine.toml", ["model.path=model", *filter(None, [chat])]))
         [line] = [line for line in input_lines(found) if line.startswith("prompts")]
-        assert ("task.chat" in line) is is_told
+        assert ("task.chat" in line) is is_named

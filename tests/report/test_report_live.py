@@ -116,6 +116,16 @@ def test_a_run_without_a_line_and_a_comparison_without_a_run_have_a_page(tmp_pat
     assert tag == "" and "no run has begun yet" in text and 'http-equiv="refresh"' in text
 
 
+def test_a_browser_that_goes_away_prints_nothing(server: live._Server, capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (BrokenPipeError(), ConnectionResetError(), RuntimeError("a defect")):
+        try:
+            raise error
+        except Exception:
+            server.handle_error(None, ("127.0.0.1", 1))
+    shown = capsys.readouterr().err
+    assert "a defect" in shown and "BrokenPipe" not in shown and "ConnectionReset" not in shown
+
+
 def test_between_two_drawings_there_is_a_pause(run: Path, make_group: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LEAST_SECONDS", 3600.0)
     page = LivePage([run])

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -199,3 +200,19 @@ def test_a_folder_is_locked_while_its_lock_is_held_and_asking_takes_no_lock(tmp_
         assert folder.is_locked() is True
         assert RunFolder(tmp_path).is_locked() is True
     assert folder.is_locked() is False
+
+
+def test_a_lock_is_found_where_a_file_and_the_list_of_locks_name_different_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, stat = RunFolder(tmp_path), os.stat
+
+    def of_another_device(*args: Any, **options: Any) -> os.stat_result:
+        fields = list(stat(*args, **options))
+        return os.stat_result([*fields[:2], fields[2] + 1, *fields[3:]])
+
+    if folder.is_locked() is None:
+        pytest.skip("this system does not list its locks")
+    with folder.lock():
+        monkeypatch.setattr(os, "stat", of_another_device)
+        assert folder.is_locked() is True

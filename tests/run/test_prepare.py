@@ -145,7 +145,7 @@ def test_whole_solutions_as_answers_are_told(tokenizer: Any, tmp_path: Path) -> 
     assert parts_of(tokenizer, *flags, "task.correct=format").warnings == ()
 
 
-def test_an_accuracy_by_what_is_no_reward_of_the_run_is_told(tokenizer: Any, tmp_path: Path) -> None:
+def test_an_accuracy_by_what_is_no_reward_of_the_run_gets_a_warning(tokenizer: Any, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(5)))
     flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.rewards={format = 1.0}")
     [warning] = parts_of(tokenizer, *flags).warnings

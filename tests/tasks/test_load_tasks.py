@@ -88,7 +88,7 @@ def test_chat_and_system_prompt_reach_every_set(own: ModuleType) -> None:
     assert tasks.eval[0].prompt == (system, {"role": "user", "content": "2+2="})
 
 
-def test_a_file_without_or_as_the_name_of_a_set_is_told_which_set_reads_it() -> None:
+def test_a_file_without_or_as_the_name_of_a_set_is_an_error_that_names_the_set_which_reads_it() -> None:
     with pytest.raises(UsageError, match=r"set task\.name to one that does \(gsm8k, .*jsonl, hub\)"):
         load_tasks("arithmetic", path="mine.jsonl")
     with pytest.raises(UsageError, match=r"set task\.name = 'jsonl' and task\.path = 'mine\.jsonl'"):

@@ -78,7 +78,6 @@ def _serve(runs: list[Path], out: Path | None, port: int) -> None:
 def doctor() -> None:
     """Show what this machine offers and what podsrl would use."""
     from importlib.metadata import version
-    from importlib.util import find_spec
 
     from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
@@ -91,13 +90,12 @@ def doctor() -> None:
     say(f"a small model trains on {small}")
     say(hardware_line())
     say(f"float32 matrix products on it: {describe_here()}")
-    found = {name: find_spec(name) for name in ("vllm", "ray")}
-    optional = [
-        name if spec and spec.origin else f"{name} (pip install 'podsrl[{name}]')" for name, spec in found.items()
-    ]
-    say(f"generators: engine, vLLM servers, {', '.join(optional)}")
-    trackers = [name if is_installed(name) else f"{name} (pip install 'podsrl[trackers]')" for name in TRACKERS]
-    say(f"trackers: {', '.join(trackers)}")
+
+    def offered(name: str, extra: str) -> str:
+        return name if is_installed(name) else f"{name} (pip install 'podsrl[{extra}]')"
+
+    say(f"generators: engine, vLLM servers, {', '.join(offered(name, name) for name in ('vllm', 'ray'))}")
+    say(f"trackers: {', '.join(offered(name, 'trackers') for name in TRACKERS)}")
     say(f"recipes: {', '.join(recipe_names())}")
     say(f"task sets: {', '.join(TASKS)}")
     say(f"rewards: {', '.join(REWARDS)}")

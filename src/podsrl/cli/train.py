@@ -134,8 +134,12 @@ def _run(
     shown = config or read_resumed_config(folder, overrides)
     try:
         with TrainDisplay(shown, plain or not is_main_process()) as display:
-            watched: Any = {"on_record": display.show, "say": display.say, "on_answer": display.evaluating}
-            watched["tracking"] = tracking
+            watched: Any = {
+                "on_record": display.show,
+                "say": display.say,
+                "on_answer": display.evaluating,
+                "tracking": tracking,
+            }
             if config is not None:
                 outcome = start(config, folder, **watched)
             else:

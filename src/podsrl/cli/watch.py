@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podsrl.cli.console import output, say
-from podsrl.cli.progress import waiting
+from podsrl.cli.progress import LINE_SECONDS, waiting
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 APPEAR_SECONDS = 20.0
 """How long a folder may take to become that of a run."""
 TICK_SECONDS = 1.0
-LINE_SECONDS = 10.0
-"""Without a terminal, the time between two lines."""
 _COST = 100
 """The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
 

@@ -9,9 +9,28 @@ from typing import Any, cast
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.select import SelectionRule, keep_all, resolve_rule, try_rule
+from podsrl.select import SelectionRule, resolve_rule, try_rule
 from podsrl.select.base import reads_groups
 from podsrl.select.groups import call_rule
+
+
+def rule_of_rewards(
+    name: str, options: Mapping[str, Any] | None, num_rollouts: int, num_kept: int, *, options_called: str
+) -> SelectionRule:
+    """Find a rule by its name, for a trainer whose option `rule` names it and `options_called` has its options.
+
+    Raises:
+        UsageError: no such rule or option, a rule that goes by more than rewards, or one that cannot keep `num_kept` of
+            `num_rollouts`.
+    """
+    rule = resolve_rule(name, options, called="rule", options_called=options_called)
+    if reads_groups(rule):
+        raise UsageError(
+            f"rule = {name!r} reads whole groups, but only their rewards are known here; wanted a function "
+            "f(rewards, num_kept, *, generator)"
+        )
+    try_rule(rule, num_rollouts, num_kept)
+    return cast(SelectionRule, rule)
 
 
 class Choice:
@@ -41,17 +60,10 @@ class Choice:
     ) -> None:
         if isinstance(num_kept, bool) or not isinstance(num_kept, int) or num_kept < 2:
             raise UsageError(f"num_kept = {num_kept!r}; wanted a whole number of at least 2")
-        found = resolve_rule(rule, options)
-        if found is keep_all:
+        if rule == "keep_all":
             raise UsageError("rule = 'keep_all' drops nothing; choose another rule, or train without a selection")
-        if reads_groups(found):
-            raise UsageError(
-                f"rule = '{rule}' reads whole groups, but only their rewards are known here; wanted a "
-                "function f(rewards, num_kept, *, generator)"
-            )
-        try_rule(found, num_kept + 1, num_kept)
         self.num_kept = num_kept
-        self._rule = cast(SelectionRule, found)
+        self._rule = rule_of_rewards(rule, options, num_kept + 1, num_kept, options_called="options")
         self._generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, rewards: Sequence[float]) -> list[int]:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, one_line
 from podsrl.lib.logs import LogTail, last_line
-from podsrl.report.read import SHOWN_STAGES, Line, Run, add_lines, is_comparison, read_config
+from podsrl.report.read import Line, Run, add_lines, is_comparison, read_config
 from podsrl.report.unknown import unknown_notes
 from podsrl.run.folder import RunFolder
 from podsrl.run.group_log import RecordedGroup, parse_group
@@ -23,16 +23,6 @@ State = Literal["starting", "training", "stopped", "finished"]
 MAX_STEPS = 10_000
 """Newest steps that are kept in memory."""
 _READ_BYTES = 4 << 20
-_KEPT = frozenset(
-    {
-        *("step", "note", "seconds/total", "seconds/train_elapsed", "reward/all", "reward/kept", "accuracy/all"),
-        *("groups/all", "groups/zero_signal", "rollouts/all", "rollouts/truncated", "rollouts/invalid", "logprob_gap"),
-        *("rollouts/lag", "eval/accuracy", "eval/accuracy_and_format"),
-        *(f"tokens/{fate}" for fate in ("prompt", "generated", "trained", "discarded", "skipped")),
-        *(f"seconds/{stage}" for stage in SHOWN_STAGES),
-    }
-)
-"""Metrics that are kept in memory."""
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -67,10 +57,10 @@ def quiet_seconds(folder: Path) -> float:
 
 
 class FollowedRun:
-    """A run whose log is read as it grows; of each line what `_KEPT` names, of many steps the newest."""
+    """A run whose log is read as it grows; of many steps the newest are kept."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, one_line(path.name)
         self.state: State = "starting"
         self.quiet_seconds = 0.0
         """Since the newest line."""
@@ -98,8 +88,7 @@ class FollowedRun:
             self._names.clear()
         while new := self._tail.new_lines(_READ_BYTES):
             self._names.update(*new)
-            kept = [{name: value for name, value in line.items() if name in _KEPT} for line in new]
-            add_lines(kept, self._steps, self._evaluations)
+            add_lines(new, self._steps, self._evaluations)
             del self._steps[:-MAX_STEPS]
         group, config = self._newest_group(), read_config(self.path)
         self.run = replace(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import html
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from podsrl.errors import UsageError
@@ -122,6 +124,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     page: LivePage
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that has gone away is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers "/" alone, and only to who asked for this machine by its own name."""
@@ -144,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Print nothing."""
 
     def _answer(self, code: int, text: str, kind: str = "") -> None:
         data = text.encode("utf-8", errors="backslashreplace")

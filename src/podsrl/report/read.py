@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,7 +266,8 @@ def add_lines(lines: Sequence[Mapping[str, Any]], steps: list[Line], evaluations
 
 
 def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in line.items():
+    for key, value in line.items():
+        name = sys.intern(key)  # one copy for all lines
         if value is None:
             yield name, np.nan
         elif isinstance(value, (int, float)):

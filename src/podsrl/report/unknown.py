@@ -1,4 +1,4 @@
-"""What a run folder of another version of podsrl holds that this one does not know: said in a note, never an error."""
+"""What a run folder of another version of podsrl holds that this one does not know: named in a note, never an error."""
 
 from __future__ import annotations
 

@@ -103,16 +103,17 @@ class RunFolder:
     def is_locked(self) -> bool | None:
         """Whether a process of this machine trains here; None where the system does not say.
 
-        It is read from the system's list: trying the lock could stop a run that starts in this moment.
+        It is read from the system's list: trying the lock could stop a run that starts in this moment. The list's
+        numbers of devices are not compared, since btrfs gives a file another one.
         """
         try:
-            file = os.stat(self.path / self.LOCK)
+            inode = os.stat(self.path / self.LOCK).st_ino
             held = Path("/proc/locks").read_text()
         except FileNotFoundError:
             return False if Path("/proc/locks").exists() else None
         except OSError:
             return None
-        return f" {os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino} " in held
+        return f":{inode} " in held
 
     def create(self, config_text: str) -> None:
         """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""

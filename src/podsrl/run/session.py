@@ -49,7 +49,7 @@ def start(
     """Begin a new run in `path`.
 
     Args:
-        tracking: runs what `record.trackers` names; it is wanted where that names something.
+        tracking: runs what `record.trackers` names; needed where that names something.
 
     Raises:
         UsageError: something is wrong with the config, or a run is in `path` already. Nothing was written then.

@@ -69,9 +69,8 @@ class Optimizer:
         if not gradients:
             return 0.0
         total = torch.nn.utils.get_total_norm(gradients)
-        norm = float(
-            total.full_tensor() if hasattr(total, "full_tensor") else total
-        )  # a DTensor, whose module imports slowly
+        # A DTensor has this method; its module imports slowly, so it is not asked for by its class.
+        norm = float(total.full_tensor() if hasattr(total, "full_tensor") else total)
         if math.isfinite(norm):
             if norm > self._options.max_grad_norm:
                 torch.nn.utils.clip_grads_with_norm_(self._masters.values(), self._options.max_grad_norm, total)

@@ -130,7 +130,9 @@ def test_stage_bars_are_as_long_as_the_seconds() -> None:
     assert bars["update"] == [(0.5, 1.0), (1.5, 0.5)]
     assert bars["other"] == [(1.75, 0.25), (2.0, 0.0)]
     assert {"2 s", "0.5", "1.5"} <= set(_texts(axes))
-    assert {"grpo", "pods"} <= set(_texts(axes))
+    names = sorted((text.xy[1], text.get_text()) for text in axes.texts if text.get_text() in rows)
+    assert [name for _, name in names] == ["grpo", "pods"]
+    assert all(bar - 0.5 < y < bar for bar, (y, _) in enumerate(names))
 
 
 def test_token_bars_show_only_fates_that_occurred() -> None:

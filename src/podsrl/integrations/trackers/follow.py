@@ -116,7 +116,7 @@ class Follower:
                 return
 
     def _take_new_lines(self) -> None:
-        """Tools want ascending steps, so that a step's groups follow its metrics."""
+        """Tools want ascending steps, so a step's groups follow its metrics."""
         lines = self._metrics.new_lines()
         self._waiting += self._groups.new_lines()
         for line in lines:
@@ -205,13 +205,13 @@ def main(name: str, folder: Path) -> int:
         with suppress(OSError):  # the run was killed
             user.write(f"{one_line(line)}\n")
 
-    log = folder / FOLDER / f"{name}.log"
+    log, ended = folder / FOLDER / f"{name}.log", _when_ended()
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         for standard in (1, 2):
             os.dup2(descriptor, standard)
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # the process of a run that was killed may still be finishing
-        Follower(name, folder, say).follow(_when_ended())
+        Follower(name, folder, say).follow(ended)
     except (Exception, SystemExit) as error:
         say(f"warning: {switched_off(name, _reason(error), log)}")
         with suppress(OSError):  # a full disk

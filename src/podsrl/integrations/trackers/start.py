@@ -40,7 +40,7 @@ def tracking(config: RunConfig, folder: Path, say: Say) -> Iterator[None]:
 
     Args:
         folder: of the run; its config.toml and logs are read while they grow.
-        say: gets a line where a tracker is switched off, and one that tells where its run can be seen. It is called
+        say: gets a line where a tracker is switched off, and one with where its run can be seen. It is called
             from other threads.
 
     Nothing that happens to a tracker raises an exception here.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from podsrl.errors import UsageError
+from podsrl.integrations.choice import rule_of_rewards
 from podsrl.integrations.trl.version import GRPOConfig
-from podsrl.select import SelectionRule, resolve_rule, try_rule
-from podsrl.select.base import reads_groups
+from podsrl.select import SelectionRule
 
 
 @dataclass
@@ -59,16 +59,11 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
             )
 
     def new_rule(self) -> SelectionRule:
-        """The rule with its options. UsageError: there is no such rule or option, or it cannot keep m of n."""
+        """The rule with its options. UsageError: as `rule_of_rewards`."""
         options = cast("dict[str, Any] | None", self.rule_options)  # of a text TRL's config has made a dictionary
-        rule = resolve_rule(self.rule, options, called="rule", options_called="rule_options")
-        if reads_groups(rule):
-            raise UsageError(
-                f"rule = {self.rule!r} goes by groups, whose records TRL does not have; wanted a rule of rewards, "
-                "f(rewards, num_kept, *, generator)"
-            )
-        try_rule(rule, self.num_generations, cast(int, self.num_kept))
-        return cast(SelectionRule, rule)
+        return rule_of_rewards(
+            self.rule, options, self.num_generations, cast(int, self.num_kept), options_called="rule_options"
+        )
 
 
 def batch_sizes(config: PODSConfig) -> str:

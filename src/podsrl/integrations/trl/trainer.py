@@ -4,7 +4,7 @@
     replay    TRL's step runs again on the chosen rollouts alone, as if only they had been generated.
 
 So advantages, masks, denominators and log-probabilities are TRL's own, over m rollouts per prompt, and so are metrics
-and tables of all n. What is used of TRL are the methods `_generate_and_score_completions`, `_generate`,
+and tables of all n. These parts of TRL are used: the methods `_generate_and_score_completions`, `_generate`,
 `_calculate_rewards`, `_get_per_token_logps_and_entropies` and `_log_completion_extra`, and the attributes
 `num_generations`, `reward_weights`, `_metrics`, `_logs` and `_step`.
 """

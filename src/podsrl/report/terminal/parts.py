@@ -90,10 +90,10 @@ def _examples(group: RecordedGroup) -> list[RecordedRollout]:
 def _rollout(rollout: RecordedRollout, is_short: bool) -> Text:
     reason = rollout.invalid_reason or rollout.drop_reason or "no reason recorded"
     fate = "● kept" if rollout.is_kept else f"· dropped, {reason.replace('_', ' ')}"
-    told = f" {'' if is_short else ' reward '}{numbers.number(rollout.reward)}"
-    told += f", advantage {numbers.signed(rollout.mean_advantage)}" if rollout.is_kept and not is_short else ""
+    values = f" {'' if is_short else ' reward '}{numbers.number(rollout.reward)}"
+    values += f", advantage {numbers.signed(rollout.mean_advantage)}" if rollout.is_kept and not is_short else ""
     style = "bold magenta" if rollout.is_kept else ""
-    return Text.assemble((one_line(fate, 60), style), (told + "  ", "dim"), one_line(rollout.text, 300))
+    return Text.assemble((one_line(fate, 60), style), (values + "  ", "dim"), one_line(rollout.text, 300))
 
 
 def wrapped(text: Text, width: int) -> list[Text]:

@@ -64,23 +64,21 @@ def _one_run(followed: FollowedRun, width: int, height: int | None) -> list[Text
 
 def _several(runs: Sequence[FollowedRun], width: int, height: int | None) -> list[Text]:
     """One row per run: how far it is and its held-out accuracy; below them what is wrong."""
-    name_width = min(max(len(followed.path.name) for followed in runs), max(10, width // 3))
+    name_width = min(max(len(followed.name) for followed in runs), max(10, width // 3))
     rows, alarms = [], []
     for followed in runs:
         at, (_, accuracies) = standing(followed), followed.run.accuracy_curve()
         share = "    " if at.share is None else f"{at.share:4.0%}"
         accuracy = f"{accuracies[-1]:6.1%}" if accuracies.size else "     –"
         mark = {"finished": "✓", "training": "▶", "stopped": "■", "starting": "…"}[followed.state]
-        row = Text.assemble(
-            (cut(followed.path.name, name_width).ljust(name_width), "bold"), f" {mark}{share}{accuracy} "
-        )
+        row = Text.assemble((cut(followed.name, name_width).ljust(name_width), "bold"), f" {mark}{share}{accuracy} ")
         room = max(0, min(24, width - row.cell_len - 16))  # the step stands behind it
         row.append(sparkline(accuracies, room).ljust(room))
         row.append(
             " " + ", ".join([step_text(at), *speed_texts(at)]) if followed.state == "training" else f" {step_text(at)}"
         )
         rows.append(fit(row, width))
-        alarms += [(followed.path.name, check) for check in check_run(followed.run) if check.is_alarm]
+        alarms += [(followed.name, check) for check in check_run(followed.run) if check.is_alarm]
     num_done = sum(followed.state == "finished" for followed in runs)
     head = Text(f"{num_done} of {len(runs)} runs done", "bold")
     key = Text("done and held-out accuracy; ✓ done  ▶ training  ■ stopped", "dim")
@@ -90,7 +88,7 @@ def _several(runs: Sequence[FollowedRun], width: int, height: int | None) -> lis
 
 
 def _head(followed: FollowedRun, at: Standing, width: int) -> list[Text]:
-    name = Text(cut(one_line(followed.path.name), max(10, width // 2)), "bold")
+    name = Text(cut(followed.name, max(10, width // 2)), "bold")
     state = Text.assemble(name, "  ", (state_text(followed, at), "" if not at.is_quiet else "bold red"))
     lines = wrapped(state, width)
     text = Text(", ".join([step_text(at), *speed_texts(at)]))

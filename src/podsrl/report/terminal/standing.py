@@ -1,4 +1,4 @@
-"""What `pods watch` says of a run: how far it is, how fast, whether it is quiet; in words and as an object."""
+"""What `pods watch` shows of a run: how far it is, how fast, whether it is quiet; in words and as an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podsrl.report.health import check_run
 from podsrl.report.terminal.curve import Array
 
 QUIET_SECONDS = 60.0
-"""A run that trains and writes no line for longer than this, and than ten of its steps, has it said."""
+"""A run is quiet if it trains and has written no line for longer than this and than ten of its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def standing(followed: FollowedRun) -> Standing:
     steps, seconds = (_limit(run.option(f"stop.{name}")) for name in ("steps", "seconds"))
     recent = lines[-10:]
     totals = [line.get("seconds/total", np.nan) for line in recent]
-    rollouts = [line.get("rollouts/all", np.nan) for line in recent]
+    rollouts = run.num_rollouts()[-10:]
     pace = float(np.mean(totals)) if recent else None
     if pace is not None and not pace > 0:
         pace = None
@@ -53,7 +53,7 @@ def standing(followed: FollowedRun) -> Standing:
         steps=int(steps),
         share=share,
         seconds_per_step=pace,
-        rollouts_per_second=None if pace is None else float(np.nanmean(rollouts)) / pace,
+        rollouts_per_second=None if pace is None or np.isnan(rollouts).any() else float(rollouts.mean()) / pace,
         seconds_left=None if followed.state == "finished" else _seconds_left(marks, int(steps), seconds),
         is_quiet=is_quiet,
     )
@@ -96,7 +96,7 @@ def plain_line(followed: FollowedRun) -> str:
     accuracies = run.accuracy_curve()[1]
     held_out = f"held out {accuracies[-1]:.1%}" if accuracies.size else ""
     training, reward = last_known(run.series("accuracy/all")), last_known(run.series("reward/all"))
-    parts = [f"{followed.path.name}: {state_text(followed, at)}", step_text(at), *speed_texts(at)]
+    parts = [f"{followed.name}: {state_text(followed, at)}", step_text(at), *speed_texts(at)]
     if training is not None:
         parts.append(f"training {training:.1%}")
     if held_out:
@@ -126,7 +126,7 @@ def speed_texts(at: Standing) -> list[str]:
     parts = []
     if at.seconds_per_step is not None:
         parts.append(f"{numbers.duration(at.seconds_per_step)} per step")
-    if at.rollouts_per_second is not None and np.isfinite(at.rollouts_per_second):
+    if at.rollouts_per_second is not None:
         parts.append(f"{at.rollouts_per_second:,.0f} rollouts/s")
     if at.seconds_left is not None:
         parts.append(f"{time_text(at.seconds_left)} left")
