@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import html
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, one_line
 from podsrl.report.follow import find_runs, fingerprint, quiet_seconds, state_of
 from podsrl.report.html import check_folders, render_report
 from podsrl.report.page import LiveState
@@ -52,6 +53,8 @@ class LivePage:
         self._folders = folders
         self._lock = threading.Lock()
         self._tag, self._page = "", ""
+        self.problem = ""
+        """Why the page is not as new as its logs; empty where it is."""
         self._due = 0.0
 
     def current(self) -> tuple[str, str]:
@@ -62,7 +65,7 @@ class LivePage:
             return self._tag, self._page
 
     def _refresh(self) -> None:
-        begun = time.thread_time()
+        begun, self.problem = time.thread_time(), ""
         try:
             tag, live = self._state()
             if tag == self._tag:
@@ -70,8 +73,9 @@ class LivePage:
             self._page = render_report(self._shown_folders(), live=live)
             self._tag = tag
         except (UsageError, OSError) as error:  # a log may be cut back in this moment
+            self.problem = one_line(str(error))
             if not self._tag:
-                self._page = _waiting_page(str(error))
+                self._page = _waiting_page(self.problem)
         self._due = time.monotonic() + max(LEAST_SECONDS, COST * (time.thread_time() - begun))
 
     def _shown_folders(self) -> list[Path]:
@@ -120,7 +124,13 @@ def serve(folders: Sequence[Path], port: int, on_ready: Callable[[str], None]) -
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     page: LivePage
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that went away before it had its answer."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -131,15 +141,20 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "podsrl", ""
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
+        path, _, query = self.path.partition("?")
         if not _OWN_NAME.fullmatch(self.headers.get("Host") or ""):  # a foreign name that points here (DNS rebinding)
             self._answer(403, "this page is for this machine alone\n", "text/plain")
-        elif address.path != "/":
+        elif path != "/":
             self._answer(404, "there is only one page here: /\n", "text/plain")
         else:
             tag, page = self.server.page.current()
-            is_known = bool(tag) and parse_qs(address.query).get("since") == [tag]
-            self._answer(204, "") if is_known else self._answer(200, page, "text/html")
+            is_known = bool(tag) and query == f"since={tag}"
+            if not is_known:
+                self._answer(200, page, "text/html")
+            elif problem := self.server.page.problem:
+                self._answer(503, problem, "text/plain")
+            else:
+                self._answer(204, "")
 
     do_HEAD = do_GET
 

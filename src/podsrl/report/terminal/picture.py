@@ -72,7 +72,7 @@ def _several(runs: Sequence[FollowedRun], width: int, height: int | None) -> lis
         accuracy = f"{accuracies[-1]:6.1%}" if accuracies.size else "     –"
         mark = {"finished": "✓", "training": "▶", "stopped": "■", "starting": "…"}[followed.state]
         row = Text.assemble(
-            (cut(followed.path.name, name_width).ljust(name_width), "bold"), f" {mark}{share}{accuracy} "
+            (cut(one_line(followed.path.name), name_width).ljust(name_width), "bold"), f" {mark}{share}{accuracy} "
         )
         room = max(0, min(24, width - row.cell_len - 16))  # the step stands behind it
         row.append(sparkline(accuracies, room).ljust(room))

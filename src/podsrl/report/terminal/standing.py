@@ -12,7 +12,9 @@ from podsrl.lib.time_left import TimeLeft, share_done, time_text
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
 from podsrl.report.health import check_run
+from podsrl.report.read import Line
 from podsrl.report.terminal.curve import Array
+from podsrl.run.group_log import LARGEST
 
 QUIET_SECONDS = 60.0
 """A run that trains and writes no line for longer than this, and than ten of its steps, has it said."""
@@ -40,12 +42,11 @@ def standing(followed: FollowedRun) -> Standing:
     run, lines = followed.run, followed.run.steps
     steps, seconds = (_limit(run.option(f"stop.{name}")) for name in ("steps", "seconds"))
     recent = lines[-10:]
-    totals = [line.get("seconds/total", np.nan) for line in recent]
-    rollouts = [line.get("rollouts/all", np.nan) for line in recent]
-    pace = float(np.mean(totals)) if recent else None
+    pace, rollouts = _mean(recent, "seconds/total"), _mean(recent, "rollouts/all")
     if pace is not None and not pace > 0:
         pace = None
-    marks = [line for line in (*run.evaluations[:1], *lines[:1], *lines[-1:]) if "seconds/train_elapsed" in line]
+    ends = (*run.evaluations[:1], *lines[:1], *lines[-1:])
+    marks = [line for line in ends if np.isfinite(line.get("seconds/train_elapsed", np.nan))]
     share = share_done(marks[-1], int(steps), seconds) if marks else None
     is_quiet = followed.state == "training" and followed.quiet_seconds > max(QUIET_SECONDS, 10 * (pace or 0.0))
     return Standing(
@@ -53,7 +54,7 @@ def standing(followed: FollowedRun) -> Standing:
         steps=int(steps),
         share=share,
         seconds_per_step=pace,
-        rollouts_per_second=None if pace is None else float(np.nanmean(rollouts)) / pace,
+        rollouts_per_second=None if pace is None or rollouts is None else rollouts / pace,
         seconds_left=None if followed.state == "finished" else _seconds_left(marks, int(steps), seconds),
         is_quiet=is_quiet,
     )
@@ -126,7 +127,7 @@ def speed_texts(at: Standing) -> list[str]:
     parts = []
     if at.seconds_per_step is not None:
         parts.append(f"{numbers.duration(at.seconds_per_step)} per step")
-    if at.rollouts_per_second is not None and np.isfinite(at.rollouts_per_second):
+    if at.rollouts_per_second is not None:
         parts.append(f"{at.rollouts_per_second:,.0f} rollouts/s")
     if at.seconds_left is not None:
         parts.append(f"{time_text(at.seconds_left)} left")
@@ -134,7 +135,13 @@ def speed_texts(at: Standing) -> list[str]:
 
 
 def _limit(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    """A number of the config; 0 where it has none that could be one."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= LARGEST else 0.0
+
+
+def _mean(lines: Sequence[Line], name: str) -> float | None:
+    known = [line[name] for line in lines if np.isfinite(line.get(name, np.nan))]
+    return sum(known) / len(known) if known else None
 
 
 def _seconds_left(marks: Sequence[Mapping[str, float]], steps: int, seconds: float) -> float | None:
