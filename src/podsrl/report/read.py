@@ -76,7 +76,7 @@ class Run:
 
     def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
         options = [self.option(factor) for factor in factors]
-        is_fixed = all(isinstance(option, int) and option > 0 for option in options)
+        is_fixed = all(isinstance(option, int) and 0 < option < LARGEST for option in options)
         counts = self.series(metric)
         return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
 
@@ -95,7 +95,8 @@ class Run:
     def tokens(self) -> dict[str, int]:
         """The run's token ledger: what was generated, and what became of it."""
         names = ("prompt", "generated", "trained", "discarded", "skipped")
-        return {name: int(np.nansum(self.series(f"tokens/{name}"))) for name in names}
+        counts = {name: self.series(f"tokens/{name}") for name in names}
+        return {name: int(values[np.isfinite(values)].sum()) for name, values in counts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
