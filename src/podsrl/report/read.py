@@ -228,6 +228,10 @@ def _existing_folder(path: Path) -> Path:
 
 def _existing_file(folder: Path, name: str) -> Path:
     if not (folder / name).is_file():
+        if (folder / "compare.toml").is_file():
+            raise UsageError(
+                f"{folder}: this comparison has no result yet; add --live, or look with `pods watch {folder}`"
+            )
         raise UsageError(f"{folder} has no {name}; give the folder of a run (`pods train`) or of `pods compare`")
     return folder / name
 
