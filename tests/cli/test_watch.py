@@ -165,6 +165,14 @@ def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: P
     assert found["warnings"] == []
 
 
+def test_numbers_that_are_missing_are_null(pods: Pods, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", **{"rollouts/all": None, "seconds/total": float("nan"), "seconds/train_elapsed": None})
+    code, out, err = pods("watch", "run", "--json")
+    (found,) = json.loads(out, parse_constant=pytest.fail)
+    assert (code, err) == (0, "")
+    assert found["rollouts_per_second"] is None and found["seconds_per_step"] is None
+
+
 def test_without_a_terminal_lines_follow_until_no_process_trains(pods: Pods, tmp_path: Path) -> None:
     (write_run(tmp_path / "run") / "finished.json").write_text("{}")
     code, out, _ = pods("watch", "run")
@@ -188,6 +196,27 @@ def test_a_comparison_in_which_no_run_has_begun(pods: Pods, tmp_path: Path) -> N
     (tmp_path / "cmp").mkdir()
     (tmp_path / "cmp" / "compare.toml").touch()
     assert pods("watch", "cmp", "--once")[:2] == (0, "no run has begun yet\n")
+
+
+def test_lines_of_a_comparison_go_on_between_two_runs(
+    pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cmp").mkdir()
+    (tmp_path / "cmp" / "compare.toml").touch()
+    first, second = (tmp_path / "cmp" / "runs" / name for name in ("a-seed0", "b-seed0"))
+    events = iter(
+        [
+            lambda: (write_run(first) / "finished.json").touch(),
+            lambda: None,
+            lambda: (write_run(second) / "finished.json").touch(),
+            lambda: monkeypatch.setattr(command, "BETWEEN_RUNS_SECONDS", -1.0),
+        ]
+    )
+    monkeypatch.setattr(command.time, "sleep", lambda _: next(events)())
+    code, out, _ = pods("watch", "cmp")
+    assert code == 0
+    said = dict.fromkeys(line.split(",")[0] for line in out.splitlines())
+    assert list(said) == ["no run has begun yet", "a-seed0: finished", "b-seed0: finished"]
 
 
 def test_a_run_without_a_line_yet(pods: Pods, tmp_path: Path) -> None:

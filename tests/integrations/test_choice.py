@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,11 @@ def test_a_reward_that_is_not_finite_is_named(reward: float) -> None:
 def test_what_does_not_fit_is_an_error_at_once(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         Choice(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"), [(None, None, "rule = None"), ("random", [1], r"options = \[1\]")]
+)
+def test_a_rule_or_options_of_another_type_are_one_line(rule: Any, options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Choice(4, rule, options)

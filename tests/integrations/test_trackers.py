@@ -123,6 +123,16 @@ def test_a_folder_of_a_packages_name_is_no_package(tmp_path: Path, monkeypatch: 
     assert not tracked.is_installed("only_a_folder") and tracked.is_installed("json")
 
 
+def test_a_package_that_its_finder_cannot_load_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object, target: object = None) -> None:
+            raise ImportError(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    assert not tracked.is_installed("no_such_package_q")
+
+
 def test_in_python_trackers_are_not_ignored(tmp_path: Path) -> None:
     config = config_of("--record.trackers=tensorboard")
     watched: Any = {"on_record": print, "say": print}
@@ -156,6 +166,24 @@ def test_a_tracker_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         with tracking(config_of("--record.trackers=tensorboard"), tmp_path, said.append):
             pass
     assert len(said) == 2 and "waiting for tracker tensorboard" in said[0] and "did not finish" in said[1]
+
+
+def test_ctrl_c_while_trackers_start_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[str]] = []
+    popen = subprocess.Popen
+
+    def start_one(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        if started:
+            raise KeyboardInterrupt
+        started.append(popen(*args, **options))
+        return started[0]
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(trackers_start.subprocess, "Popen", start_one)
+    with pytest.raises(KeyboardInterrupt), tracking(config_of("--record.trackers=tensorboard,mlflow"), tmp_path, print):
+        pytest.fail("the run began")
+    assert started[0].poll() is not None and list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.slow

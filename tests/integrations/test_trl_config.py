@@ -139,6 +139,7 @@ def test_random_choices_of_groups_with_rewards_missing_follow_the_generator() ->
         (None, "", "TRL is not installed; .*pip install 'podsrl\\[trl\\]'"),
         ("2.0.1", "", "TRL 2.0.1 is installed; wanted 1.0 or newer, below 2: pip install"),
         ("0.29.0", "", "TRL 0.29.0 is installed"),
+        ("2.0rc1", "", "TRL 2.0rc1 is installed"),
         (
             "1.16.0",
             "raise RuntimeError('trackio is broken')",

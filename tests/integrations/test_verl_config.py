@@ -3,6 +3,8 @@ them from verl's own configuration."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -53,3 +55,9 @@ def test_what_would_train_something_else_is_an_error(changes: dict[str, Any], na
 def test_separate_trainers_would_pad_every_update() -> None:
     with pytest.raises(UsageError, match=r"separate_async.*colocate_async"):
         check_config(GOOD.get, "separate_async", 16)
+
+
+@pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed")
+def test_without_verl_the_replay_buffer_is_one_line() -> None:
+    with pytest.raises(UsageError, match=r"^podsrl\.integrations\.verl needs verl .*pip install"):
+        import_module("podsrl.integrations.verl")

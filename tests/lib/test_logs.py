@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -132,3 +133,20 @@ def test_the_last_whole_line_is_found_however_long_it_is(tmp_path: Path, length:
     with log.open("a") as file:
         file.write(torn)
     assert last_line(log) == {"step": 2, "text": "a" * length}
+
+
+def test_a_line_that_is_longer_than_a_piece_is_read_whole(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    for step, length in enumerate((1000, 1, 5000)):
+        append_line(log, {"step": step, "text": length * "a"})
+    tail, steps = LogTail(log), []
+    while piece := tail.new_lines(100):
+        steps += [line["step"] for line in piece]
+    assert steps == [0, 1, 2]
+
+
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    for read in (read_lines, last_line, lambda log: LogTail(log).is_cut()):
+        with pytest.raises(UsageError, match=r"metrics.jsonl: is no file: remove it"):
+            read(tmp_path / "metrics.jsonl")

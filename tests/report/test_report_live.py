@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,9 +103,16 @@ def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, make_
     append(run / "groups.jsonl", make_group(1))
     whole = (run / "groups.jsonl").read_bytes()
     (run / "groups.jsonl").write_bytes(b"not json\n" + whole)
-    assert page.current() == (tag, text)
+    assert page.current() == (tag, text) and "groups.jsonl, line 1" in page.problem
     (run / "groups.jsonl").write_bytes(whole)
-    assert "step 1" in page.current()[1]
+    assert "step 1" in page.current()[1] and page.problem == ""
+
+
+def test_the_page_says_that_its_folder_is_gone(server: live._Server, run: Path) -> None:
+    tag = tag_of(ask(server)[1])
+    run.rename(run.with_name("moved"))
+    answer, text = ask(server, f"/?since={tag}")
+    assert answer.status == 503 and "run is no folder" in text
 
 
 def test_a_run_without_a_line_and_a_comparison_without_a_run_have_a_page(tmp_path: Path, run: Path) -> None:
@@ -143,3 +151,21 @@ def test_usage_errors_come_before_anything_is_served(tmp_path: Path, run: Path) 
         serve([run, run], 0, print)
     with pytest.raises(UsageError, match="nowhere is no folder"):
         serve([tmp_path / "nowhere"], 0, print)
+
+
+def test_a_browser_that_goes_away_is_no_error(
+    server: live._Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(server, "shutdown_request", lambda request: (request.close(), ended.set()))
+    with socket.create_connection(("127.0.0.1", server.server_port)) as client:
+        client.sendall(b"GET / HT")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
+    assert ended.wait(30)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_that_is_none_is_not_found(server: live._Server, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in ("http://[", "/%00", "//127.0.0.1/x", "*"):
+        assert ask(server, path)[0].status == 404
+    assert capfd.readouterr().err == ""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 APPEAR_SECONDS = 20.0
 """How long a folder may take to become that of a run."""
+BETWEEN_RUNS_SECONDS = 600.0
+"""How long the next run of a comparison may take to appear; loading a large model takes minutes."""
 TICK_SECONDS = 1.0
 _COST = 100
 """The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
@@ -61,7 +63,7 @@ class _Watched:
     def __init__(self, path: Path, patience: float) -> None:
         from podsrl.report.follow import find_runs
 
-        self._path, self._find = path, find_runs
+        self._path, self._find, self._comparison = path, find_runs, path / "compare.toml"
         self._runs: dict[Path, FollowedRun] = {}
         with waiting(f"waiting {patience:g} s at most for a run in {path}") if patience else nullcontext():
             self._wait(time.monotonic() + patience)
@@ -83,8 +85,17 @@ class _Watched:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come, unless someone resumes."""
-        is_whole = not (self._path / "compare.toml").exists() or (self._path / "compare.json").exists()
+        is_whole = not self._comparison.exists() or (self._path / "compare.json").exists()
         return is_whole and bool(self._runs) and all(run.state == "finished" for run in self.runs)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether no process trains any more; a terminal waits for a resume, a script does not."""
+        states = {run.state for run in self.runs}
+        if self._comparison.exists() and states <= {"finished"}:  # the next run has no folder yet
+            quiet = [run.quiet_seconds for run in self.runs]
+            return min(quiet, default=time.time() - self._comparison.stat().st_mtime) > BETWEEN_RUNS_SECONDS
+        return bool(states) and states <= {"finished", "stopped"}
 
     def poll(self) -> bool:
         """Read what is new; whether there was something."""
@@ -114,13 +125,16 @@ def _follow_in_lines(watched: _Watched) -> None:
     from podsrl.report.terminal.standing import plain_line
 
     states: dict[Path, str] = {}
+    watched.poll()
+    if not watched.runs:
+        say("no run has begun yet")
     while True:
         is_new = watched.poll()
         for run in watched.runs:
             if is_new or run.state != states.get(run.path):
                 states[run.path] = run.state
                 say(plain_line(run))
-        if watched.is_over or _is_left(watched.runs):
+        if watched.is_over or watched.is_left:
             return
         time.sleep(LINE_SECONDS)
 
@@ -142,8 +156,3 @@ def _follow_in_picture(watched: _Watched) -> None:
             if watched.is_over:
                 return
             time.sleep(max(TICK_SECONDS, _COST * (time.process_time() - begun)))
-
-
-def _is_left(runs: Sequence[FollowedRun]) -> bool:
-    """Whether no process trains any more; a terminal waits for a resume, a script does not."""
-    return bool(runs) and all(run.state in ("finished", "stopped") for run in runs)

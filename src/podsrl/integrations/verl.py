@@ -11,15 +11,21 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf
-from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
-
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.integrations.choice import Choice
 from podsrl.integrations.verl_config import OPTIONS, check_config
 from podsrl.lib.options import check_options
+from podsrl.lib.user_function import reason_of
+
+try:
+    import transfer_queue as tq
+    from omegaconf import DictConfig, OmegaConf
+    from transfer_queue import KVBatchMeta
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+except ImportError as error:
+    raise UnavailableError(
+        f"podsrl.integrations.verl needs verl with its V1 trainer ({reason_of(error)}): pip install 'verl>=0.9'"
+    ) from error
 
 _ROOT = "....."
 """From trainer.v1.sampler.sampler_kwargs to the whole configuration, as OmegaConf writes it."""

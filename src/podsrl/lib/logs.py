@@ -20,6 +20,13 @@ _TAIL_BYTES = 1 << 16
 """How much of a log's end is read first to find its last line."""
 
 
+def is_log(path: Path) -> bool:
+    """Whether a log is there. UsageError: what is there is no file; reading a pipe could wait forever."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no file: remove it")
+    return path.exists()
+
+
 def append_line(log: Path, record: Mapping[str, Any]) -> None:
     """Add one line and flush it to the operating system: a killed process loses nothing that it wrote."""
     with log.open("a") as file:
@@ -75,7 +82,7 @@ class LogTail:
 
     def is_cut(self) -> bool:
         """Whether the line that was read last is gone from its place, because a resume cut the log back."""
-        if not self._path.exists():
+        if not is_log(self._path):
             return self._offset > 0
         with self._path.open("rb") as file:
             file.seek(self._offset - len(self._last))
@@ -85,14 +92,16 @@ class LogTail:
         """Lines written since the last call; a log that was cut back by a resume is read again from there.
 
         Args:
-            most_bytes: how much is read in one call, more than the longest line; -1: all.
+            most_bytes: about how much is read in one call, at least a line; -1: all.
         """
-        if not self._path.exists():
+        if not is_log(self._path):
             return []
         with self._path.open("rb") as file:
             start = max(0, min(self._offset, file.seek(0, os.SEEK_END)) - 1)
             file.seek(start)
             text = file.read(most_bytes)
+            while text.find(b"\n", 1) < 0 and (more := file.read(most_bytes)):  # byte 0 ends the line before
+                text += more
         if start or self._offset:  # begin behind a newline: where the log was cut and grew again, this is another line
             behind = text.find(b"\n") + 1
             start, text = start + behind, text[behind:]
@@ -112,7 +121,7 @@ class LogTail:
 
 def last_line(log: Path) -> Json | None:
     """The object of the last whole line, found from the end; None where there is none, or the line holds none."""
-    if not log.exists():
+    if not is_log(log):
         return None
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

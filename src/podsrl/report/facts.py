@@ -35,7 +35,8 @@ class Outcome:
 
 def outcome(run: Run) -> Outcome:
     """Sum up a run's length and its held-out accuracy."""
-    elapsed = [line["seconds/train_elapsed"] for line in run.steps if "seconds/train_elapsed" in line]
+    elapsed = run.series("seconds/train_elapsed")
+    elapsed = elapsed[np.isfinite(elapsed)].tolist()
     accuracies = run.accuracy_curve()[1].tolist()
     both = run.accuracy_curve("accuracy_and_format")[1].tolist()
     return Outcome(

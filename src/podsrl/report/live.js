@@ -2,7 +2,7 @@
 const ASK_EVERY = 2000;
 const live = by("live");
 let newest = Date.now() - 1000 * Number(live.dataset.quiet);
-let isLost = false;
+let problem = "";
 const age = () => {
   const seconds = Math.max(0, Math.round((Date.now() - newest) / 1000));
   return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
@@ -14,8 +14,8 @@ const showState = () => {
     stopped: `stopped: no process of this machine trains in it; newest line ${age()} ago`,
     finished: "the run has ended",
   };
-  live.textContent = isLost ? "no connection; this is what was read last" : texts[live.dataset.shown];
-  live.dataset.state = isLost ? "lost" : live.dataset.shown;
+  live.textContent = problem ? `${problem}; this is what was read last` : texts[live.dataset.shown];
+  live.dataset.state = problem ? "lost" : live.dataset.shown;
 };
 // Children that are equal stay; so do their places of scrolling.
 const replaceChanged = (old, fresh) => {
@@ -76,9 +76,9 @@ const ask = async () => {
         newest = Date.now() - 1000 * Number(state.dataset.quiet);
       }
     }
-    isLost = !answer.ok;
+    problem = answer.ok ? "" : await answer.text();
   } catch {
-    isLost = true;
+    problem = "no connection";
   }
   showState();
   setTimeout(ask, ASK_EVERY);

@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, one_line
 from podsrl.report.follow import find_runs, fingerprint, quiet_seconds, state_of
 from podsrl.report.html import check_folders, render_report
 from podsrl.report.page import LiveState
@@ -54,6 +53,8 @@ class LivePage:
         self._folders = folders
         self._lock = threading.Lock()
         self._tag, self._page = "", ""
+        self.problem = ""
+        """Why the page is not as new as its logs; empty where it is."""
         self._due = 0.0
 
     def current(self) -> tuple[str, str]:
@@ -64,7 +65,7 @@ class LivePage:
             return self._tag, self._page
 
     def _refresh(self) -> None:
-        begun = time.thread_time()
+        begun, self.problem = time.thread_time(), ""
         try:
             tag, live = self._state()
             if tag == self._tag:
@@ -72,8 +73,9 @@ class LivePage:
             self._page = render_report(self._shown_folders(), live=live)
             self._tag = tag
         except (UsageError, OSError) as error:  # a log may be cut back in this moment
+            self.problem = one_line(str(error))
             if not self._tag:
-                self._page = _waiting_page(str(error))
+                self._page = _waiting_page(self.problem)
         self._due = time.monotonic() + max(LEAST_SECONDS, COST * (time.thread_time() - begun))
 
     def _shown_folders(self) -> list[Path]:
@@ -122,6 +124,7 @@ def serve(folders: Sequence[Path], port: int, on_ready: Callable[[str], None]) -
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     page: LivePage
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -138,15 +141,20 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "podsrl", ""
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
+        path, _, query = self.path.partition("?")
         if not _OWN_NAME.fullmatch(self.headers.get("Host") or ""):  # a foreign name that points here (DNS rebinding)
             self._answer(403, "this page is for this machine alone\n", "text/plain")
-        elif address.path != "/":
+        elif path != "/":
             self._answer(404, "there is only one page here: /\n", "text/plain")
         else:
             tag, page = self.server.page.current()
-            is_known = bool(tag) and parse_qs(address.query).get("since") == [tag]
-            self._answer(204, "") if is_known else self._answer(200, page, "text/html")
+            is_known = bool(tag) and query == f"since={tag}"
+            if not is_known:
+                self._answer(200, page, "text/html")
+            elif problem := self.server.page.problem:
+                self._answer(503, problem, "text/plain")
+            else:
+                self._answer(204, "")
 
     do_HEAD = do_GET
 

@@ -31,7 +31,7 @@ def duration(seconds: float, *, longest: float | None = None) -> str:
         ('90 s', '10 min', '1.5 h')
     """
     reference = seconds if longest is None else longest
-    size, unit = next((size, unit) for size, unit, least in _UNITS if reference >= least)
+    size, unit = next(((size, unit) for size, unit, least in _UNITS if reference >= least), _UNITS[-1][:2])
     value = seconds / size
     return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.3g} {unit}"
 

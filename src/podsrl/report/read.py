@@ -77,7 +77,7 @@ class Run:
 
     def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
         options = [self.option(factor) for factor in factors]
-        is_fixed = all(isinstance(option, int) and option > 0 for option in options)
+        is_fixed = all(isinstance(option, int) and 0 < option < LARGEST for option in options)
         counts = self.series(metric)
         return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
 
@@ -96,7 +96,8 @@ class Run:
     def tokens(self) -> dict[str, int]:
         """The run's token ledger: what was generated, and what became of it."""
         names = ("prompt", "generated", "trained", "discarded", "skipped")
-        return {name: int(np.nansum(self.series(f"tokens/{name}"))) for name in names}
+        counts = {name: self.series(f"tokens/{name}") for name in names}
+        return {name: int(values[np.isfinite(values)].sum()) for name, values in counts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +229,10 @@ def _existing_folder(path: Path) -> Path:
 
 def _existing_file(folder: Path, name: str) -> Path:
     if not (folder / name).is_file():
+        if (folder / "compare.toml").is_file():
+            raise UsageError(
+                f"{folder}: this comparison has no result yet; add --live, or look with `pods watch {folder}`"
+            )
         raise UsageError(f"{folder} has no {name}; give the folder of a run (`pods train`) or of `pods compare`")
     return folder / name
 

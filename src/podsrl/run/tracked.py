@@ -19,7 +19,10 @@ Tracking = Callable[[RunConfig, Path, Say], AbstractContextManager[None]]
 
 def is_installed(package: str) -> bool:
     """Whether a package can be imported; a mere folder of its name, such as W&B makes, has no origin."""
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a finder that knows it and cannot load it, or a half-made module
+        return False
     return spec is not None and spec.origin is not None
 
 

@@ -81,5 +81,5 @@ def keep_all(rewards: Tensor, num_kept: int, *, generator: Generator | None = No
     n = rewards.shape[-1]
     raise UsageError(
         f"the rule keep_all got num_kept = {num_kept} of {n} rollouts; wanted num_kept = {n}: "
-        f"set select.num_kept = {n}, or choose a rule that drops some, such as max_variance"
+        f"set it so, or choose a rule that drops some, such as max_variance"
     )

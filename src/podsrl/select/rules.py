@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import Any, cast
 
+from podsrl.errors import UsageError, short
 from podsrl.lib.options import check_options
 from podsrl.lib.resolve import resolve
 from podsrl.select.base import Rule, SelectionRule
@@ -41,6 +42,10 @@ def resolve_rule(
         True
     """
     wanted = "a function f(rewards, num_kept, *, generator) or f(groups, num_kept, *, generator)"
+    if not isinstance(name, str):
+        raise UsageError(f"{called} = {short(name)}; wanted a name of {', '.join(RULES)}, or 'module:function'")
+    if not isinstance(options, Mapping | None):
+        raise UsageError(f"{options_called} = {short(options)}; wanted names with values")
     rule = resolve(name, RULES, option=called, kind="rule", wanted=wanted)
     checked = check_options(rule, options or {}, where=options_called, given=("generator",))
     return cast(Rule, update_wrapper(partial(cast(Callable[..., Any], rule), **checked), rule)) if checked else rule

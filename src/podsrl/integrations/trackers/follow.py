@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from podsrl.errors import UsageError, one_line
 from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, TEMPORARY, switched_off
@@ -226,22 +226,31 @@ def _reason(error: BaseException) -> str:
 
 
 def _when_ended() -> threading.Event:
-    """Set when the run says that its logs are complete, or is gone; the process then ends within a bound."""
+    """Set when the run says that its logs are complete, or is gone; the process then ends within a bound.
+
+    The run ends it at the same bound; this holds where the run is gone.
+    """
     ended = threading.Event()
 
     def wait() -> None:
         sys.stdin.readline()
-        faulthandler.dump_traceback_later(END_SECONDS + 5, exit=True)  # holds although the run is gone
+        faulthandler.dump_traceback_later(END_SECONDS + 10, exit=True)  # even where no thread of Python goes on
         ended.set()
+        time.sleep(END_SECONDS + 5)
+        _leave(1)
 
     threading.Thread(target=wait, name="end of the run", daemon=True).start()
     return ended
 
 
-if __name__ == "__main__":
-    code = main(sys.argv[1], Path(sys.argv[2]))
+def _leave(code: int) -> NoReturn:
+    """End the process without what tools do at Python's end, which may hang."""
     with suppress(OSError):
         sys.stdout.flush()
     if temporary := os.environ.get(TEMPORARY):
         shutil.rmtree(temporary, ignore_errors=True)
-    os._exit(code)  # what tools do at Python's end may hang
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _leave(main(sys.argv[1], Path(sys.argv[2])))

@@ -47,11 +47,13 @@ def tracking(config: RunConfig, folder: Path, say: Say) -> Iterator[None]:
     """
     trackers = [_Tracker(name, folder, say) for name in config.record.trackers]
     try:
+        for tracker in trackers:
+            tracker.start()
         yield
     except Exception:
         _end(trackers)
         raise
-    except BaseException:  # a second Ctrl-C
+    except BaseException:  # Ctrl-C before the run handles it, or the second one
         _kill(trackers)
         raise
     _end(trackers)
@@ -87,11 +89,15 @@ class _Tracker:
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
         self._temporary = ""
+
+    def start(self) -> None:
+        """Start the process; where that fails, say so."""
+        folder = str(self._log.parents[1].absolute())
         try:
             self._temporary = tempfile.mkdtemp(prefix="podsrl-tracker-")
             self._log.parent.mkdir(exist_ok=True)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", name, str(folder.absolute())],
+                [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", self._name, folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -146,7 +152,8 @@ class _Tracker:
                 f"warning: tracker {self._name} did not finish after the run and was ended; what it lacks it gets by "
                 f"pods train --resume {shown(self._log.parents[1])}"
             )
-        self._thread.join(1.0)
+        if self._thread.ident is not None:
+            self._thread.join(1.0)
         for stream in (process.stdin, process.stdout):
             with suppress(OSError, ValueError):
                 if stream is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 from podsrl.errors import UsageError
@@ -14,7 +15,7 @@ def check_version() -> tuple[int, int]:
         found = version("trl")
     except PackageNotFoundError:
         raise UsageError("TRL is not installed; wanted 1.0 or newer, below 2: pip install 'podsrl[trl]'") from None
-    major, minor = (int(part) for part in found.split(".")[:2])
+    major, minor = (*map(int, re.findall(r"\d+", str(found))), 0, 0)[:2]  # also of "1.0rc1"
     if major != 1:
         raise UsageError(f"TRL {found} is installed; wanted 1.0 or newer, below 2: pip install 'trl>=1.0,<2'")
     return major, minor

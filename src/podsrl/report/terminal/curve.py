@@ -20,7 +20,7 @@ def curve(
     """Draw lines over each other.
 
     Args:
-        lines: x and y [points] each, x ascending, with a style of rich; where they share a character, the first's.
+        lines: x and y [points] each, with a style of rich; where they share a character, the first's.
             Points that are not finite are left out; of several in one column of dots the mean is drawn.
         width, height: characters.
         bounds: y at the lower and the upper edge, the first less than the second.
@@ -32,7 +32,7 @@ def curve(
     known = [(x[mask], y[mask], style) for (x, y, style), mask in zip(lines, masks, strict=True) if mask.any()]
     cells = np.zeros((height, width), dtype=np.int64)
     owner = np.zeros((height, width), dtype=np.int64)
-    low_x, high_x = (min(x[0] for x, _, _ in known), max(x[-1] for x, _, _ in known)) if known else (0.0, 1.0)
+    low_x, high_x = (min(x.min() for x, _, _ in known), max(x.max() for x, _, _ in known)) if known else (0.0, 1.0)
     for index, (x, y, _) in reversed(list(enumerate(known))):
         columns = (x - low_x) / max(high_x - low_x, 1e-12) * (2 * width - 1)
         heights = (np.clip(y, *bounds) - bounds[0]) / (bounds[1] - bounds[0])
@@ -73,6 +73,8 @@ def sparkline(values: Array, width: int) -> str:
         '▁▄█'
     """
     known = values[np.isfinite(values)]
+    if not width:
+        return ""
     if known.size > width:
         known = np.array([part.mean() for part in np.array_split(known, width)])
     low, spread = (known.min(), float(np.ptp(known))) if known.size else (0.0, 0.0)

@@ -21,13 +21,17 @@ from podsrl.report.terminal.standing import Standing, last_known, speed_texts, s
 
 SIDE_BY_SIDE = 72
 """Columns from which on the two curves stand beside each other."""
+_MIN_WIDTH = 30
+"""In a narrower terminal the lines are cut."""
 _MAX_PLOT, _MIN_PLOT = 9, 3
 _LABEL = 7
 
 
 def picture(runs: Sequence[FollowedRun], width: int, height: int | None) -> list[Text]:
     """The lines to show; at most `height` of them, None: as many as there are."""
-    return _one_run(runs[0], width, height) if len(runs) == 1 else _several(runs, width, height)
+    drawn = max(width, _MIN_WIDTH)
+    lines = _one_run(runs[0], drawn, height) if len(runs) == 1 else _several(runs, drawn, height)
+    return [fit(line, width) for line in lines]
 
 
 def _one_run(followed: FollowedRun, width: int, height: int | None) -> list[Text]:
@@ -137,8 +141,9 @@ def _panel(
     known = [y[np.isfinite(y)] for _, y, *_ in lines]
     values = np.concatenate([np.empty(0), *known])
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
+    size = max(1.0, abs(high))
+    if high - low < 1e-9 * size:
+        low, high = low - 0.5 * size, high + 0.5 * size
     plot = curve([(x, y, style) for x, y, style, _ in lines], width - _LABEL - 1, height, (low, high))
     labels = {0: y_text(high), height - 1: y_text(low)}
     rows = [Text.assemble((labels.get(i, "").rjust(_LABEL), "dim"), ("│", "dim"), row) for i, row in enumerate(plot)]

@@ -12,7 +12,9 @@ from podsrl.lib.time_left import TimeLeft, share_done, time_text
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
 from podsrl.report.health import check_run
+from podsrl.report.read import Line
 from podsrl.report.terminal.curve import Array
+from podsrl.run.group_log import LARGEST
 
 QUIET_SECONDS = 60.0
 """A run is quiet if it trains and has written no line for longer than this and than ten of its steps."""
@@ -40,12 +42,11 @@ def standing(followed: FollowedRun) -> Standing:
     run, lines = followed.run, followed.run.steps
     steps, seconds = (_limit(run.option(f"stop.{name}")) for name in ("steps", "seconds"))
     recent = lines[-10:]
-    totals = [line.get("seconds/total", np.nan) for line in recent]
-    rollouts = run.num_rollouts()[-10:]
-    pace = float(np.mean(totals)) if recent else None
+    pace, rollouts = _mean(recent, "seconds/total"), run.num_rollouts()[-10:]
     if pace is not None and not pace > 0:
         pace = None
-    marks = [line for line in (*run.evaluations[:1], *lines[:1], *lines[-1:]) if "seconds/train_elapsed" in line]
+    ends = (*run.evaluations[:1], *lines[:1], *lines[-1:])
+    marks = [line for line in ends if np.isfinite(line.get("seconds/train_elapsed", np.nan))]
     share = share_done(marks[-1], int(steps), seconds) if marks else None
     is_quiet = followed.state == "training" and followed.quiet_seconds > max(QUIET_SECONDS, 10 * (pace or 0.0))
     return Standing(
@@ -134,7 +135,13 @@ def speed_texts(at: Standing) -> list[str]:
 
 
 def _limit(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    """A number of the config; 0 where it has none that could be one."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= LARGEST else 0.0
+
+
+def _mean(lines: Sequence[Line], name: str) -> float | None:
+    known = [line[name] for line in lines if np.isfinite(line.get(name, np.nan))]
+    return sum(known) / len(known) if known else None
 
 
 def _seconds_left(marks: Sequence[Mapping[str, float]], steps: int, seconds: float) -> float | None:
