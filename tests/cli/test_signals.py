@@ -108,7 +108,7 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES[number], shown
         assert "Traceback" not in shown and "interrupted" in shown.splitlines()[-1], shown
-        wait_for(lambda mark=mark: not marked(mark), 20)  # type: ignore[misc]
+        wait_for(lambda mark=mark: not marked(mark), 60)  # type: ignore[misc]
         if (run / "config.toml").exists():
             began.append(run)
     log = began[-1] / "metrics.jsonl"
@@ -191,7 +191,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES.get(number, -number), shown
-        wait_for(lambda: not marked(mark), 20)
+        wait_for(lambda: not marked(mark), 60)
     finally:
         process.kill()
     assert len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2
@@ -212,7 +212,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert len(marked(str(tmp_path))) == 2
     process.kill()
     process.wait()
-    wait_for(lambda: not marked(str(tmp_path)), 20)
+    wait_for(lambda: not marked(str(tmp_path)), 60)
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:

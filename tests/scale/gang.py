@@ -29,7 +29,7 @@ class Gang:
         """Call `function(*arguments)` in every process; its results by rank."""
         for end in self._ends:
             end.send((function, arguments))
-        answers = [end.recv() if end.poll(120) else (False, "no answer in 120 s") for end in self._ends]
+        answers = [end.recv() if end.poll(300) else (False, "no answer in 300 s") for end in self._ends]
         failures = [answer for is_good, answer in answers if not is_good]
         assert not failures, "\n".join(failures)
         return [answer for _, answer in answers]
