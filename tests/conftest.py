@@ -128,7 +128,6 @@ def same_threads_and_matmul() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def two_digit_sums_are_looked_at_once() -> Iterator[None]:
     import looked_at
-
     from podsrl.run import prompt_lengths
 
     with pytest.MonkeyPatch.context() as patch:
