@@ -52,7 +52,7 @@ def test_the_commands_of_the_page_track(
     first, *shared = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("pods train")]
     code, out, err = pods(*first, *SMALL)
     assert code == 0, err
-    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` |")]
+    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` | `tensorboard ")]
     assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in out + err
     (exported,) = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("export ")]
     for name, _, value in (word.partition("=") for word in exported):
