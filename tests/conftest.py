@@ -127,24 +127,11 @@ def same_threads_and_matmul() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def two_digit_sums_are_looked_at_once() -> Iterator[None]:
-    """The 7,080 prompts of the built-in task set are tokenised once per tokenizer, not once per trainer (0.3 s)."""
+    import looked_at
     from podsrl.run import prompt_lengths
 
-    look_at = prompt_lengths._look_at
-    found: dict[tuple[Any, ...], Any] = {}
-
-    def remember(tokenizer: Any, tasks: Any, name: str) -> Any:
-        if len(tasks) != 7080 or not hasattr(tokenizer, "backend_tokenizer"):
-            return look_at(tokenizer, tasks, name)
-        text, template = tokenizer.backend_tokenizer.to_str(), tokenizer.chat_template
-        ends = tuple((type(task.prompt), repr(task)) for task in (tasks[0], tasks[-1]))
-        key = (type(tokenizer), text, repr(tokenizer), repr(template), ends, name)
-        if key not in found:
-            found[key] = look_at(tokenizer, tasks, name)
-        return found[key]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompt_lengths, "_look_at", remember)
+        patch.setattr(prompt_lengths, "_look_at", looked_at.once(prompt_lengths._look_at))
         yield
 
 

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from early_lines import EARLY
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
@@ -80,14 +80,16 @@ def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
+def test_a_run_is_planned_from_its_logs_without_running(
+    pods: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     options = ["--rollouts.num_rollouts=32", "--select.num_kept=8", "--task.num_eval=8", "--stop.seconds=0"]
     options += ["--stop.steps=12", "--record.groups_every_steps=1", "--record.num_groups=8", "--plain"]
-    assert run_pods("train", "pods", "--out", "run", *options, folder=tmp_path).returncode == 0
+    assert pods("train", "pods", "--out", "run", *options)[0] == 0
     before = sorted(path.name for path in (tmp_path / "run").iterdir())
-    done = run_pods("plan", "run", "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    code, shown, errors = pods("plan", "run", "--json")
+    assert code == 0, errors
+    result = json.loads(shown)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     seconds = sorted(line["seconds/total"] for line in lines[1:] if "seconds/total" in line)
     assert seconds[0] / 2 < result["own"]["seconds"]["total"] < 2 * seconds[-1]
@@ -95,15 +97,17 @@ def test_a_run_is_planned_from_its_logs_without_running(tmp_path: Path) -> None:
     assert {c["micro_batch_tokens"] for c in result["candidates"]} == {3072}
     assert len(result["unknown"]) == 4
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
-    refused = run_pods("plan", "run", "--select.num_kept=4", folder=tmp_path)
-    assert refused.returncode == 2 and "planned from its own logs" in refused.stderr
+    code, _, errors = pods("plan", "run", "--select.num_kept=4")
+    assert code == 2 and "planned from its own logs" in errors
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "podsrl.cli", "plan", "pods", "--measure", "300"]
+    command = [*EARLY, "plan", "pods", "--measure", "300"]
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(12)
+    assert process.stderr is not None
+    while (line := process.stderr.readline()) and b"%" not in line:  # it loads
+        pass
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,13 +36,6 @@ INSTALLED = pytest.mark.skipif(
 )
 
 
-def run(*words: str, **environment: str) -> str:
-    """What a command prints on both streams."""
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def test_the_page_names_what_there_is() -> None:
     (toml,) = [block.text for block in BLOCKS if block.kind == "toml"]
     assert build(RunConfig, tomllib.loads(toml), "of the page").record.trackers == ("wandb", "mlflow")
@@ -52,19 +45,22 @@ def test_the_page_names_what_there_is() -> None:
 
 @INSTALLED
 @pytest.mark.slow
-def test_the_commands_of_the_page_track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_commands_of_the_page_track(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
+) -> None:
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
-    pods = (sys.executable, "-m", "podsrl.cli")
     first, *shared = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("pods train")]
-    printed = run(*pods, *first, *SMALL)
-    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` |")]
-    assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in printed
+    code, out, err = pods(*first, *SMALL)
+    assert code == 0, err
+    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` | `tensorboard ")]
+    assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in out + err
     (exported,) = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("export ")]
-    variables = dict(word.replace("$PWD", str(tmp_path)).split("=", 1) for word in exported)
+    for name, _, value in (word.partition("=") for word in exported):
+        monkeypatch.setenv(name, value.replace("$PWD", str(tmp_path)))
     for i, words in enumerate(shared):
-        run(*pods, *words, *SMALL, "--out", f"runs/{i}", **variables)
+        code, _, err = pods(*words, *SMALL, "--out", f"runs/{i}")
+        assert code == 0, err
     databases = list((tmp_path / "tracked").glob("*.db"))
     runs = list((tmp_path / "tracked" / "mlflow").glob("*/*/meta.yaml"))
     assert len(databases) == 1 and len(runs) == len(shared) == 2
@@ -75,4 +71,6 @@ def test_the_commands_of_the_page_track(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_code_of_the_page_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = [block.text for block in BLOCKS if block.kind == "python"]
-    assert "tensorboard --logdir runs/python/trackers/tensorboard" in run(sys.executable, "-c", code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tensorboard --logdir runs/python/trackers/tensorboard" in done.stdout + done.stderr

@@ -31,12 +31,6 @@ OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_
 """Beginnings of metrics that describe all n rollouts."""
 
 
-@pytest.mark.parametrize("name", ["default", "steps and iterations"])
-def test_with_every_rollout_kept_a_short_run_is_grpo_s(name: str, trl_model: Path) -> None:
-    plain, pods = (train(trl_model, num_kept=m, steps=2, **SETTINGS[name]) for m in (None, N))
-    assert is_same(plain, pods)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -> None:
@@ -103,6 +97,7 @@ def test_a_rollout_without_a_reward_is_kept_last_and_has_no_advantage(trl_model:
     assert all(weight.isfinite().all() for weight in run.weights)
 
 
+@pytest.mark.slow
 def test_the_random_rule_follows_the_seed_and_the_step(trl_model: Path) -> None:
     runs = [
         train(trl_model, num_kept=4, steps=2, rule="random", log_completions=True, data_seed=3, seed=seed)

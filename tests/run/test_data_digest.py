@@ -107,11 +107,11 @@ from podsrl.run.data_digest import describe_data
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 class Own: pass
-odd = Task(id=Own(), prompt=[{"role": "user", "content": Own()}], answer={"a", "b", "c", "d"})
+odd = Task(id=Own(), prompt=[{"role": "user", "content": Own()}], answer=set("abcdefgh"))
 print(describe_data(TaskSet(name="odd", train=[odd], eval=(odd,))))
 """
     shown = set()
-    for seed in "123":
+    for seed in "12":
         kept = f"kept = [object() for _ in range({seed}000)]"  # so that addresses differ
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(

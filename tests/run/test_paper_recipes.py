@@ -241,7 +241,7 @@ def generated(model: Any, prompt: tuple[int, ...], stops: tuple[int, ...]) -> tu
 
 
 def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
-    models: dict[str, Path], data: Path, tmp_path: Path
+    models: dict[str, Path], data: Path, tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
     """Setting (c) for some seconds an arm, by the command; the same command then finds it finished."""
     config = toy_config("c-pods", models, data)
@@ -253,13 +253,13 @@ def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
         *("--seeds", "1", "--json", "--out", str(tmp_path / "out")),
     ]
     command = [sys.executable, "-m", "podsrl.cli", "reproduce", "c", *options]
-    planned = subprocess.run([*command, "--dry-run"], capture_output=True, text=True)
-    assert planned.returncode == 0, planned.stderr
-    assert {arm: plan["work"]["num_rows"] for arm, plan in json.loads(planned.stdout).items()} == {
+    code, planned, said = pods("reproduce", "c", *options, "--dry-run")
+    assert code == 0, said
+    assert {arm: plan["work"]["num_rows"] for arm, plan in json.loads(planned).items()} == {
         "grpo": 16,
         "pods": 64,
     }
-    assert "1 seed × 2 arms × 2 s: 4 s of training" in planned.stderr and not (tmp_path / "out").exists()
+    assert "1 seed × 2 arms × 2 s: 4 s of training" in said and not (tmp_path / "out").exists()
     first = subprocess.run(command, capture_output=True, text=True)
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
@@ -267,7 +267,6 @@ def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Beside the paper, setting (c)" in page and "answer and format" in page
     assert (tmp_path / "out" / "paper-c.png").stat().st_size > 20_000
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert json.loads(again.stdout) == result
-    other = subprocess.run([*command[:4], "a", *options], capture_output=True, text=True)
-    assert other.returncode == 2 and "another" in other.stderr
+    assert json.loads(pods("reproduce", "c", *options)[1]) == result
+    code, _, said = pods("reproduce", "a", *options)
+    assert code == 2 and "another" in said

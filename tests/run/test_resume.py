@@ -1,20 +1,24 @@
-"""A run killed at any instant resumes to the same numbers, and nothing that was written is lost."""
+"""A run killed at any instant resumes to the same numbers, and nothing that was written is lost.
+
+Commands that are killed or interrupted are processes of their own; the others run in this one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+Pods = Callable[..., tuple[int, str, str]]
 SMALL = [
     "--rollouts.num_prompts=2",
     "--rollouts.num_rollouts=8",
@@ -30,12 +34,8 @@ SMALL = [
 ]
 
 
-def pods(*arguments: str) -> list[str]:
+def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "podsrl.cli", *arguments]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(pods(*arguments), capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
@@ -54,29 +54,29 @@ def final_files(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path) -> None:
+def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path, pods: Pods) -> None:
     """The random rule and two epochs, so that every stream and counter matters."""
     options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=130"]
-    _kill_and_resume(options, tmp_path, num_kills=10)
+    _kill_and_resume(options, tmp_path, pods, num_kills=10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_killed_with_the_next_step_under_way_a_run_ends_bit_identical(tmp_path: Path) -> None:
+def test_killed_with_the_next_step_under_way_a_run_ends_bit_identical(tmp_path: Path, pods: Pods) -> None:
     """The generator is a child process, which every kill takes with it."""
     options = [*SMALL, "--optim.num_epochs=2", "--stop.steps=80", "--steps.name=ahead", "--scale.generators=1"]
-    _kill_and_resume(options, tmp_path, num_kills=5)
+    _kill_and_resume(options, tmp_path, pods, num_kills=5)
 
 
-def _kill_and_resume(options: list[str], folder: Path, num_kills: int) -> None:
+def _kill_and_resume(options: list[str], folder: Path, pods: Pods, num_kills: int) -> None:
     """Most kills come a random moment after the process has written some lines (into steps, checkpoints, evaluations),
     the others at any time since its start (into imports, loading, verifying, cutting the logs)."""
     whole, killed = folder / "whole", folder / "killed"
-    done = run("train", "pods", *options, "--out", str(whole))
-    assert done.returncode == 0, done.stderr
+    code, _, shown = pods("train", "pods", *options, "--out", str(whole))
+    assert code == 0, shown
     rng = random.Random(0)
-    first = pods("train", "pods", *options, "--out", str(killed))
-    again = pods("train", "--resume", str(killed))
+    first = command("train", "pods", *options, "--out", str(killed))
+    again = command("train", "--resume", str(killed))
     kills = 0
     while kills < num_kills:
         process = subprocess.Popen(
@@ -93,8 +93,8 @@ def _kill_and_resume(options: list[str], folder: Path, num_kills: int) -> None:
         process.wait()
         kills += 1
     assert kills == num_kills, f"the run ended after {kills} kills; it needs more steps"
-    done = run("train", "--resume", str(killed))
-    assert done.returncode == 0, done.stderr
+    code, _, shown = pods("train", "--resume", str(killed))
+    assert code == 0, shown
     assert numbers(killed) == numbers(whole)
     assert final_files(killed) == final_files(whole)
     assert (killed / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
@@ -112,47 +112,47 @@ def _wait_for_new_lines(process: subprocess.Popen[bytes], log: Path, count: int)
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path, pods: Pods) -> None:
     whole, damaged = tmp_path / "whole", tmp_path / "damaged"
     for folder, steps in ((whole, 8), (damaged, 6)):
-        assert run("train", "pods", *SMALL, f"--stop.steps={steps}", "--out", str(folder)).returncode == 0
+        assert pods("train", "pods", *SMALL, f"--stop.steps={steps}", "--out", str(folder))[0] == 0
     newest = damaged / "checkpoints" / "step-00000006" / "optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-10])
-    done = run("train", "--resume", str(damaged), "--stop.steps=8")
-    assert done.returncode == 0, done.stderr
-    assert "step-00000006/optimizer.safetensors is truncated" in done.stderr
-    assert "resumed step-00000004" in done.stderr
+    code, _, shown = pods("train", "--resume", str(damaged), "--stop.steps=8")
+    assert code == 0, shown
+    assert "step-00000006/optimizer.safetensors is truncated" in shown
+    assert "resumed step-00000004" in shown
     assert final_files(damaged) == final_files(whole)
     # The shorter run evaluated at its end (step 6); the longer one did not.
     assert [line for line in numbers(damaged) if "loss" in line] == [line for line in numbers(whole) if "loss" in line]
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp_path: Path, pods: Pods) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     options = [*SMALL, "--stop.steps=12"]
-    assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
+    assert pods("train", "pods", *options, "--out", str(whole))[0] == 0
     process = subprocess.Popen(
-        pods("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True
+        command("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True
     )
     _wait_for_new_lines(process, stopped / "metrics.jsonl", 3)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()
     assert process.returncode == 130, stderr
     assert f"pods train --resume {stopped}" in " ".join(stderr.split())
-    assert run("train", "--resume", str(stopped)).returncode == 0
+    assert pods("train", "--resume", str(stopped))[0] == 0
     assert numbers(stopped) == numbers(whole)
     assert final_files(stopped) == final_files(whole)
 
 
 @pytest.mark.slow
-def test_a_resume_may_not_change_what_decides_the_numbers(tmp_path: Path) -> None:
-    assert run("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run")).returncode == 0
-    changed = run("train", "--resume", str(tmp_path / "run"), "--optim.lr=1e-3")
-    assert changed.returncode == 2 and "optim.lr (0.0003 -> 0.001)" in changed.stderr
+def test_a_resume_may_not_change_what_decides_the_numbers(tmp_path: Path, pods: Pods) -> None:
+    assert pods("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run"))[0] == 0
+    code, _, shown = pods("train", "--resume", str(tmp_path / "run"), "--optim.lr=1e-3")
+    assert code == 2 and "optim.lr (0.0003 -> 0.001)" in shown
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace("num_kept = 4", "num_kept = 5"))
-    edited = run("train", "--resume", str(tmp_path / "run"))
-    assert edited.returncode == 2 and "select.num_kept (4 -> 5)" in edited.stderr
-    taken = run("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run"))
-    assert taken.returncode == 2 and "--resume" in taken.stderr
+    code, _, shown = pods("train", "--resume", str(tmp_path / "run"))
+    assert code == 2 and "select.num_kept (4 -> 5)" in shown
+    code, _, shown = pods("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run"))
+    assert code == 2 and "--resume" in shown

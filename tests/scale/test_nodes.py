@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from running import SMALL, environment, pods, ranks_of, run, steps, wait_for
+from running import SMALL, environment, ranks_of, run, steps, wait_for
+from running import pods as command_of
 from safetensors.torch import load_file
 
 from podsrl.errors import UsageError
@@ -34,7 +35,7 @@ def free_address() -> str:
 def start_node(rank: int, address: str, *words: str, inside: tuple[str, ...] = (), nodes: int = 2) -> Popen:
     place = ("--nodes", str(nodes), "--node-rank", str(rank), "--rendezvous", address, "--processes", "1")
     pipe = subprocess.PIPE
-    command = [*inside, *pods("launch", *place, *words)]
+    command = [*inside, *command_of("launch", *place, *words)]
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
@@ -222,10 +223,12 @@ def test_a_killed_launcher_takes_its_processes_along_and_ends_the_other_node(tmp
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_process(tmp_path: Path) -> None:
+def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_process(
+    tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
+) -> None:
     options = [*SMALL, "--optim.lr=1e-6", "--stop.steps=30"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert run("train", "pods", *options, "--out", str(whole)).returncode == 0
+    assert pods("train", "pods", *options, "--out", str(whole))[0] == 0
     words: tuple[str, ...] = ("pods", *options, "--out", str(cut))
     for asked in (0, 1):
         launchers, done = start_two(*words), len(steps(cut))

@@ -69,7 +69,7 @@ def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
         else:
             assert (rollout.reward, rollout.invalid_reason) == (len(text), None)
     assert again[0].reward == 4.0 and Path.cwd() == here
-    assert wait_until(lambda: not left_running(mark), 20), left_running(mark)
+    assert wait_until(lambda: not left_running(mark), 60), left_running(mark)
 
 
 @pytest.mark.slow
@@ -88,4 +88,4 @@ def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) ->
         assert odd.invalid_reason
     if not name.startswith("end "):
         assert (first.reward, last.reward) == (2.0, 4.0)
-    assert wait_until(lambda: not left_running(mark), 20), left_running(mark)
+    assert wait_until(lambda: not left_running(mark), 60), left_running(mark)

@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until(condition: object, seconds: float = 10.0) -> bool:
+def wait_until(condition: object, seconds: float = 60.0) -> bool:
     assert callable(condition)
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -111,7 +111,7 @@ def test_equal_rows_are_judged_once(user_folder: Path) -> None:
     with WorkerPool([name], num_workers=1, timeout_seconds=0.4) as workers:
         start = time.monotonic()
         values = workers.judge(name, rows(["hang"] * 200))
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 60  # one after the other they would take 80 s
     assert len(values.faults) == 200 and {fault.kind for fault in values.faults.values()} == {"timeout"}
 
 
@@ -266,7 +266,7 @@ def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder:
         dispatcher._last_poll -= 1000  # as if the machine had slept
         time.sleep(0.7)
         [job] = [job for _, job in workers._jobs.values() if job.text == "hang"]
-        assert job.outcome is None and dispatcher._now < 10
+        assert job.outcome is None and dispatcher._now < 500
 
 
 def test_cores_are_shared_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:

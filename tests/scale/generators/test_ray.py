@@ -248,7 +248,8 @@ input()
 
 
 def test_nothing_is_left_when_the_command_is_killed() -> None:
-    store = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    shared = Path("/dev/shm")
+    before = {*shared.glob("*")}
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER],
         stdin=subprocess.PIPE,
@@ -262,10 +263,10 @@ def test_nothing_is_left_when_the_command_is_killed() -> None:
         assert len(processes_of_session(int(keeper))) > 4 and Path(folder).exists()
         driver.kill()
         driver.wait()
-        wait_until(lambda: not processes_of_session(int(keeper)), 20.0)
+        wait_until(lambda: not processes_of_session(int(keeper)), 60.0)
         assert not Path(folder).exists()
-        if store:
-            assert not [name for name in set(os.listdir("/dev/shm")) - store if "plasma" in name or "ray" in name]
+        # Another cluster that starts at this time removes the names of its memory at once.
+        wait_until(lambda: not {*shared.glob("*plasma*"), *shared.glob("*ray*")} - before, 60.0)
     finally:
         driver.kill()
         driver.communicate()

@@ -33,14 +33,15 @@ def test_what_is_no_address_is_an_error(option: str) -> None:
         probe(option)
 
 
-def test_a_dead_address_is_one_line_at_once() -> None:
+def test_a_dead_address_is_one_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.scale.generators.ray_join.PROBE_SECONDS", 300.0)
     with socket.socket() as end:
         end.bind(("127.0.0.1", 0))
         port = end.getsockname()[1]
     start = time.monotonic()
     with pytest.raises(UnavailableError) as error:
         probe(f"127.0.0.1:{port}")
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 100
     assert f"127.0.0.1:{port}" in str(error.value) and "\n" not in str(error.value)
 
 
