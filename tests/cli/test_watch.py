@@ -21,7 +21,7 @@ from podsrl.cli import watch as command
 from podsrl.report.follow import FollowedRun
 from podsrl.report.terminal.curve import curve
 from podsrl.report.terminal.picture import picture
-from podsrl.report.terminal.standing import standing
+from podsrl.report.terminal.standing import as_json, plain_line, standing
 from podsrl.run.folder import RunFolder
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -94,6 +94,24 @@ def test_the_picture_fits_and_steers_no_terminal(tmp_path: Path, width: int, hei
         assert "\x1b" not in text and "\x07" not in text
         assert "step 20" in text
         assert height == 10 or "groups without signal" in text.replace("\n", " ")
+
+
+@pytest.mark.parametrize("width", [1, 9, 25, 30])
+def test_a_narrow_terminal_gets_the_beginning_of_the_lines(tmp_path: Path, width: int) -> None:
+    run = followed(write_run(tmp_path / "a-run-with-a-long-name"))
+    for runs in ([run], [run, run]):
+        assert max(line.cell_len for line in picture(runs, width, 23)) <= width
+
+
+@pytest.mark.parametrize("value", [-1e99, 1e99, 1e308, 10**400, float("inf"), float("nan"), None, "text"])
+@pytest.mark.parametrize("name", ["seconds/train_elapsed", "seconds/total", "tokens/generated", "reward/all"])
+def test_numbers_that_cannot_be_are_drawn_all_the_same(tmp_path: Path, name: str, value: Any) -> None:
+    folder = write_run(tmp_path / "run", num_steps=3, **{name: value})
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.write(json.dumps(step_line(4)) + "\n")
+    run = followed(folder)
+    assert "step 4" in words(picture([run], 80, 40)) and "step 4" in plain_line(run)
+    json.dumps(as_json(run), allow_nan=False)
 
 
 def test_the_picture_says_how_far_how_fast_what_was_kept_and_why(tmp_path: Path) -> None:
@@ -196,6 +214,8 @@ def test_a_comparison_in_which_no_run_has_begun(pods: Pods, tmp_path: Path) -> N
     (tmp_path / "cmp").mkdir()
     (tmp_path / "cmp" / "compare.toml").touch()
     assert pods("watch", "cmp", "--once")[:2] == (0, "no run has begun yet\n")
+    code, _, err = pods("report", "cmp")
+    assert code == 2 and "cmp: this comparison has no result yet" in err
 
 
 def test_lines_of_a_comparison_go_on_between_two_runs(

@@ -22,7 +22,7 @@ from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
 from podsrl.scale.launch import leaving_at_once, num_processes
 
-DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")
 """How the operating system says that a file cannot be written."""
 
 app = typer.Typer(
