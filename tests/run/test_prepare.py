@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def test_the_config_goes_before_the_task_set(tokenizer: Any) -> None:
     flags = ("task.digits=1", "task.num_eval=9", "task.rewards={format = 2.0}", "task.format=correct")
     parts = parts_of(tokenizer, *flags)
     assert (dict(parts.rewards), parts.correct, parts.format) == ({"format": 2.0}, "correct", "correct")
+
+
+@pytest.mark.parametrize("name", ["breadth", "micro+random"])
+def test_an_unknown_scheduler_is_named_by_its_option(tokenizer: Any, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"rollouts\.scheduler = '{re.escape(name)}'"):
+        parts_of(tokenizer, f"rollouts.scheduler={name}")
 
 
 def test_questions_that_fit_are_all_kept(chat_tokenizer: Any, gsm8k: Path) -> None:

@@ -205,7 +205,7 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
 
 
 def _resolve_names(config: RunConfig) -> Names:
-    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1))
+    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
     select, chunks = config.select, config.select.num_chunks
     rule = resolve_rule(select.rule, select.options)
     try_rule(rule, config.rollouts.num_rollouts // chunks, select.num_kept // chunks)

@@ -94,11 +94,13 @@ SCHEDULERS: dict[str, Callable[[Limits, Order, Predictor | None], Scheduler]] = 
 }
 
 
-def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predictor | None = None) -> Scheduler:
+def make_scheduler(
+    scheduler: str | Scheduler, limits: Limits, predictor: Predictor | None = None, *, option: str = "scheduler"
+) -> Scheduler:
     """Build a scheduler from its name, perhaps with a refill order ("micro+ljf"); an object is returned as it is.
 
     `predictor` None: for the orders that need one a `LengthRegression`, on what is known at submission or, for
-    "probed", on the first `PROBE_AT` tokens. UsageError: an unknown name.
+    "probed", on the first `PROBE_AT` tokens. UsageError: an unknown name; `option` is where the user gave it.
 
     Example:
         >>> make_scheduler("continuous+sjf", Limits(num_slots=4)).num_pending
@@ -109,9 +111,9 @@ def make_scheduler(scheduler: str | Scheduler, limits: Limits, predictor: Predic
     name, _, order = scheduler.partition("+")
     order = order or "fifo"
     if name not in SCHEDULERS:
-        raise UsageError(f"scheduler = {scheduler!r}: no scheduler {name!r}.{nearest(name, SCHEDULERS)}")
+        raise UsageError(f"{option} = {scheduler!r}: no scheduler {name!r}.{nearest(name, SCHEDULERS)}")
     if order not in ORDERS:
-        raise UsageError(f"scheduler = {scheduler!r}: no refill order {order!r}.{nearest(order, ORDERS)}")
+        raise UsageError(f"{option} = {scheduler!r}: no refill order {order!r}.{nearest(order, ORDERS)}")
     return SCHEDULERS[name](limits, ORDERS[order], predictor or default_predictor(scheduler))
 
 
