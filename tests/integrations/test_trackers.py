@@ -193,13 +193,13 @@ def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has
     (tmp_path / "trackers").mkdir()
     code = (
         "import sys; from pathlib import Path; from podsrl.integrations.trackers import follow\n"
-        "follow.END_SECONDS = -4.0  # 5 s less than the bound\n"
+        "follow.END_SECONDS = -4.0  # the bound is 5 s more\n"
         "follow.main('tensorboard', Path(sys.argv[1]))"
     )
     with (tmp_path / "trackers" / "tensorboard.log").open("a") as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # of another process, which does not let go
         ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.DEVNULL, timeout=60)
-    assert ended.returncode == 1 and "Timeout" in (tmp_path / "trackers" / "tensorboard.log").read_text()
+    assert ended.returncode == 1 and not (tmp_path / "trackers" / "tensorboard.log").read_text(), "it failed"
 
 
 @pytest.mark.slow

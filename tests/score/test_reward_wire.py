@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from podsrl.errors import RewardError
@@ -35,6 +35,7 @@ def through(value: Any) -> Any:
 
 @pytest.mark.slow
 @given(st.text(st.characters(codec=None, exclude_categories=())))
+@example("$")  # marks what JSON does not have
 def test_every_text_survives_lone_surrogates_too(text: str) -> None:
     assert through(text) == text
     assert sent(Task(id=text, prompt=text, answer=text, columns={text: text})) == Task(

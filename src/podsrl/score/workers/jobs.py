@@ -162,13 +162,18 @@ def task_line(task: Task, *, reads: Callable[[str], bool] = lambda column: True)
                 "numbers, lists, dictionaries, bytes, dates or numpy arrays"
             ) from error
     prompt = task.prompt if isinstance(task.prompt, str) else [to_json(dict(message)) for message in task.prompt]
-    return encode([task.id, prompt, task.answer, columns])
+    return encode([task.id, prompt, task.answer, [*columns.items()]])  # pairs: a column may be called "$"
 
 
 def read_tasks(tasks: Sequence[Any]) -> list[Task]:
     """In a worker: undo `task_line`."""
     return [
-        Task(id=identity, prompt=prompt if isinstance(prompt, str) else tuple(prompt), answer=answer, columns=columns)
+        Task(
+            id=identity,
+            prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+            answer=answer,
+            columns=dict(columns),
+        )
         for identity, prompt, answer, columns in tasks
     ]
 
