@@ -235,6 +235,14 @@ def test_a_long_command_is_made_short_and_a_short_one_stays(command: str, short:
     assert "--select.num_kept=8" in smaller(["train", "pods", "--select.num_kept=8"])
 
 
+@pytest.mark.slow
+def test_the_trainer_of_the_readme_takes_two_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = [block for block in blocks((ROOT / "README.md").read_text()) if "training_step(trainer)" in block.text]
+    exec(compile(block.text, "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all(line.endswith("[16, 16]") for line in lines)
+
+
 def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
     text = (ROOT / "README.md").read_text()
     sections = [

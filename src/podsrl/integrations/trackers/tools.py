@@ -9,6 +9,7 @@ import importlib
 import os
 import re
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ INIT_SECONDS = 20
 """How long W&B's server may take to answer at the start."""
 
 
-class Tool:
+class Tool(ABC):
     """A tracking tool with one run in it."""
 
     name: ClassVar[str]
@@ -41,8 +42,9 @@ class Tool:
             os.environ.setdefault(name, value)
         return self._start(last_step)
 
+    @abstractmethod
     def _start(self, last_step: int | None) -> Sequence[str]:
-        raise NotImplementedError
+        """As `start`, once the environment variables are set."""
 
     def _begin(self, *args: Any, **options: Any) -> None:
         """Make Accelerate's tracker and start it."""
@@ -60,22 +62,22 @@ class Tool:
         """Numbers and texts of a step."""
         self.tracker.log(dict(values), step=step)
 
+    @abstractmethod
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         """matplotlib figures, by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_table(self, rows: Sequence[Row], step: int) -> None:
         """Recorded groups."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """Write and send all that is still held."""
         self.tracker.finish()
 
     @property
+    @abstractmethod
     def where(self) -> str:
         """How to look at the run, in a line."""
-        raise NotImplementedError
 
 
 class Wandb(Tool):
