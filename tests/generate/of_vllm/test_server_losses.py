@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,33 @@ def test_a_lost_server_that_is_back_at_the_next_call_goes_on(
         list(generator.generate(REQUESTS))
     server.start()
     assert tokens_of(list(generator.generate(REQUESTS))) == wanted
+    generator.close()
+
+
+def test_a_late_failure_of_an_aborted_request_ends_no_later_call(
+    server: EngineServer, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=0.5)
+    generator.load_weights(models.second.named_parameters(), 1)
+    wanted = tokens_of(list(generator.generate(REQUESTS)))
+    wait, failures, is_back = generator._upkeep.wait, count(), threading.Event()
+
+    def late(is_over: Any) -> None:
+        try:
+            wait(is_over)
+        except LostGenerator:
+            if next(failures) == 1:  # the first one ends the call
+                is_back.wait(20)
+            raise
+
+    monkeypatch.setattr(generator._upkeep, "wait", late)
+    server.die()
+    with pytest.raises(LostGenerator):
+        list(generator.generate(REQUESTS))
+    server.start()
+    stream = generator.generate(REQUESTS)
+    is_back.set()
+    assert tokens_of(list(stream)) == wanted
     generator.close()
 
 

@@ -109,7 +109,7 @@ class VLLMServer(Generator):
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
         jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]
-        self._upkeep.doubt(is_idle=not self._workers.num_open)
+        self._upkeep.doubt(is_idle=not self._workers.num_wanted)
         self._workers.submit(jobs)
         reading = self._read(jobs, results)
         next(reading)
@@ -153,7 +153,7 @@ class VLLMServer(Generator):
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         body = self._body(Request("first", tuple(prompt_ids)), 0, 0)
         body |= {"temperature": 1.0, "max_tokens": 1, "logprobs": 1, "return_tokens_as_token_ids": True}
-        self._upkeep.doubt(is_idle=not self._workers.num_open)
+        self._upkeep.doubt(is_idle=not self._workers.num_wanted)
         answer = self._ask(lambda: body)
         try:
             found = answer["choices"][0]["logprobs"]["top_logprobs"][0]

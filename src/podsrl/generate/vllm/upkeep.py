@@ -55,7 +55,7 @@ class Upkeep:
         """Ask the server before the next request whether it still holds the newest weights: it may have restarted.
 
         Args:
-            is_idle: nothing runs, so a server that was given up is tried again.
+            is_idle: nobody waits for a job, so a server that was given up is tried again.
             was_away: a request has failed.
         """
         self._was_away |= was_away
@@ -81,6 +81,8 @@ class Upkeep:
                     self._is_sure, self._was_away = True, False
                 except Unreachable as error:
                     self._was_away = True
+                    if is_over():  # it may have begun while the server was away, and others go on
+                        return
                     if time.monotonic() + pause > deadline:
                         self._gone = self.lost(error)
                         raise self._gone from error
