@@ -51,6 +51,8 @@ def encode(groups: Sequence[Group]) -> bytes:
         **_texts("text", [rollout.text for rollout in rollouts]),
         **_texts("answer", [rollout.answer for rollout in rollouts]),
         **_texts("invalid", [rollout.invalid_reason for rollout in rollouts]),
+        **_texts("origin", [rollout.origin for rollout in rollouts]),
+        **_ragged("own_prompt", [rollout.prompt_ids or () for rollout in rollouts], np.int32),
     }
     return save(columns)
 
@@ -63,6 +65,9 @@ def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Grou
         task_of: the task of a group, from its id and its `index`.
     """
     columns = load(data)
+    if "origin.lengths" not in columns:  # written by a version that asked every rollout in the group's own way
+        size = len(columns["reward"])
+        columns |= {**_texts("origin", [""] * size), **_ragged("own_prompt", [()] * size, np.int32)}
     rollouts = _rollouts(columns)
     heads = zip(
         _texts_of(columns, "group_id"),
@@ -132,9 +137,11 @@ def _rollouts(columns: Columns) -> Iterator[Rollout]:
         columns["is_formatted"].tolist(),
         _texts_of(columns, "answer"),
         _texts_of(columns, "invalid"),
+        _texts_of(columns, "origin"),
+        _rows(columns, "own_prompt", int),
         strict=True,
     )
-    for completion, text, reward, parts, has_part, is_correct, is_formatted, answer, invalid_reason in rows:
+    for completion, text, reward, parts, has_part, is_correct, is_formatted, answer, invalid, origin, asked in rows:
         yield Rollout(
             completion=completion,
             text=str(text),
@@ -143,7 +150,9 @@ def _rollouts(columns: Columns) -> Iterator[Rollout]:
             is_correct=is_correct,
             is_formatted=is_formatted,
             answer=answer,
-            invalid_reason=invalid_reason,
+            invalid_reason=invalid,
+            prompt_ids=asked or None,
+            origin=str(origin),
         )
 
 

@@ -80,6 +80,11 @@ class Ask:
     """At least 1."""
     joins: str | None = None
     """Id of the group of this step that the rollouts join, after those it has; None opens a new group."""
+    prompt: str | tuple[Mapping[str, str], ...] | None = None
+    """Shown in place of the task's own prompt, in the same forms: with a hint, say, or solved examples; None: the
+    task's."""
+    origin: str = ""
+    """Names another way of asking ("examples"); it becomes `Rollout.origin`."""
     is_trained: bool = True
     """False for a probe: its group is generated and scored, control parts see it, and no batch holds it."""
 
@@ -129,6 +134,10 @@ class Rollout:
     """The final answer found in the text, for majority votes; None where none was found or looked for."""
     invalid_reason: str | None = None
     """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The prompt that it answers, where that is not the group's: it was asked in another way."""
+    origin: str = ""
+    """That other way, as in `Ask`."""
 
     @property
     def is_pruned(self) -> bool:

@@ -55,7 +55,7 @@ def test_the_default_asks_for_p_questions_of_the_stream_with_n_rollouts_each_in_
     assert budget.ask(first) == [Ask(index=i, num_rollouts=8) for i in range(3)]
     assert first.stream.position == 3
     assert budget.ask(first.after([group()])) == []
-    assert budget.state() == {}
+    assert budget.slots.state() == {}
 
 
 def test_a_view_puts_grown_groups_in_place_of_the_old_ones() -> None:
@@ -182,12 +182,12 @@ def test_a_state_that_is_missing_in_a_checkpoint_is_an_error(part: Any) -> None:
             self.seen = [group()] * state["count"]
 
     budget = part("rollouts", Learns())
-    budget.learn([group(), group("b")])
-    assert budget.state() == {"own_parts:made": {"count": 2}}
-    budget.restore({"own_parts:made": {"count": 3}})
-    assert budget.state() == {"own_parts:made": {"count": 3}}
+    budget.slots.learn([group(), group("b")])
+    assert budget.slots.state() == {"own_parts:made": {"count": 2}}
+    budget.slots.restore({"own_parts:made": {"count": 3}})
+    assert budget.slots.state() == {"own_parts:made": {"count": 3}}
     with pytest.raises(UsageError, match="no state of the part 'own_parts:made'"):
-        budget.restore({})
+        budget.slots.restore({})
 
 
 def one_argument(view: View) -> list[Ask]:
@@ -218,7 +218,7 @@ def test_a_function_of_the_slot_in_place_of_what_makes_it_fails_when_it_is_made(
 
 
 def test_a_name_of_another_slots_table_fills_no_slot() -> None:
-    with pytest.raises(UsageError, match=r"budget.rollouts = 'stream' is no part. Known: equal"):
+    with pytest.raises(UsageError, match=r"budget.rollouts = 'stream': 'stream' fills budget.questions only"):
         make_budget({**NAMES, "rollouts": "stream"}, {})
 
 

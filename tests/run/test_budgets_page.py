@@ -99,12 +99,12 @@ def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_aft
     def budget_of(**state: Any) -> Any:
         budget = make_budget({**NAMES, "questions": "my_questions:Unsolved"}, {})
         if state:
-            budget.restore(state["restored"])
+            budget.slots.restore(state["restored"])
         return budget
 
     drawn = Stream(100, seed=0).draw(6)
     budget = budget_of()
     assert [ask.index for ask in budget.ask(view())] == drawn[:3]
-    budget.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
-    later = budget_of(restored=budget.state())
+    budget.slots.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
+    later = budget_of(restored=budget.slots.state())
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]

@@ -40,8 +40,8 @@ def collected(*lengths: int, is_counted: bool = True) -> Collected:
     """A step's, with unfinished completions of these lengths."""
     stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
     return Collected(
-        groups=(),
-        probes=(),
+        seen=(),
+        trained=frozenset(),
         data_position=0,
         postponed=tuple(map(unfinished, lengths)),
         stats=stats if is_counted else EngineStats(),

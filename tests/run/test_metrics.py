@@ -176,7 +176,7 @@ def test_a_chunk_counts_as_a_group_and_its_prompt_once() -> None:
 def test_probes_count_as_generated_and_discarded_and_in_no_mean() -> None:
     plain, probed = line_of(MIXED), line_of(MIXED, probes=(EQUAL,))
     changed = {name: probed[name] - plain[name] for name in plain if plain[name] != probed[name]}
-    assert changed == {"tokens/prompt": 7, "tokens/generated": 8, "tokens/discarded": 8}
+    assert changed == {"tokens/prompt": 7, "tokens/generated": 8, "tokens/discarded": 8, "rollouts/probes": 4}
 
 
 def test_a_real_step_with_chunks_counts_each_prompt_once() -> None:

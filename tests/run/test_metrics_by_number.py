@@ -143,6 +143,12 @@ LINE: dict[str, Any] = {
     "accuracy/all": 3 / 12,
     "groups/all": 4,  # CUT counts twice
     "rollouts/all": 12,
+    "rollouts/left_out": 0,
+    "rollouts/probes": 0,
+    "rollouts/guided": 0,
+    "rollouts/guide_too_long": 0,
+    "groups/mixed": 2,
+    "groups/left_out": 0,
     "groups/zero_signal": 2,  # EQUAL, and the last chunk
     "groups/invalid": 1,  # the last chunk
     "rollouts/invalid": 3,
@@ -268,6 +274,24 @@ def test_a_line_is_json_and_its_counts_are_whole_numbers() -> None:
     assert {name for name in LINE if type(line[name]) is not type(LINE[name])} == set()
 
 
+def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> None:
+    guided = replace(rollout(1.0, 3, is_correct=True), prompt_ids=(5,) * 9, origin="examples")
+    plain = replace(rollout(0.0, 5), origin="guide_too_long")
+    left_out = group_of("left", 3, guided, plain)
+    changed = {
+        "tokens/prompt": 14 + 3,
+        "tokens/generated": 42 + 8,
+        "tokens/discarded": 25 + 8,
+        "accuracy/all": 4 / 14,
+        "groups/mixed": 3,
+        "groups/left_out": 1,
+        "rollouts/left_out": 2,
+        "rollouts/guided": 1,
+        "rollouts/guide_too_long": 1,
+    }
+    assert step_metrics(replace(STEP, left_out=(left_out,))) == close({**LINE, **changed})
+
+
 def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     """It counts with its tokens and nowhere else; a probe counts with its prompt and its tokens."""
     pruned = rollout(None, 10, finish="pruned", reason=None)
@@ -283,6 +307,7 @@ def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
         "tokens/postponed": 50,
         "rollouts/pruned": 2,
         "rollouts/postponed": 4,
+        "rollouts/probes": 1,
     }
     line = step_metrics(step)
     assert line == close({**LINE, **changed})

@@ -17,9 +17,12 @@ NAMED_OPTIONS = {
     "budget.enough": "known parts",
     "budget.questions": "known parts",
     "budget.rollouts": "known parts",
+    "budget.guide": "known parts",
+    "budget.keep": "known parts",
     "select.rule": "known rules",
     "loss.name": "known losses",
     "loss.advantage": "known ways",
+    "loss.shape": "known shapes",
 }
 """Option -> what its names are names of."""
 
@@ -30,9 +33,15 @@ _TABLES = {
     "task.correct": ("podsrl.score", "REWARDS"),
     "task.format": ("podsrl.score", "REWARDS"),
     "rollouts.scheduler": ("podsrl.generate.schedule.scheduler", "SCHEDULERS"),
+    "budget.enough": ("podsrl.control", "ENOUGH"),
+    "budget.questions": ("podsrl.control", "QUESTIONS"),
+    "budget.rollouts": ("podsrl.control", "ROLLOUTS"),
+    "budget.guide": ("podsrl.control", "GUIDES"),
+    "budget.keep": ("podsrl.control", "KEEPS"),
     "select.rule": ("podsrl.select", "RULES"),
     "loss.name": ("podsrl.update", "ALGORITHMS"),
     "loss.advantage": ("podsrl.update", "ADVANTAGES"),
+    "loss.shape": ("podsrl.update", "SHAPES"),
 }
 """Option -> module and name of the table."""
 
@@ -46,8 +55,5 @@ def known_names(key: str) -> tuple[str, ...]:
     """
     if key not in NAMED_OPTIONS:
         return ()
-    section, _, slot = key.partition(".")
-    if section == "budget":
-        return tuple(import_module("podsrl.control.budget").TABLES[slot])
     module, table = _TABLES[key]
     return tuple(getattr(import_module(module), table))

@@ -15,11 +15,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from podsrl.config.load import build, changed_keys, dump, merge, read_tree
+from podsrl.config.load import Tree, build, changed_keys, check_extends, dump, merge, read_own_tree, read_tree
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.logs import write_atomically
@@ -161,12 +162,29 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
-    tree = merge(config.base, config.arms[arm])
+    tree = merge(_with_bases(config.base), _changes(config.arms[arm]))
     if "seed" in tree:
         raise UsageError(
             f"arm {arm!r} sets seed = {tree['seed']}; seeds come from first_seed and num_seeds: leave it out"
         )
     return build(RunConfig, {**tree, "seed": seed}, f"of arm {arm!r}")
+
+
+def _with_bases(base: Mapping[str, Any]) -> Tree:
+    """The tables of `base` over those of the recipe that it extends, and of what that one extends."""
+    own = dict(base)
+    extends = own.pop("extends", None)
+    return own if extends is None else merge(read_tree(check_extends(extends, "base")), own)
+
+
+def _changes(arm: Mapping[str, Any]) -> Tree:
+    """The tables of an arm over those of the recipe that it extends, without what that one extends."""
+    own = dict(arm)
+    if (extends := own.pop("extends", None)) is None:
+        return own
+    tree = merge(read_own_tree(check_extends(extends, "an arm")), own)
+    tree.pop("extends", None)
+    return tree
 
 
 def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:

@@ -71,14 +71,21 @@ TRACKERS = ("wandb", "tensorboard", "trackio", "mlflow")
 """Names of the trackers, which are also those of their packages."""
 
 
+def parse_names(value: Any) -> Any:
+    """ "a, b" -> ("a", "b"), and "" -> (). ValueError: a name twice."""
+    names = () if value == "" else parse_words(value) if value else value
+    for name in names if isinstance(names, tuple | list) else ():
+        if names.count(name) > 1:
+            raise ValueError(f"names {name} twice; leave one out")
+    return names
+
+
 def parse_trackers(value: Any) -> Any:
     """ "a, b" -> ("a", "b"), and "" -> (). ValueError: no tracker is called so, or one is named twice."""
-    names = () if value == "" else parse_words(value) if value else value
+    names = parse_names(value)
     for name in names if isinstance(names, tuple | list) else ():
         if name not in TRACKERS:
             raise ValueError(f"no tracker is called {short(name)}.{nearest(str(name), TRACKERS)}")
-        if names.count(name) > 1:
-            raise ValueError(f"names {name} twice; leave one out")
     return names
 
 

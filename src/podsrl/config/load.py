@@ -64,7 +64,19 @@ def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
 
 
 def read_tree(source: str | Path) -> Tree:
-    """A TOML file, or a recipe by its name, as nested dicts."""
+    """A TOML file, or a recipe by its name, as nested dicts.
+
+    A key `extends` names another one that it changes: a recipe, or a file beside it.
+    """
+    tree, seen = read_own_tree(source), [str(source)]
+    while extends := tree.pop("extends", None):
+        base = _base_of(extends, seen)
+        tree = merge(read_own_tree(base), tree)
+    return tree
+
+
+def read_own_tree(source: str | Path) -> Tree:
+    """As `read_tree`, without what it extends, which stands under `extends`."""
     content = _read_file(Path(source))
     if content is None and (recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source))):
         content = recipe.read_bytes()
@@ -77,6 +89,25 @@ def read_tree(source: str | Path) -> Tree:
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         cure = "; a file of questions goes under task.path of a config" if Path(source).suffix == ".jsonl" else ""
         raise UsageError(f"config {source!s}: not valid TOML: {error}{cure}") from None
+
+
+def check_extends(extends: Any, where: str) -> str:
+    """What a config says that it extends. UsageError, which begins with `where`: that is no text."""
+    if not isinstance(extends, str):
+        raise UsageError(f"{where}: extends = {short(extends)}; wanted a recipe's name, or a file")
+    return extends
+
+
+def _base_of(extends: Any, seen: list[str]) -> str:
+    """What a config extends, put on the list of those that were read."""
+    source = seen[-1]
+    check_extends(extends, f"config {source}")
+    beside = Path(source).parent / extends
+    base = str(beside) if Path(source).is_file() and beside.is_file() else extends
+    if base in seen:
+        raise UsageError(f"config {source}: extends = {extends!r}, which extends it; remove one of the two")
+    seen.append(base)
+    return base
 
 
 def _what_is_missing(path: Path) -> str:

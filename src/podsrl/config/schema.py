@@ -25,6 +25,7 @@ from podsrl.config.bounds import (
     Temperature,
     Tokens,
     parse_bytes,
+    parse_names,
     parse_trackers,
     parse_words,
 )
@@ -179,6 +180,10 @@ class BudgetConfig(Section):
     rollouts: str = "equal"
     """How many rollouts of each: "equal" (`rollouts.num_rollouts`), or "module:function"; it may also add rollouts to
     groups of the step."""
+    guide: str = "none"
+    """Which questions are shown with another prompt: "none", or "module:function"."""
+    keep: str = "all"
+    """Which of the step's groups are trained on: "all", or "module:function"."""
 
 
 class SelectConfig(Section):
@@ -204,6 +209,9 @@ class LossConfig(Section):
     advantage: str | None = None
     """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
     "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
+    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
+    """Functions that rewrite the advantages, from left to right: known ones (`podsrl.update.SHAPES`), or
+    "module:function" for what makes f(groups, selections, advantages). Their options stand in `[options.NAME]`."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
@@ -334,6 +342,19 @@ class RecordConfig(Section):
     """Project of the run in W&B and trackio, its experiment in MLflow: letters, digits, "_", "-", "." and spaces."""
 
 
+class AboutConfig(Section):
+    """What a recipe is; it decides nothing."""
+
+    name: str = ""
+    """The system's name, as its paper writes it."""
+    idea: str = ""
+    """In one line."""
+    source: str = ""
+    """Paper and equation or section, and whether its code was read."""
+    differs: str = ""
+    """What is ours where the source is silent, or otherwise than there."""
+
+
 class RunConfig(Section):
     """Everything that decides a training run."""
 
@@ -355,8 +376,9 @@ class RunConfig(Section):
     stop: StopConfig = StopConfig(steps=100)
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+    about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a part that `[budget]` or `rollouts.generator` names: its name -> a table."""
+    """Options of a part that `[budget]`, `loss.shape` or `rollouts.generator` names: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -3,20 +3,36 @@
 An entry of a table makes the part; its keyword-only parameters are the part's options (`[options.NAME]`).
 """
 
-from podsrl.control.base import Enough, Questions, Rollouts, Stream, View
-from podsrl.control.budget import ENOUGH, QUESTIONS, ROLLOUTS, Budget, make_budget
+from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, Stream, View
+from podsrl.control.budget import (
+    ENOUGH,
+    GUIDES,
+    KEEPS,
+    QUESTIONS,
+    ROLLOUTS,
+    SLOTS,
+    Budget,
+    budget_names,
+    make_budget,
+)
 from podsrl.types import Ask
 
 __all__ = [
     "ENOUGH",
+    "GUIDES",
+    "KEEPS",
     "QUESTIONS",
     "ROLLOUTS",
+    "SLOTS",
     "Ask",
     "Budget",
     "Enough",
+    "Guide",
+    "Keep",
     "Questions",
     "Rollouts",
     "Stream",
     "View",
+    "budget_names",
     "make_budget",
 ]

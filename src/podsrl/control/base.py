@@ -1,13 +1,19 @@
 """The seam of the control stage: which questions a step asks, and how many rollouts of each, in rounds.
 
 A step asks its budget; the answers are generated and scored; the budget is asked again with the scored groups at hand,
-until it asks for nothing. A budget has three slots, each filled by a plain function:
+until it asks for nothing. A budget has five slots, each filled by a plain function:
 
     enough     view -> how many new groups this round
     questions  view, count -> places of that many questions in the training set
     rollouts   view, asks -> asks: how many rollouts of each, and which groups of the step get more
+    guide      view, asks -> asks: which of them are shown with another prompt
+    keep       view -> after the last round: ids of the groups that are trained on
 
-One round asks `rollouts(view, [Ask(index, n) for index in questions(view, enough(view))])`.
+One round asks `guide(view, rollouts(view, [Ask(index, n) for index in questions(view, enough(view))]))`.
+
+A part writes nothing while it is asked: its answer is a function of its options, of what it has learned
+(`learn(groups)`, once per step), and of the view. So a step that is asked again, after a resume or in another process,
+asks the same.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from podsrl.lib.seeds import derive
-from podsrl.types import Ask, Group
+from podsrl.types import Ask, Group, Task
 
 
 class Stream(Protocol):
@@ -52,6 +58,8 @@ class View:
     """`rollouts.num_rollouts`, n."""
     num_train: int
     """Questions in the training set; an index is 0 .. num_train - 1."""
+    tasks: Sequence[Task] = ()
+    """The training set."""
     seed: int
     """Of the run."""
     stream: Stream
@@ -82,3 +90,7 @@ Questions = Callable[[View, int], Sequence[int]]
 """Places of exactly that many questions in the training set."""
 Rollouts = Callable[[View, Sequence[Ask]], Sequence[Ask]]
 """The asks with their final numbers of rollouts, in any order; it may leave some out, and add some that join groups."""
+Guide = Callable[[View, Sequence[Ask]], Sequence[Ask]]
+"""The asks, some with a `prompt` and an `origin` of their own; it may cut one that joins a group into several."""
+Keep = Callable[[View], Sequence[str]]
+"""Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""

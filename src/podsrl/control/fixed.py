@@ -1,10 +1,10 @@
-"""The default budget: P questions of the stream with n rollouts each, in one round."""
+"""The default budget: P questions of the stream with n rollouts each, in one round; all groups are trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podsrl.control.base import Enough, Questions, Rollouts, View
+from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, View
 from podsrl.types import Ask
 
 
@@ -33,3 +33,21 @@ def equal() -> Rollouts:
         return asks
 
     return rollouts
+
+
+def none() -> Guide:
+    """Each question as it stands in the training set."""
+
+    def guide(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        return asks
+
+    return guide
+
+
+def every() -> Keep:
+    """Every group that is no probe."""
+
+    def keep(view: View) -> Sequence[str]:
+        return [group.id for group in view.groups if group.is_trained]
+
+    return keep

@@ -26,7 +26,7 @@ from podsrl.scale.generators.ray_join import check_package
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 
-CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.")
+CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
 
 

@@ -8,19 +8,20 @@ of the groups, and all of them hold all groups afterwards.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.generate import EngineStats, Generator, Request, Sampling, abilities_of, add_stats, answers_of
+from podsrl.generate import EngineStats, Generator, Sampling, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
 from podsrl.run.underway import Underway, take_stats
+from podsrl.run.wanted import TOO_LONG, More, Wanted, check_join, marked, merged
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
@@ -37,10 +38,10 @@ OnAnswer = Callable[[int, int], None]
 class Collected:
     """The groups of one step."""
 
-    groups: tuple[Group, ...]
-    """To train on, in the order in which they were first asked."""
-    probes: tuple[Group, ...]
-    """Only for the budget to look at."""
+    seen: tuple[Group, ...]
+    """All groups of the step, in the order in which they were first asked."""
+    trained: Set[str]
+    """Ids of those that the budget keeps, to train on."""
     postponed: tuple[Completion, ...]
     """What came back unfinished, of this process alone; it is in no group."""
     data_position: int
@@ -50,6 +51,21 @@ class Collected:
     peak_kv_bytes: int
     overlapped_seconds: float
     """From the begin of the generation of round 0 until the caller waited for it."""
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """To train on."""
+        return tuple(group for group in self.seen if group.id in self.trained)
+
+    @property
+    def left_out(self) -> tuple[Group, ...]:
+        """That the budget keeps out of the training."""
+        return tuple(group for group in self.seen if group.is_trained and group.id not in self.trained)
+
+    @property
+    def probes(self) -> tuple[Group, ...]:
+        """Only for the budget to look at."""
+        return tuple(group for group in self.seen if not group.is_trained)
 
 
 class Collector:
@@ -117,7 +133,7 @@ class Collector:
         if step is None or step.rest is None:
             return
         step.overlapped_seconds = time.perf_counter() - step.begun
-        task_of = {group.id: group.task for group, _ in step.wanted}
+        task_of = {each.group.id: each.group.task for each in step.wanted}
         try:
             for completion in step.rest:
                 step.completions.append(completion)
@@ -137,18 +153,19 @@ class Collector:
         view, wanted, completions = step.view, step.wanted, step.completions
         asked, postponed = Counter[str](), list[Completion]()
         while wanted:
-            asked.update({group.id: count for group, count in wanted})
+            asked.update({each.group.id: each.count for each in wanted})
             postponed += [each for each in completions if each.finish_reason == "postponed"]
             view = view.after(self._judged(wanted, completions, stage, is_last=False))
             with stage("generate"):
                 wanted = self._asked(view)
                 completions = list(self._generate(self._processes.share(wanted), self.sampling)) if wanted else []
         self.scorer.new_step()
-        self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.is_trained})
+        trained = self.budget.trained(view)
+        self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.id in trained})
         stats, peak_kv_bytes = take_stats(self.engine)
         return Collected(
-            groups=tuple(group for group in view.groups if group.is_trained),
-            probes=tuple(group for group in view.groups if not group.is_trained),
+            seen=view.groups,
+            trained=trained,
             postponed=tuple(postponed),
             data_position=view.stream.position,
             stats=add_stats([step.stats, stats]),
@@ -176,54 +193,75 @@ class Collector:
         Returns:
             The grown groups in the same order, on every process.
         """
-        completions, own = [], self._processes.share(wanted)
-        total = sum(count for _, count in own)
+        everything = [Wanted(group, (More(count),)) for group, count in wanted]
+        completions, own = [], self._processes.share(everything)
+        total = sum(each.count for each in own)
         for done, completion in enumerate(self._generate(own, sampling), start=1):
             completions.append(completion)
             if on_answer is not None:
                 on_answer(done, total)
-        return self._judged(wanted, completions, nullcontext, is_last)
+        return self._judged(everything, completions, nullcontext, is_last)
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """Tokens of a task's prompt. The newest thousands are remembered, since a step needs each twice."""
+        ids = self._tokens(task)
+        if len(ids) > self._max_prompt_tokens:
+            raise UsageError(
+                f"prompt of task {task.id!r} has {len(ids)} tokens, wanted 1 .. rollouts.max_prompt_tokens = "
+                f"{self._max_prompt_tokens}: raise the limit or remove the task"
+            )
+        return ids
+
+    def _tokens(self, task: Task) -> tuple[int, ...]:
         key = repr(task.prompt)  # which tells `TokenMarkup` from the same text of a data set
         if key not in self._prompt_ids:
             if len(self._prompt_ids) >= MAX_REMEMBERED_PROMPTS:
                 self._prompt_ids.clear()
-            ids = prompt_ids(self.tokenizer, task)
-            if len(ids) > self._max_prompt_tokens:
-                raise UsageError(
-                    f"prompt of task {task.id!r} has {len(ids)} tokens, wanted 1 .. rollouts.max_prompt_tokens = "
-                    f"{self._max_prompt_tokens}: raise the limit or remove the task"
-                )
-            self._prompt_ids[key] = ids
+            self._prompt_ids[key] = prompt_ids(self.tokenizer, task)
         return self._prompt_ids[key]
 
-    def _asked(self, view: View) -> list[tuple[Group, int]]:
-        """The group of each ask, new or joined, with the rollouts to add; asks that join the same group are one."""
+    def _asked(self, view: View) -> list[Wanted]:
+        """The group of each ask, new or joined, with the rollouts to add; asks of one group are together."""
         asks = self.budget.ask(view)
         check_same_asks(asks, self._processes)
         groups = {group.id: group for group in view.groups}
-        counts = Counter[str]()
+        more: dict[str, list[More]] = defaultdict(list)
         for ask in asks:
             group = groups.get(ask.joins or "") or self._new_group(view, ask, place=len(groups))
             groups[group.id] = group
-            counts[group.id] += ask.num_rollouts
-        return [(groups[name], count) for name, count in counts.items()]
+            more[group.id].append(self._way(ask, group.task))
+        return [Wanted(groups[name], merged(of_group)) for name, of_group in more.items()]
+
+    def _way(self, ask: Ask, task: Task) -> More:
+        """How an ask's rollouts are asked; a guided prompt beyond the limit is left, never cut."""
+        if ask.prompt is None:
+            return More(ask.num_rollouts, None, ask.origin)
+        ids = self._tokens(replace(task, prompt=ask.prompt))
+        if len(ids) > self._max_prompt_tokens:
+            return More(ask.num_rollouts, None, TOO_LONG)
+        return More(ask.num_rollouts, ids, ask.origin)
 
     def _new_group(self, view: View, ask: Ask, place: int) -> Group:
         task = self._train[ask.index]
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _generated(self, wanted: Sequence[tuple[Group, int]], sampling: Sampling) -> Iterator[Completion]:
+    def _generated(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:
         """By this process alone. A generator with the ability "beside" starts when this is called."""
-        requests = [self._request(group, count, sampling) for group, count in wanted]
-        return answers_of(self.engine, requests, num_words=self._num_words, own=self._own)
+        check_join(wanted, self.engine)
+        requests = {
+            request.id: (request, each.group.id)
+            for each in wanted
+            for request in each.requests(self.prompt_ids(each.group.task), sampling)
+        }
+        found = answers_of(
+            self.engine, [request for request, _ in requests.values()], num_words=self._num_words, own=self._own
+        )
+        return (_of_group(completion, requests[completion.request_id][1]) for completion in found)
 
-    def _generate(self, wanted: Sequence[tuple[Group, int]], sampling: Sampling) -> Iterator[Completion]:
+    def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:
         """As `_generated`, and slow rewards begin as the completions come."""
-        task_of = {group.id: group.task for group, _ in wanted}
+        task_of = {each.group.id: each.group.task for each in wanted}
         for completion in self._generated(wanted, sampling):
             self._prefetch(task_of[completion.request_id], completion)
             yield completion
@@ -232,36 +270,25 @@ class Collector:
         if self.scorer.has_workers and completion.finish_reason not in ("pruned", "postponed"):
             self.scorer.prefetch(task, self._text(completion))
 
-    def _request(self, group: Group, count: int, sampling: Sampling) -> Request:
-        """The group's id names the random numbers, so that later rollouts continue those of the earlier ones."""
-        if not group.rollouts:
-            return Request(group.id, self.prompt_ids(group.task), count, sampling)
-        if "join" not in abilities_of(self.engine):
-            raise UsageError(
-                f"the budget asks for more rollouts of group {group.id!r}, and the generator "
-                f"{type(self.engine).__name__} has not the ability 'join': use one that has, or a budget of one round"
-            )
-        first = 1 + max(rollout.completion.index for rollout in group.rollouts)
-        return Request(group.id, group.prompt_ids, count, sampling, first_index=first, stream=group.id)
-
     def _judged(
-        self, wanted: Sequence[tuple[Group, int]], completions: Iterable[Completion], stage: Stage, is_last: bool
+        self, wanted: Sequence[Wanted], completions: Iterable[Completion], stage: Stage, is_last: bool
     ) -> list[Group]:
         """The wanted groups, grown by the completions of this process and of the others."""
         with stage("score"):
-            found = self._score([group for group, _ in self._processes.share(wanted)], completions, is_last)
+            found = self._score(self._processes.share(wanted), completions, is_last)
         if not self._processes.is_alone:
             with stage("exchange"):
-                found = exchange_groups({group.id: group.task for group, _ in wanted}, found, self._processes)
+                found = exchange_groups({each.group.id: each.group.task for each in wanted}, found, self._processes)
         return [
-            replace(more, rollouts=(*group.rollouts, *more.rollouts))
-            for (group, _), more in zip(wanted, found, strict=True)
+            replace(more, rollouts=(*each.group.rollouts, *more.rollouts))
+            for each, more in zip(wanted, found, strict=True)
         ]
 
-    def _score(self, groups: Sequence[Group], completions: Iterable[Completion], is_last: bool) -> list[Group]:
+    def _score(self, wanted: Sequence[Wanted], completions: Iterable[Completion], is_last: bool) -> list[Group]:
         """The groups with these completions' rollouts in place of their own; by this process alone."""
-        if not groups:
+        if not wanted:
             return []
+        groups = [each.group for each in wanted]
         found: dict[str, list[Completion]] = {group.id: [] for group in groups}
         for completion in completions:
             if completion.finish_reason != "postponed":
@@ -271,8 +298,8 @@ class Collector:
         texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in ordered]
         rollouts = self.scorer.score([group.task for group in groups], ordered, texts_PG, is_last=is_last)
         return [
-            replace(group, prompt_ids=self.prompt_ids(group.task), rollouts=tuple(of_group))
-            for group, of_group in zip(groups, rollouts, strict=True)
+            replace(each.group, prompt_ids=self.prompt_ids(each.group.task), rollouts=marked(of_group, each))
+            for each, of_group in zip(wanted, rollouts, strict=True)
         ]
 
     def _text(self, completion: Completion) -> str:
@@ -289,6 +316,10 @@ class Collector:
         if not new:
             return known
         return known | dict(zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True))
+
+
+def _of_group(completion: Completion, name: str) -> Completion:
+    return completion if completion.request_id == name else replace(completion, request_id=name)
 
 
 def new_group(name: str, task: Task) -> Group:

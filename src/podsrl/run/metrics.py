@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from podsrl.run.group_log import record_group
 from podsrl.run.step_result import StepResult
-from podsrl.types import Rollout
+from podsrl.run.wanted import TOO_LONG
+from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
@@ -19,7 +20,7 @@ MAX_REASONS = 3
 
 def step_metrics(result: StepResult) -> Json:
     """The line of a step in `metrics.jsonl`; null for numbers that are not finite, since JSON has none."""
-    rollouts = [rollout for group in result.groups for rollout in group.rollouts if not rollout.is_pruned]
+    rollouts, left_out = _judged(result.groups), _judged(result.left_out)
     pools = list(result.pools())
     kept = [rollout for _, of_pool in pools for rollout in of_pool]
     valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
@@ -33,11 +34,16 @@ def step_metrics(result: StepResult) -> Json:
         "reward/kept": _mean(np.concatenate([np.empty(0), *kept_rewards])),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
-        "accuracy/all": _mean(np.array([rollout.is_correct for rollout in rollouts], dtype=np.float64)),
+        "accuracy/all": _mean(np.array([r.is_correct for r in (*rollouts, *left_out)], dtype=np.float64)),
         "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
+        "groups/mixed": sum(_is_mixed(group) for group in (*result.groups, *result.left_out)),
+        "groups/left_out": len(result.left_out),
         "rollouts/all": len(rollouts),
+        "rollouts/left_out": len(left_out),
+        "rollouts/probes": len(_judged(result.probes)),
+        **_guided(result),
         **_lags(result),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
@@ -64,11 +70,12 @@ def step_metrics(result: StepResult) -> Json:
 def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
     """Generated is the sum of trained, skipped, discarded, pruned and postponed."""
     load, num_trained = result.load, result.update.stats.num_trained_tokens
-    pruned = [r for group in (*result.groups, *result.probes) for r in group.rollouts if r.is_pruned]
-    probed = [r for group in result.probes for r in group.rollouts if not r.is_pruned]
-    num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in ([*rollouts, *probed], kept, pruned))
+    untrained = (*result.left_out, *result.probes)
+    pruned = [r for group in (*result.groups, *untrained) for r in group.rollouts if r.is_pruned]
+    ended = [*rollouts, *_judged(untrained)]
+    num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in (ended, kept, pruned))
     return {
-        "tokens/prompt": sum(len(group.prompt_ids) for group in (*result.groups, *result.probes)),
+        "tokens/prompt": sum(len(group.prompt_ids) for group in (*result.groups, *untrained)),
         "tokens/generated": num_ended + num_pruned + load.num_postponed_tokens,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
@@ -79,6 +86,25 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "tokens/postponed": load.num_postponed_tokens,
         "rollouts/pruned": len(pruned),
         "rollouts/postponed": load.num_postponed,
+    }
+
+
+def _judged(groups: Sequence[Group]) -> list[Rollout]:
+    return [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
+
+
+def _is_mixed(group: Group) -> bool:
+    """Whether some of its rollouts are right and some are wrong."""
+    return len({rollout.is_correct for rollout in group.rollouts if rollout.is_valid}) > 1
+
+
+def _guided(result: StepResult) -> Json:
+    """Rollouts that were asked in another way than their task's, and those whose guided prompt was too long."""
+    everything = (*result.groups, *result.left_out, *result.probes)
+    origins = [(r.origin, r.prompt_ids) for group in everything for r in group.rollouts]
+    return {
+        "rollouts/guided": sum(1 for _, prompt_ids in origins if prompt_ids is not None),
+        "rollouts/guide_too_long": sum(1 for origin, _ in origins if origin == TOO_LONG),
     }
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.config.schema import RunConfig
-from podsrl.control import Budget, make_budget
+from podsrl.control import SLOTS, Budget, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.advice import accuracy_advice, answer_advice, eval_note, filter_advice, rate_advice, split_note
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
@@ -27,7 +28,15 @@ from podsrl.run.tracked import check_trackers
 from podsrl.score import Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
-from podsrl.update import Advantage, LossSpec, resolve_advantage, resolve_algorithm, try_advantage
+from podsrl.update import (
+    SHAPE,
+    Advantage,
+    LossSpec,
+    resolve_advantage,
+    resolve_algorithm,
+    shape_advantages,
+    try_advantage,
+)
 
 Excuse = Callable[[str], AbstractContextManager[None]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
@@ -39,6 +48,8 @@ class Parts:
 
     generator: Kind
     """Makes the run's generator."""
+    slots: Slots
+    """The parts that the budget and the loss name, with what they learn."""
     budget: Budget
     """Decides what each step asks."""
     rule: Rule
@@ -74,6 +85,7 @@ class Names:
     """What the names in a config stand for, whatever model and data it names."""
 
     generator: Kind
+    slots: Slots
     budget: Budget
     rule: Rule
     advantage: Advantage
@@ -125,6 +137,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     assert judged is not None and fitted is not None, "nothing was excused"
     return Parts(
         generator=found.names.generator,
+        slots=found.names.slots,
         budget=found.names.budget,
         rule=found.names.rule,
         advantage=found.names.advantage,
@@ -209,19 +222,28 @@ def _resolve_names(config: RunConfig) -> Names:
     select, chunks = config.select, config.select.num_chunks
     rule = resolve_rule(select.rule, select.options)
     try_rule(rule, config.rollouts.num_rollouts // chunks, select.num_kept // chunks)
-    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
+    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape"}))
     advantage = resolve_advantage(algorithm.advantage)
-    try_advantage(advantage, select.num_kept // chunks)
+    tried = try_advantage(advantage, select.num_kept // chunks)
     generator = resolve_generator(config.rollouts.generator, config.options)
     check_elsewhere(config, generator)
     if "vllm" in config.options and generator.options_name != "vllm":
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
-    of_budget = {name: table for name, table in config.options.items() if name != generator.options_name}
-    budget = make_budget(config.budget.model_dump(), of_budget)
+    of_parts = {name: table for name, table in config.options.items() if name != generator.options_name}
+    names = {**budget_names(config.budget.model_dump()), SHAPE.option: config.loss.shape}
+    slots = make_slots((*SLOTS, SHAPE), names, of_parts)
+    shape_advantages(*tried, slots[SHAPE.option])
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
-    return Names(generator=generator, budget=budget, rule=rule, advantage=advantage, loss=algorithm.loss)
+    return Names(
+        generator=generator,
+        slots=slots,
+        budget=Budget(slots),
+        rule=rule,
+        advantage=advantage,
+        loss=algorithm.loss,
+    )
 
 
 def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:

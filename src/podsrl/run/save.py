@@ -37,7 +37,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     underway = {} if step is None else to_arrays(step, trainer.processes)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
-    values, arrays = split_states(trainer.parts.budget.state())
+    values, arrays = split_states(trainer.parts.slots.state())
     if kept := trainer.keeper.state():
         arrays[KEPT] = np.frombuffer(encode(kept), dtype=np.uint8)
     arrays.update(underway)
@@ -74,7 +74,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     begun = take_arrays(arrays)
     underway = None if has_other_data else _take_underway(trainer, checkpoint, begun)
     trainer.keeper.restore(_take_kept(trainer, checkpoint, arrays))
-    trainer.parts.budget.restore(whole_states(state.get("parts", {}), arrays))
+    trainer.parts.slots.restore(whole_states(state.get("parts", {}), arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.underway = underway
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state.get("matmul"))

@@ -20,6 +20,8 @@ class StepResult:
     """With this step counted."""
     groups: tuple[Group, ...]
     """P groups that were trained on, or could have been; they may differ in size."""
+    left_out: tuple[Group, ...] = ()
+    """Groups that the budget kept out of the training."""
     probes: tuple[Group, ...] = ()
     """Groups that only the budget looked at."""
     selections: tuple[Selection, ...]

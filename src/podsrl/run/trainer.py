@@ -61,7 +61,7 @@ from podsrl.run.wiring import (
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.select.groups import select_groups
 from podsrl.types import Group, Sample, Selection
-from podsrl.update import Batch, UpdateStats, step_advantages, to_samples
+from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
 
 
 class Trainer:
@@ -180,7 +180,9 @@ class Trainer:
     @timed("select")
     def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
         """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
-        return to_samples(groups, selections, step_advantages(groups, selections, self.parts.advantage))
+        advantages = step_advantages(groups, selections, self.parts.advantage)
+        shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
+        return to_samples(groups, selections, shaped)
 
     @timed("select")
     def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
@@ -212,13 +214,13 @@ class Trainer:
         self._publish()
 
     def finish_step(self, collected: Collected) -> Load:
-        """Count a step as done: the budget learns, the keeper keeps, and the data stream moves on.
+        """Count a step as done: the parts learn, the keeper keeps, and the data stream moves on.
 
         Returns:
             What the step needed of the machine.
         """
         with self.clock.stage("record"):
-            self.parts.budget.learn((*collected.groups, *collected.probes))
+            self.parts.slots.learn(collected.seen)
             self.keeper.put(self.progress.step, collected.groups)
             load = gather_load(self, collected)
         self.step_seconds = self.processes.broadcast(self.clock.total())

@@ -17,9 +17,10 @@ from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
 from podsrl.records import decode, encode
 from podsrl.run.part_states import Arrays
+from podsrl.run.wanted import Wanted, marked, ways_of
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Completion, Rollout, Task
 
 GROUPS, COUNTS, NUMBERS = "steps/groups", "steps/counts", "steps/numbers"
 """Names in parts.safetensors: the groups with their unscored rollouts (`records.encode`), how many rollouts of each
@@ -34,8 +35,8 @@ class Underway:
 
     view: View
     """That the budget saw."""
-    wanted: Sequence[tuple[Group, int]]
-    """Each group, without rollouts, and how many were asked for."""
+    wanted: Sequence[Wanted]
+    """Of groups without rollouts."""
     completions: list[Completion] = field(default_factory=list)
     """Read so far, of this process alone."""
     rest: Iterator[Completion] | None = None
@@ -58,20 +59,20 @@ def take_stats(generator: Generator) -> tuple[EngineStats, int]:
 
 def to_arrays(step: Underway, processes: Processes) -> Arrays:
     """A step that was read to its end, as all processes hold it together. All of them call it."""
-    found: dict[str, list[Completion]] = {group.id: [] for group, _ in processes.share(step.wanted)}
+    found: dict[str, list[Completion]] = {each.group.id: [] for each in processes.share(step.wanted)}
     for completion in step.completions:
         found[completion.request_id].append(completion)
-    own = [
-        replace(group, rollouts=tuple(map(_unscored, sorted(found[group.id], key=lambda each: each.index))))
-        for group, _ in processes.share(step.wanted)
-    ]
-    groups = exchange_groups({group.id: group.task for group, _ in step.wanted}, own, processes)
+    own = []
+    for each in processes.share(step.wanted):
+        rollouts = [_unscored(one) for one in sorted(found[each.group.id], key=lambda one: one.index)]
+        own.append(replace(each.group, rollouts=marked(rollouts, each)))
+    groups = exchange_groups({each.group.id: each.group.task for each in step.wanted}, own, processes)
     everywhere = processes.gather([*astuple(step.stats), step.peak_kv_bytes])
     stats = add_stats((EngineStats(*row[:-1]) for row in everywhere), largest=_MOST)
     numbers = [step.view.stream.position, max(row[-1] for row in everywhere), *astuple(stats)]
     return {
         GROUPS: np.frombuffer(encode(groups), dtype=np.uint8),
-        COUNTS: np.array([count for _, count in step.wanted], dtype=np.int64),
+        COUNTS: np.array([each.count for each in step.wanted], dtype=np.int64),
         NUMBERS: np.array(numbers, dtype=np.int64),
     }
 
@@ -89,10 +90,13 @@ def from_arrays(
     """
     groups = decode(arrays[GROUPS].tobytes(), task_of)
     position, peak, *stats = arrays[NUMBERS].tolist()
-    empty = [replace(group, rollouts=()) for group in groups]
+    counts = arrays[COUNTS].tolist()
     return Underway(
         view=view_at(position),
-        wanted=list(zip(empty, arrays[COUNTS].tolist(), strict=True)),
+        wanted=[
+            Wanted(replace(group, rollouts=()), ways_of(group.rollouts, count))
+            for group, count in zip(groups, counts, strict=True)
+        ],
         completions=[rollout.completion for group in processes.share(groups) for rollout in group.rollouts],
         stats=EngineStats(*stats) if processes.is_main else EngineStats(),  # they are summed over the processes
         peak_kv_bytes=peak,

@@ -53,6 +53,7 @@ def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_posit
         num_prompts=config.rollouts.num_prompts,
         num_rollouts=config.rollouts.num_rollouts,
         num_train=len(train),
+        tasks=train,
         seed=config.seed,
         stream=Stream(len(train), derive(config.seed, "data"), data_position),
     )

@@ -14,6 +14,7 @@ from podsrl.update.batch import Batch, make_batch, to_samples
 from podsrl.update.logprobs import HeadPath, head_path
 from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
+from podsrl.update.shapes import SHAPE, SHAPES, Shape, shape_advantages
 from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.updater import Updater, UpdateStats
 
@@ -22,12 +23,15 @@ __all__ = [
     "ALGORITHMS",
     "NAMED_LOSSES",
     "NORMALIZERS",
+    "SHAPE",
+    "SHAPES",
     "Advantage",
     "Algorithm",
     "Batch",
     "HeadPath",
     "LossSpec",
     "Optimizer",
+    "Shape",
     "TokenLogprobs",
     "UpdateStats",
     "Updater",
@@ -37,6 +41,7 @@ __all__ = [
     "policy_loss",
     "resolve_advantage",
     "resolve_algorithm",
+    "shape_advantages",
     "step_advantages",
     "to_samples",
     "try_advantage",

@@ -86,8 +86,7 @@ def step_advantages(groups: Sequence[Group], selections: Sequence[Selection], ad
     """
     if reads_groups(advantage):
         answer = _call(advantage, tuple(groups), tuple(selections))
-        with calling(f"the answer of the advantage {name_of(advantage)!r}"):
-            return _checked(advantage, answer, groups, selections)
+        return checked_advantages(_titled(advantage), answer, groups, selections)
     function = cast(RewardAdvantage, advantage)
     return [found.to(torch.float32) for found in _by_chunk(groups, selections, function)]
 
@@ -207,15 +206,18 @@ def reads_groups(advantage: Advantage) -> bool:
     return _parameters(advantage, f"the advantage {name_of(advantage)!r}")[:1] == ["groups"]
 
 
-def try_advantage(advantage: Advantage, num_kept: int) -> None:
+def try_advantage(advantage: Advantage, num_kept: int) -> tuple[list[Group], list[Selection], list[Tensor]]:
     """Call an advantage once, on two made-up groups of which `num_kept` ≥ 2 rollouts are kept.
+
+    Returns:
+        The groups, what was kept of them, and their advantages, for what comes after.
 
     Raises:
         UsageError: as `step_advantages`. A function that fails here would fail after the first rollouts.
     """
     groups = [_made_up_group(name, num_kept) for name in ("first", "second")]
     selections = [Selection(group_id=group.id, kept=tuple(range(num_kept)), dropped={}) for group in groups]
-    step_advantages(groups, selections, advantage)
+    return groups, selections, step_advantages(groups, selections, advantage)
 
 
 def _made_up_group(name: str, size: int) -> Group:
@@ -245,59 +247,72 @@ def _call(advantage: Advantage, *arguments: object) -> object:
         return cast(Callable[..., object], advantage)(*arguments)
 
 
+def _titled(advantage: Advantage) -> str:
+    """For messages."""
+    return f"the advantage {name_of(advantage)!r}"
+
+
 def _of_rewards(advantage: RewardAdvantage, rewards: Tensor) -> Tensor:
     """float64, the shape of `rewards`."""
     wanted = f"wanted one finite number per reward, a tensor {list(rewards.shape)}"
-    values = _as_tensor(advantage, _call(advantage, rewards), wanted)
+    values = _as_tensor(_titled(advantage), _call(advantage, rewards), wanted)
     if values.shape != rewards.shape:
-        raise UsageError(f"the advantage {name_of(advantage)!r} returned the shape {list(values.shape)}; {wanted}")
-    _check_finite(advantage, values, wanted)
+        raise UsageError(f"{_titled(advantage)} returned the shape {list(values.shape)}; {wanted}")
+    _check_finite(_titled(advantage), values, wanted)
     return values
 
 
-def _checked(
-    advantage: Advantage, answer: object, groups: Sequence[Group], selections: Sequence[Selection]
+def checked_advantages(
+    source: str, answer: object, groups: Sequence[Group], selections: Sequence[Selection]
 ) -> list[Tensor]:
-    """float32 [m] or [m, T] per group."""
-    name, wanted = name_of(advantage), f"wanted one tensor per group, {len(groups)} in all"
-    if not isinstance(answer, Sequence):
-        raise UsageError(f"the advantage {name!r} returned a {type(answer).__name__}; {wanted}")
-    if len(answer) != len(groups):
-        raise UsageError(f"the advantage {name!r} returned {len(answer)} tensors; {wanted}")
-    return [_of_group(advantage, *each) for each in zip(answer, groups, selections, strict=True)]
+    """What a function returned as the advantages of a step: float32 [m] or [m, T] per group, 0 behind the ends.
+
+    Args:
+        source: names the function, for messages.
+        answer: what it returned.
+        groups, selections: of the step.
+
+    Raises:
+        UsageError: that is not one finite tensor [m] or [m, T] per group.
+    """
+    wanted = f"wanted one tensor per group, {len(groups)} in all"
+    with calling(f"the answer of {source}"):
+        if not isinstance(answer, Sequence):
+            raise UsageError(f"{source} returned a {type(answer).__name__}; {wanted}")
+        if len(answer) != len(groups):
+            raise UsageError(f"{source} returned {len(answer)} tensors; {wanted}")
+        return [_of_group(source, *each) for each in zip(answer, groups, selections, strict=True)]
 
 
-def _of_group(advantage: Advantage, answer: object, group: Group, selection: Selection) -> Tensor:
+def _of_group(source: str, answer: object, group: Group, selection: Selection) -> Tensor:
     lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
     m, longest = len(lengths), max(lengths, default=0)
     wanted = f"wanted [{m}], or [{m}, T] with T at least {longest}, all finite"
-    values = _as_tensor(advantage, answer, wanted)
+    values = _as_tensor(source, answer, wanted)
     is_good = values.ndim == 1 or (values.ndim == 2 and values.shape[1] >= longest)
     if not is_good or len(values) != m:
         got = f"the shape {list(values.shape)} for group {group.id!r}"
-        raise UsageError(f"the advantage {name_of(advantage)!r} returned {got}; {wanted}")
+        raise UsageError(f"{source} returned {got}; {wanted}")
     if values.ndim == 2:
         values = torch.where(torch.arange(values.shape[1]) < torch.tensor(lengths)[:, None], values, 0.0)
-    _check_finite(advantage, values, wanted)
+    _check_finite(source, values, wanted)
     return values.to(torch.float32)
 
 
-def _as_tensor(advantage: Advantage, answer: object, wanted: str) -> Tensor:
+def _as_tensor(source: str, answer: object, wanted: str) -> Tensor:
     """float64 on the CPU, without gradient."""
     try:
         values = torch.as_tensor(answer).detach().to("cpu").to_dense()
         if not values.is_complex():
             return values.to(torch.float64)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise UsageError(
-            f"the advantage {name_of(advantage)!r} returned a {type(answer).__name__}; {wanted}"
-        ) from error
-    raise UsageError(f"the advantage {name_of(advantage)!r} returned {values.dtype}; {wanted}")
+        raise UsageError(f"{source} returned a {type(answer).__name__}; {wanted}") from error
+    raise UsageError(f"{source} returned {values.dtype}; {wanted}")
 
 
-def _check_finite(advantage: Advantage, values: Tensor, wanted: str) -> None:
+def _check_finite(source: str, values: Tensor, wanted: str) -> None:
     if not torch.isfinite(values).all():
-        raise UsageError(f"the advantage {name_of(advantage)!r} returned NaN or inf; {wanted}")
+        raise UsageError(f"{source} returned NaN or inf; {wanted}")
 
 
 def _check_rewards(rewards: Tensor) -> None:

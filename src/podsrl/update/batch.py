@@ -131,10 +131,11 @@ def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advanta
     for group, selection, of_group in zip(groups, selections, advantages, strict=True):
         chunk_of = {i: number for number, chunk in enumerate(selection.chunks) for i in chunk}
         for i, value in zip(selection.kept, of_group.tolist(), strict=True):
-            completion = group.rollouts[i].completion
+            rollout = group.rollouts[i]
+            completion = rollout.completion
             sample = Sample(
                 group_id=group.id,
-                prompt_ids=group.prompt_ids,
+                prompt_ids=rollout.prompt_ids or group.prompt_ids,
                 completion=completion,
                 advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
                 chunk=chunk_of.get(i, 0),

@@ -40,6 +40,7 @@ def finish(trainer: Trainer, collected: Collected, trained: Trained) -> StepResu
     return StepResult(
         progress=trainer.progress,
         groups=tuple(trained.groups),
+        left_out=collected.left_out,
         probes=collected.probes,
         selections=tuple(trained.selections),
         samples=tuple(trained.samples),

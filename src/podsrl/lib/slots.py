@@ -1,0 +1,204 @@
+"""Slots of a run, and the parts that fill them.
+
+An option names a part of its slot's table, or one of the user's own as "module:function". What the name stands for
+makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
+object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
+`learn(groups)`, `state()` and `restore(state)` besides, and may tell its largest sizes by
+`most(num_prompts, num_rollouts)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from podsrl.errors import UsageError, nearest
+from podsrl.lib.options import check_options
+from podsrl.lib.resolve import resolve
+from podsrl.lib.user_function import calling, check_arguments
+
+State = Mapping[str, Any]
+"""What a part remembers: plain JSON values and numpy arrays, by text keys."""
+_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2}
+"""Method of a part, and its number of arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An option that names a part."""
+
+    option: str
+    """For example "budget.rollouts"; its last word names the method of an object that fills it."""
+    table: Mapping[str, Callable[..., Any]]
+    """Name -> what makes the part."""
+    arguments: tuple[str, ...]
+    """What its function is called with, by position."""
+
+    @property
+    def method(self) -> str:
+        """The method of an object that fills the slot."""
+        return self.option.rpartition(".")[2]
+
+    @property
+    def shape(self) -> str:
+        """For messages: "rollouts(view, asks)"."""
+        return f"{self.method}({', '.join(self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The function of one part in one slot."""
+
+    option: str
+    """For messages: "budget.rollouts = 'my_budget:twice'"."""
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        with calling(self.option):
+            return self.function(*arguments)
+
+
+class Slots:
+    """The slots of a run, filled.
+
+    Args:
+        filled: option -> the functions that fill its slot, in order.
+        parts: name -> the object behind them.
+    """
+
+    def __init__(self, filled: Mapping[str, Sequence[Filled]], parts: Mapping[str, Any]) -> None:
+        self._filled, self._parts = filled, parts
+
+    def __getitem__(self, option: str) -> Sequence[Filled]:
+        """What fills the slot of an option."""
+        return self._filled[option]
+
+    def learn(self, groups: Sequence[Any]) -> None:
+        """Show all groups of a step, those that no batch holds too, to every part that learns."""
+        for name, part in self._with("learn"):
+            with calling(f"learn of {name!r}", "learn(groups)"):
+                part.learn(tuple(groups))
+
+    def state(self) -> dict[str, State]:
+        """What each part that has a state remembers, by its name."""
+        return {name: _state_of(name, part) for name, part in self._with("state")}
+
+    def restore(self, states: Mapping[str, State]) -> None:
+        """Go on from `state`.
+
+        Raises:
+            UsageError: a part's state is missing, or the part refuses it.
+        """
+        for name, part in self._with("state"):
+            if name not in states:
+                raise UsageError(
+                    f"the checkpoint holds no state of the part {name!r}, which has state(): resume with the part as "
+                    "it was, or start a new run"
+                )
+            with calling(f"restore of {name!r}", "restore(state)"):
+                part.restore(states[name])
+
+    def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
+        """The most groups of a round, and the most rollouts of a group, that the parts say they ask for."""
+        groups, rollouts = num_prompts, num_rollouts
+        for name, part in self._with("most"):
+            with calling(f"most of {name!r}", "most(num_prompts, num_rollouts)"):
+                of_part = part.most(num_prompts, num_rollouts)
+                groups, rollouts = max(groups, int(of_part[0])), max(rollouts, int(of_part[1]))
+        return groups, rollouts
+
+    def _with(self, method: str) -> list[tuple[str, Any]]:
+        return [(name, part) for name, part in self._parts.items() if hasattr(part, method)]
+
+
+def make_slots(
+    slots: Sequence[Slot], names: Mapping[str, Sequence[str]], options: Mapping[str, Mapping[str, Any]]
+) -> Slots:
+    """Make the parts that fill some slots.
+
+    Args:
+        slots: all of them.
+        names: option of each slot -> names of the parts that fill it, in order.
+        options: part's name -> its options.
+
+    Raises:
+        UsageError: a name or an option that does not exist, a part that cannot be made, cannot fill its slot, or
+            learns without `state` and `restore`.
+
+    Example:
+        >>> slot = Slot("budget.enough", {"two": lambda: lambda view: 2}, ("view",))
+        >>> make_slots([slot], {"budget.enough": ["two"]}, {})["budget.enough"][0](None)
+        2
+    """
+    parts: dict[str, Any] = {}
+    filled: dict[str, list[Filled]] = {}
+    used: list[str] = []
+    by_option = {slot.option: slot for slot in slots}
+    for slot in slots:
+        filled[slot.option] = []
+        for name in names[slot.option]:
+            option = f"{slot.option} = {name!r}"
+            used.append(option)
+            factory = _factory(slot, name, by_option)
+            if name not in parts:
+                parts[name] = _make(factory, name, option, options.get(name, {}), slot.shape)
+            filled[slot.option].append(Filled(option, _filler(parts[name], slot, option)))
+    for name in options:
+        if name not in parts:
+            raise UsageError(
+                f"[options.{name}]: no slot names it ({', '.join(used)}); remove the table.{nearest(name, parts)}"
+            )
+    return Slots(filled, parts)
+
+
+def _factory(slot: Slot, name: str, slots: Mapping[str, Slot]) -> Callable[..., Any]:
+    elsewhere = [other.option for other in slots.values() if name in other.table]
+    if elsewhere and name not in slot.table:
+        raise UsageError(f"{slot.option} = {name!r}: {name!r} fills {' and '.join(elsewhere)} only")
+    wanted = "a function that makes a part from its options"
+    return resolve(name, slot.table, option=slot.option, kind="part", wanted=wanted)
+
+
+def _make(factory: Callable[..., Any], name: str, option: str, options: Mapping[str, Any], wanted: str) -> Any:
+    """The part under a name, from its factory."""
+    checked = check_options(factory, options, where=f"options.{name}")
+    wanted = f"a function of keyword-only options that makes {wanted}"
+    check_arguments(partial(factory, **checked), 0, where=option, wanted=wanted)
+    with calling(option):
+        part = factory(**checked)
+        learns, has_state, restores = (hasattr(part, verb) for verb in ("learn", "state", "restore"))
+    if learns and not (has_state and restores):
+        raise UsageError(f"{option} learns, but has no state() and restore(): a resumed run would forget; add both")
+    if has_state and not restores:
+        raise UsageError(f"{option} has state(), but no restore(state): add it")
+    for method, num_arguments in _METHODS.items():
+        if hasattr(part, method):
+            _check_method(getattr(part, method), num_arguments, f"{option}: its {method}")
+    return part
+
+
+def _check_method(method: Any, num_arguments: int, where: str) -> None:
+    wanted = f"a method of {num_arguments} arguments besides self"
+    if not callable(method):
+        raise UsageError(f"{where} has the type {type(method).__name__}; wanted {wanted}")
+    check_arguments(method, num_arguments, where=where, wanted=wanted)
+
+
+def _filler(part: Any, slot: Slot, option: str) -> Callable[..., Any]:
+    """The part's method of the slot's name, or the part itself where it is a plain function."""
+    with calling(option):
+        function = getattr(part, slot.method, part)
+    if not callable(function):
+        raise UsageError(
+            f"{option} makes a {type(part).__name__}, which cannot fill the slot: wanted a function, or an object with "
+            f"a method {slot.method}"
+        )
+    check_arguments(function, len(slot.arguments), where=f"{option} makes a part that", wanted=slot.shape)
+    return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def _state_of(name: str, part: Any) -> Any:
+    with calling(f"state of {name!r}", "state()"):
+        return part.state()
