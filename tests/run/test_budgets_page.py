@@ -108,3 +108,17 @@ def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_aft
     budget.slots.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
     later = budget_of(restored=budget.slots.state())
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]
+
+
+def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> None:
+    budget = make_budget({"keep": "my_keep:mixed_half"}, {})
+    groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
+    assert budget.trained(view(groups=groups)) == {"s6/0/2"}
+
+    trainer = Trainer(load_config("pods", [*SMALL, "budget.keep=my_keep:mixed_half"]))
+    result = training_step(trainer)
+    everything = (*result.groups, *result.left_out)
+    assert len(everything) == 3 and len(result.groups) <= 1
+    line = step_metrics(result)
+    assert line["groups/all"] + line["groups/left_out"] == 3
+    assert line["rollouts/all"] + line["rollouts/left_out"] == 24
