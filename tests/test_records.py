@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load, save
 
 from podsrl.records import decode, encode
 from podsrl.types import Completion, FinishReason, Group, Rollout, Task
@@ -46,6 +48,8 @@ def rollouts(draw: Any, index: int) -> Rollout:
         is_formatted=draw(st.booleans()),
         answer=draw(maybe),
         invalid_reason=draw(maybe),
+        prompt_ids=draw(st.one_of(st.none(), st.lists(st.integers(0, 200_000), min_size=1, max_size=3).map(tuple))),
+        origin=draw(texts),
     )
 
 
@@ -147,3 +151,21 @@ def test_an_invalid_rollout_keeps_its_reason_and_has_no_reward() -> None:
     [found] = decode(encode([group]), lambda name, index: group.task)[0].rollouts
     assert math.isnan(found.reward) and math.isnan(found.parts["a"]) and found.invalid_reason == "it raised"
     assert found.completion.logprobs == (float32(-0.1),)
+
+
+def test_groups_from_before_rollouts_had_a_prompt_of_their_own_come_back_without_one() -> None:
+    asked = Rollout(
+        completion=completion(0, (3, 4)),
+        text="a",
+        reward=1.0,
+        parts={},
+        is_correct=True,
+        prompt_ids=(7, 8),
+        origin="hint",
+    )
+    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1,), rollouts=(asked, asked), index=0)
+    columns = load(encode([group]))
+    old = save({name: values for name, values in columns.items() if not name.startswith(("origin.", "own_prompt."))})
+    plain = replace(asked, prompt_ids=None, origin="")
+    assert decode(old, lambda name, index: group.task) == [replace(group, rollouts=(plain, plain))]
+    assert decode(save(columns), lambda name, index: group.task) == [group]

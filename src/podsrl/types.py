@@ -208,3 +208,21 @@ class Sample:
     def has_advantage(self) -> bool:
         """Whether the advantage of some token is not 0; a sample without one has no gradient but a KL penalty's."""
         return any(self.advantage) if isinstance(self.advantage, tuple) else self.advantage != 0
+
+
+def made_up_group(name: str, size: int) -> Group:
+    """A group that nothing generated, on which a user's own function is tried before a run.
+
+    It has `size` ≥ 2 rollouts, whose rewards rise from 0 to 1, with completions of one to three tokens.
+    """
+    rollouts = []
+    for i in range(size):
+        tokens = tuple(range(1, 2 + i % 3))
+        completion = Completion(
+            request_id=name, index=i, token_ids=tokens, logprobs=(-0.5,) * len(tokens), finish_reason="stop", version=0
+        )
+        reward = i / (size - 1)
+        parts, is_correct = {"correct": reward}, reward == 1
+        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
+    task = Task(id=name, prompt="3 + 4 =", answer="7")
+    return Group(id=name, task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)

@@ -59,6 +59,29 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["compare", "demo", "--base.stop.seconds=0"], ["both 0"]),
         (["compare", "demo", "--arms.pods.select.num_kept=640"], ["arm 'pods'", "select.num_kept = 640"]),
         (["pretrain", "out", "--careful=1.5"], ["careful = 1.5"]),
+        (["train", "pods", "--budget.rollouts=hardr"], ["budget.rollouts = 'hardr'", "Did you mean 'harder'?"]),
+        (["train", "pods", "--budget.rollouts=stream"], ["budget.rollouts = 'stream'", "budget.questions only"]),
+        (
+            ["train", "pods", "--budget.rollouts=harder", "--options={harder = {mods = 1}}"],
+            ["options.harder.mods = 1: there is no such option"],
+        ),
+        (["train", "pods", "--options={harder = {most = 9}}"], ["[options.harder]", "no slot names it"]),
+        (["train", "pods", "--loss.shape=none"], ["loss.shape = 'none'", "budget.guide only"]),
+        (
+            ["train", "pods", "--budget.rollouts=harder", "--select.num_chunks=2"],
+            ["select.num_chunks = 2 cuts equal groups", "budget.rollouts = 'harder' makes unequal ones"],
+        ),
+        (
+            ["train", "pods", "--budget.rollouts=harder", "--select.num_kept=2000"],
+            ["select.num_kept = 2000 is more than rollouts.num_rollouts = 64", "at most 256 of a question"],
+        ),
+        (
+            ["train", "pods", "--budget.rollouts=harder", "--options={harder = {most = 9000000}}"],
+            ["budget.rollouts = 'harder'", "9000000 rollouts", "memory holds all"],
+        ),
+        (["train", "pods", "--select.num_kept=1.5"], ["select.num_kept = 1.5", "a share of each group"]),
+        (["train", "pods", "--loss.aggregate=group_men"], ["loss.aggregate = 'group_men'", "group_mean"]),
+        (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "budget.rollouts = 'equal'"]),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(

@@ -74,7 +74,10 @@ SECTIONS = sorted({key.rpartition(".")[0] for key in FIELDS} - {""})
 def bounds(field: FieldInfo) -> list[Any]:
     """The ends of an option's range, and what lies just beside them."""
     found: list[Any] = []
-    for rule in field.metadata:
+    rules = [*field.metadata]
+    for kind in get_args(field.annotation):  # of a union
+        rules += [rule for part in getattr(kind, "__metadata__", ()) for rule in getattr(part, "metadata", [part])]
+    for rule in rules:
         end = next(
             (
                 getattr(rule, name)

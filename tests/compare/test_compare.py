@@ -16,7 +16,8 @@ import pytest
 
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, open_folder, plan
-from podsrl.config.load import apply_overrides, build, read_tree
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines

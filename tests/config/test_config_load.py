@@ -9,17 +9,9 @@ from typing import Any
 
 import pytest
 
-from podsrl.config.load import (
-    all_keys,
-    apply_overrides,
-    build,
-    changed_keys,
-    dump,
-    load_config,
-    merge,
-    read_tree,
-    recipe_names,
-)
+from podsrl.compare.runs import plan
+from podsrl.config.files import merge, read_tree, recipe_names
+from podsrl.config.load import all_keys, apply_overrides, build, changed_keys, dump, load_config
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
@@ -229,6 +221,11 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         "checkpoint.every_steps=-1",
         "task.digits=0",
         "task.digits=4",
+        "task.digits=[]",
+        "task.digits=[1, 4]",
+        "task.digits=[2, 2]",
+        "task.digits=true",
+        "task.digits=two",
         "task.num_eval=-1",
         "task.rewards={correct=nan}",
         "task.rewards=3",
@@ -283,8 +280,14 @@ def test_a_dumped_comparison_reads_back_equal(tmp_path: Path) -> None:
 
 
 def test_a_dumped_pretraining_reads_back_equal(tmp_path: Path) -> None:
-    config = PretrainConfig(digits={1: 0.5, 3: 0.25}, start="builtin:arithmetic")
+    config = PretrainConfig(digits={1: 0.5, 3: 0.25}, careful={1: 0.9, 3: 0.1}, start="builtin:arithmetic")
     assert build(PretrainConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
+
+
+def test_several_numbers_of_digits_read_back_equal(tmp_path: Path) -> None:
+    config = load_config("mixed")
+    assert config.task.digits == (1, 2, 3)
+    assert load_config(toml(tmp_path, dump(config))) == config
 
 
 def test_changed_keys_are_named_with_both_values() -> None:
@@ -336,8 +339,7 @@ def test_every_recipe_parses(name: str) -> None:
         assert math.isfinite(config.stop.seconds) and config.select.num_kept <= config.rollouts.num_rollouts
         return
     comparison = build(CompareConfig, tree, name)
-    for arm, changes in comparison.arms.items():
-        build(RunConfig, merge(comparison.base, changes), arm)
+    assert {member.arm for member in plan(comparison, Path("nowhere"))} == comparison.arms.keys()
 
 
 def test_a_comparison_wants_two_arms_and_its_baseline_among_them() -> None:

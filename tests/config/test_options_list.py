@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from podsrl.config.load import all_keys, build, load_config, merge, read_tree, recipe_names
+from podsrl.config.files import merge, read_tree, recipe_names
+from podsrl.config.load import all_keys, build, load_config
 from podsrl.config.options import SCHEMAS, chapters_of, commented_toml, find_field, is_switch, search, takes_of
 from podsrl.config.schema import CompareConfig, RunConfig
 
@@ -108,5 +109,6 @@ def test_a_comparison_and_a_pretraining_with_comments_read_back_equal(tmp_path: 
     assert again == comparison
     for changes in again.arms.values():
         build(RunConfig, merge(again.base, changes), "arm")
-    pretrain = build(SCHEMAS["pretrain"], {"digits": {1: 0.5, 3: 0.25}, "start": "builtin:arithmetic"}, "edited")
+    edited = {"digits": {1: 0.5, 3: 0.25}, "careful": {1: 0.9, 3: 0.1}, "start": "builtin:arithmetic"}
+    pretrain = build(SCHEMAS["pretrain"], edited, "edited")
     assert build(SCHEMAS["pretrain"], read_tree(saved(tmp_path, commented_toml(pretrain))), "copy") == pretrain

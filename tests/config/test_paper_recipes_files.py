@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.config.load import changed_keys, load_config, read_tree, recipe_names
+from podsrl.config.files import read_tree, recipe_names
+from podsrl.config.load import changed_keys, load_config
 from podsrl.errors import UsageError
 
 ROOT = Path(__file__).parents[2]

@@ -143,6 +143,15 @@ def test_unknown_names_and_options_are_errors_that_name_the_nearest() -> None:
         make_budget(NAMES, {"equal": {"below": 0.5}})
 
 
+def test_a_part_that_needs_a_slot_which_is_none_is_an_error(part: Any) -> None:
+    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        return asks
+
+    rollouts.needs = ("budget.rolouts",)  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"'own_parts:made' needs the slot 'budget.rolouts'; .*budget.rollouts"):
+        part("rollouts", rollouts)
+
+
 class Both:
     def questions(self, view: View, count: int) -> list[int]:
         self.count = count
@@ -252,3 +261,33 @@ def test_a_part_may_fail_while_its_answer_is_read(part: Any) -> None:
 def test_what_is_endless_or_too_much_is_an_error(part: Any, slot: str, answer: Any, message: str) -> None:
     with pytest.raises(UsageError, match=f"^budget.{slot} = 'own_parts:made' .*{message}"):
         part(slot, lambda *arguments: answer).ask(view())
+
+
+@pytest.mark.parametrize(
+    ("slot", "answer", "message"),
+    [
+        ("keep", [group()], r"budget.keep = .* returned Group\(.*wanted ids of groups of this step"),
+        ("keep", ["s6/0/b"], r"budget.keep = .* returned 's6/0/b'; wanted ids of groups of this step"),
+        ("keep", ["s6/1/p"], r"budget.keep = .* returned 's6/1/p'; wanted ids of groups of this step, no probes"),
+        ("keep", ["s6/0/a", "s6/0/a"], "budget.keep = .* returned an id twice"),
+        ("keep", "s6/0/a", "budget.keep = .* returned 's6/0/a'; wanted ids"),
+        ("keep", None, "budget.keep = .* returned None; wanted ids"),
+    ],
+)
+def test_what_is_kept_are_ids_of_groups_that_may_be_trained_on(part: Any, slot: str, answer: Any, message: str) -> None:
+    probe = group("s6/1/p", is_trained=False)
+    with pytest.raises(UsageError, match=message):
+        part(slot, lambda view: answer).trained(view(groups=(group(), probe)))
+
+
+def test_a_group_itself_is_nothing_to_join(part: Any) -> None:
+    ask = Ask(index=4, num_rollouts=2, joins=group())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"asked to join Group\(.*; wanted the id of a group of this step"):
+        part("rollouts", lambda view, asks: [ask]).ask(view(groups=(group(),)))
+
+
+def test_groups_without_end_are_the_fault_of_their_number(part: Any) -> None:
+    endless = part("enough", lambda view: 1)
+    assert endless.ask(view(round=15))
+    with pytest.raises(UsageError, match=r"budget.enough = 'own_parts:made' asked in 16 rounds .*: end with 0"):
+        endless.ask(view(round=16))

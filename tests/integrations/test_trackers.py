@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from podsrl.config.load import apply_overrides, build, read_tree
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.integrations.trackers import follow, tracking

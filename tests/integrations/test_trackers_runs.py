@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from podsrl.config.load import apply_overrides, build, read_tree
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers import tracking

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -105,7 +107,10 @@ def test_an_option_without_effect_is_only_listed_where_it_is_set() -> None:
     assert found["scale.timeout_seconds"] == "there is only one process" and "scale.strategy" not in found
 
 
-def test_what_this_machine_cannot_do_is_a_warning() -> None:
+def test_what_this_machine_cannot_do_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ModuleType("my")
+    own.own = lambda: lambda view: 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my", own)
     quantised = plan_of("lora.rank=4", "model.load_in_4bit=true", "optim.name=adamw_8bit")
     assert any("load_in_4bit is made for a GPU" in line for line in quantised.warnings)
     assert any("--optim.name=adamw" in line for line in quantised.warnings)

@@ -29,3 +29,8 @@ def too_short(prompts: list[str], completions: list[str]) -> list[float]:
 def varied(prompts: list[str], completions: list[str]) -> list[float]:
     """A value for each text, unequal in nearly every group."""
     return [sum(map(ord, text)) % 101 / 101 for text in completions]
+
+
+def own_question(prompts: list[str], completions: list[str]) -> list[float]:
+    """The length of the question, and how much the answer varies."""
+    return [len(prompt) + len(set(text)) / 100 for prompt, text in zip(prompts, completions, strict=True)]

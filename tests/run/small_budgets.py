@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,5 +78,40 @@ def forgetful() -> LearnsOnly:
 def raises() -> Callable[[View, Sequence[Ask]], list[Ask]]:
     def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
         raise KeyError("no such question")
+
+    return rollouts
+
+
+def half_shown(*, before: str = "What is 1 + 1?\n1+1=2 Answer: 2.\n\n") -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """Half of the rollouts of every other group, new or grown, with a text before the question."""
+
+    def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        found = []
+        for place, ask in enumerate(asks):
+            half = ask.num_rollouts // 2
+            if (place + view.step) % 2 or not half or view.round > 1:
+                found.append(ask)
+                continue
+            prompt = f"{before}{view.tasks[ask.index].prompt}"
+            if ask.joins is None:  # a new group is one ask
+                found.append(replace(ask, prompt=prompt, origin="shown"))
+            else:
+                found.append(replace(ask, num_rollouts=ask.num_rollouts - half))
+                found.append(replace(ask, num_rollouts=half, prompt=prompt, origin="shown"))
+        return found
+
+    return guide
+
+
+def in_two_rounds() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """Three quarters of the rollouts first, then the rest of every group."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        first = 3 * view.num_rollouts // 4
+        if view.round == 0:
+            return [replace(ask, num_rollouts=first) for ask in asks]
+        groups = view.groups if view.round == 1 else ()
+        rest = view.num_rollouts - first
+        return [Ask(index=g.index, num_rollouts=rest, joins=g.id) for g in groups if g.index is not None]
 
     return rollouts

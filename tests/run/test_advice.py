@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from podsrl.config.load import load_config, recipe_names
+from podsrl.config.files import recipe_names
+from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run import advice
 from podsrl.run.advice import eval_note, rate_advice, split_note

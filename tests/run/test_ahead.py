@@ -53,7 +53,8 @@ EXTRA = {
 TWO_EPOCHS = ("optim.num_epochs=2", "select.rule=random")
 LORA = ("lora.rank=4", "lora.dropout=0.1")
 ROUNDS = ("budget.rollouts=small_budgets:learned",)
-WAYS = {"one epoch": (), "two epochs": TWO_EPOCHS, "lora": LORA, "rounds": ROUNDS}
+GUIDED = ("budget.rollouts=small_budgets:in_two_rounds", "budget.guide=small_budgets:half_shown")
+WAYS = {"one epoch": (), "two epochs": TWO_EPOCHS, "lora": LORA, "rounds": ROUNDS, "guided": GUIDED}
 
 
 def trainer_of(*overrides: str, options: tuple[str, ...] = AHEAD) -> Trainer:

@@ -11,6 +11,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.control import Ask, View, make_budget
+from podsrl.control.slots import DEFAULTS, SLOTS
 from podsrl.run.metrics import step_metrics
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
@@ -110,6 +111,12 @@ def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_aft
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]
 
 
+def test_the_simulation_of_the_page_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    [printed] = [block for block in re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL) if "GRPO" in block]
+    exec(compile(BLOCKS["my_simulation"], "my_simulation.py", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == printed
+
+
 def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> None:
     budget = make_budget({"keep": "my_keep:mixed_half"}, {})
     groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
@@ -122,3 +129,14 @@ def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> N
     line = step_metrics(result)
     assert line["groups/all"] + line["groups/left_out"] == 3
     assert line["rollouts/all"] + line["rollouts/left_out"] == 24
+
+
+def test_the_table_of_the_page_has_every_part_that_ships_with_its_slots() -> None:
+    slots: dict[str, list[str]] = {}
+    for slot in SLOTS:
+        short = slot.option.removeprefix("budget.")
+        for name in slot.table:
+            if name != DEFAULTS[short]:
+                slots.setdefault(name, []).append(f"`{short}`")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (`\w+`(?:, `\w+`)*) \| .*\| `systems/\w+` \|$", PAGE, flags=re.MULTILINE))
+    assert rows == {name: ", ".join(own) for name, own in slots.items()}

@@ -89,3 +89,12 @@ def test_nothing_to_train_changes_nothing(trainer: Trainer) -> None:
     assert trainer.update(None) == NO_UPDATE
     assert trainer.progress.version == trainer.learner.version == 0
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+
+
+def test_every_process_has_the_weights_of_the_whole_step(trainer: Trainer) -> None:
+    """Groups of 2, 2, 1 and 1 rows among 6: 6 / (4 × 2) = 0.75 and 6 / (4 × 1) = 1.5."""
+    batches = [learner_of(trainer, rank, 2).make_batch(SAMPLES) for rank in range(2)]
+    found = [batch.row_weights.tolist() for batch in batches if batch is not None]
+    assert found == [[0.75, 0.75], [0.75, 0.75, 1.5, 1.5]]
+    alone = learner_of(trainer, 0, 1).make_batch(SAMPLES)
+    assert alone is not None and alone.row_weights.tolist() == [0.75] * 4 + [1.5] * 2

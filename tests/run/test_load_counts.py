@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from podsrl.generate import EngineStats
-from podsrl.run.collect import Collected
+from podsrl.run.collected import Collected
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.score.scorer import ScoreStats
 from podsrl.types import Completion

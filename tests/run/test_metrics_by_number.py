@@ -148,6 +148,7 @@ LINE: dict[str, Any] = {
     "rollouts/guided": 0,
     "rollouts/guide_too_long": 0,
     "groups/mixed": 2,
+    "groups/all_wrong": 1,  # EQUAL
     "groups/left_out": 0,
     "groups/zero_signal": 2,  # EQUAL, and the last chunk
     "groups/invalid": 1,  # the last chunk
@@ -279,7 +280,7 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
     plain = replace(rollout(0.0, 5), origin="guide_too_long")
     left_out = group_of("left", 3, guided, plain)
     changed = {
-        "tokens/prompt": 14 + 3,
+        "tokens/prompt": 14 + 3 + 9,  # both prompts
         "tokens/generated": 42 + 8,
         "tokens/discarded": 25 + 8,
         "accuracy/all": 4 / 14,
@@ -290,6 +291,7 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
         "rollouts/guide_too_long": 1,
     }
     assert step_metrics(replace(STEP, left_out=(left_out,))) == close({**LINE, **changed})
+    assert step_metrics(replace(STEP, left_out=(left_out, EQUAL)))["groups/all_wrong"] == 2
 
 
 def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:

@@ -8,6 +8,7 @@ AdamW moves a weight by up to its rate whatever the size of its gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ def more_of_every_other() -> Any:
     return rollouts
 
 
+def half_shown() -> Any:
+    """Another prompt for every other ask."""
+
+    def guide(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        prompts = [f"What is 1 + 1?\n2\n\n{view.tasks[ask.index].prompt}" for ask in asks]
+        return [
+            replace(ask, prompt=prompt, origin="shown") if place % 2 else ask
+            for place, (ask, prompt) in enumerate(zip(asks, prompts, strict=True))
+        ]
+
+    return guide
+
+
 def small_config(*overrides: str) -> RunConfig:
     keys = {text.split("=")[0] for text in overrides}
     return load_config("pods", [*(text for text in SMALL if text.split("=")[0] not in keys), *overrides])
@@ -98,6 +112,7 @@ def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: 
 
 
 AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
+ROUNDS = (f"budget.rollouts={__name__}:more_of_every_other",)
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
 CASES = {
     "plain": (),
@@ -105,7 +120,8 @@ CASES = {
     "clipped": ("optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
     "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
-    "rounds": (f"budget.rollouts={__name__}:more_of_every_other", "optim.lr=3e-4"),
+    "rounds": (*ROUNDS, "optim.lr=3e-4"),
+    "guided": (*ROUNDS, f"budget.guide={__name__}:half_shown", 'loss.shape=["novelty"]', "optim.lr=3e-4"),
     "ahead": (*AHEAD, "optim.lr=3e-4", "optim.num_epochs=2"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }

@@ -359,3 +359,65 @@ def refuses(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator 
 def test_a_users_error_of_a_rule_keeps_its_words() -> None:
     with pytest.raises(UsageError, match=r"^no 2 of 3 here$"):
         select_groups([group_of("a", 0, 1, 2)], refuses, 2)
+
+
+class Asked(Recorder):
+    """Also remembers how many it was asked to keep."""
+
+    def __call__(
+        self, rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        super().__call__(rewards, num_kept)
+        self.shapes[-1].append(num_kept)
+        return max_variance(rewards, num_kept)
+
+
+def test_a_share_is_of_each_groups_rollouts_and_the_rule_is_called_once_per_size_and_number() -> None:
+    rule, draw = Asked(), np.random.default_rng(0)
+    sizes = (8, 128, 12, 8, 3, 2, 128)
+    groups = [group_of(str(p), *map(float, draw.integers(5, size=size))) for p, size in enumerate(sizes)]
+    groups.append(group_of("broken", *[None] * 4, *map(float, range(8))))  # 12 rollouts, of which 8 count
+    selections = select_groups(groups, rule, 0.25)
+    # 0.25 · 8 = 2, 0.25 · 12 = 3; of 3 and 2 rollouts at least 2.
+    assert [len(selection.kept) for selection in selections] == [2, 32, 3, 2, 2, 2, 32, 3]
+    assert rule.shapes == [[1, 3, 2], [2, 8, 2], [1, 8, 3], [1, 12, 3], [2, 128, 32]]
+    for group, selection, size in zip(groups, selections, (2, 32, 3, 2, 2, 2, 32, 3), strict=True):
+        assert selection.kept == select_groups([group], max_variance, size)[0].kept
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "kept"), [(0.9, 4, 4), (0.5, 5, 2), (0.5, 7, 4), (0.01, 300, 3), (0.3, 1, 0)]
+)
+def test_a_share_is_rounded_and_at_least_two(share: float, size: int, kept: int) -> None:
+    (selection,) = select_groups([group_of("a", *range(size))], max_reward, share)
+    assert len(selection.kept) == kept
+
+
+def test_a_share_with_chunks_is_of_each_chunk() -> None:
+    rewards = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    (selection,) = select_groups([group_of("a", *rewards)], max_variance, 0.5, num_chunks=2)
+    chunks = [select_groups([group_of("a", *half)], max_variance, 3)[0].kept for half in (rewards[:6], rewards[6:])]
+    assert selection.kept == (*chunks[0], *(6 + i for i in chunks[1]))
+    assert selection.chunks == (tuple(range(6)), tuple(range(6, 12)))
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.25, math.nan])
+def test_a_share_lies_between_0_and_1(share: float) -> None:
+    with pytest.raises(UsageError, match=r"num_kept = .*; wanted at least 1 rollout of a group, or a share between"):
+        select_groups([], max_variance, share)
+
+
+def test_a_rule_of_groups_is_called_once_per_number_that_it_is_to_keep() -> None:
+    calls: list[tuple[list[str], int]] = []
+
+    def first_ones(groups: Sequence[Group], num_kept: int, *, generator: torch.Generator | None = None) -> list[range]:
+        calls.append(([group.id for group in groups], num_kept))
+        return [range(num_kept) for _ in groups]
+
+    groups = [group_of("a", *range(16)), group_of("b", *range(8)), group_of("c", *range(16)), group_of("d", 1.0)]
+    selections = select_groups(groups, first_ones, 0.5)
+    assert calls == [(["b"], 4), (["a", "c"], 8)]
+    assert [len(selection.kept) for selection in selections] == [8, 4, 8, 0]
+    calls.clear()
+    select_groups(groups, first_ones, 2)
+    assert calls == [(["a", "b", "c"], 2)]

@@ -1,12 +1,20 @@
 import itertools
 import re
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, load_arithmetic, split_pairs
+from podsrl.tasks.arithmetic import (
+    addition_task,
+    careful_solution,
+    careless_solution,
+    load_arithmetic,
+    num_digits,
+    split_pairs,
+)
 
 
 def split_mix_64(state: int) -> int:
@@ -110,6 +118,60 @@ def test_the_split_cannot_be_changed_by_its_reader() -> None:
     for pairs in split_pairs(1):
         with pytest.raises(ValueError, match="read-only"):
             pairs[0, 0] = 5
+
+
+@pytest.mark.parametrize(
+    ("digits", "train", "held_out"),
+    [
+        ([1, 2, 3], {1: 72, 2: 216, 3: 216}, {1: 9, 2: 27, 3: 27}),
+        ([2, 3], {2: 216, 3: 216}, {2: 27, 3: 27}),
+        ([1, 3], {1: 72, 3: 216}, {1: 9, 3: 27}),
+    ],
+)
+def test_a_mixed_set_holds_as_many_questions_of_each_number_of_digits_as_the_page_says(
+    digits: list[int], train: dict[int, int], held_out: dict[int, int]
+) -> None:
+    tasks = load_arithmetic(digits=digits, num_eval=None)
+    assert Counter(map(num_digits, tasks.train)) == train
+    assert Counter(map(num_digits, tasks.eval)) == held_out
+
+
+def test_a_mixed_set_trains_and_holds_out_distinct_questions_of_each_side_of_the_split() -> None:
+    tasks = load_arithmetic(digits=[1, 2, 3], num_eval=None)
+    sides = [np.concatenate([split_pairs(digits)[side] for digits in (1, 2, 3)]).tolist() for side in (0, 1)]
+    for questions, side in zip((tasks.train, tasks.eval), sides, strict=True):
+        ids = [task.id for task in questions]
+        assert len(set(ids)) == len(ids)
+        assert {*ids} <= {f"{a}+{b}" for a, b in side}
+
+
+def test_a_mixed_set_does_not_depend_on_the_order_of_the_digits_and_a_smaller_eval_is_a_prefix() -> None:
+    first, second = (load_arithmetic(digits=digits, num_eval=None) for digits in ([1, 2, 3], (3, 1, 2, 1)))
+    assert first.eval == second.eval and [*first.train] == [*second.train]
+    assert load_arithmetic(digits=[1, 2, 3], num_eval=20).eval == first.eval[:20]
+    assert {num_digits(task) for task in first.eval[:20]} == {1, 2, 3}
+
+
+def test_a_mixed_set_is_the_same_as_last_year() -> None:
+    tasks = load_arithmetic(digits=[1, 2, 3], num_eval=None)
+    assert [task.id for task in tasks.eval[:6]] == ["214+440", "17+41", "406+971", "613+751", "86+98", "722+507"]
+    assert [task.id for task in tasks.train[70:75]] == ["6+9", "1+8", "36+35", "63+45", "45+88"]
+
+
+def test_a_list_of_one_number_is_that_number() -> None:
+    one, several = load_arithmetic(digits=2, num_eval=7), load_arithmetic(digits=[2], num_eval=7)
+    assert (one.name, one.eval, len(one.train)) == (several.name, several.eval, len(several.train))
+
+
+def test_a_mixed_set_names_how_many_it_can_hold_out() -> None:
+    with pytest.raises(
+        UsageError, match=r"task.num_eval = 64; .*\[1, 2, 3\] have 63 held-out questions: choose 1 .. 63$"
+    ):
+        load_arithmetic(digits=[1, 2, 3], num_eval=64)
+    with pytest.raises(UsageError, match=r"task.digits = 4; wanted 1, 2 or 3"):
+        load_arithmetic(digits=[1, 4], num_eval=None)
+    with pytest.raises(UsageError, match=r"task.digits = \[\]; wanted at least one"):
+        load_arithmetic(digits=[], num_eval=None)
 
 
 @pytest.mark.parametrize("digits", [0, 4, -1])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from podsrl.config.files import read_tree
+from podsrl.config.load import build
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.errors import UsageError
 from podsrl.policy import model_folder
@@ -23,6 +27,25 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(tmp_path
         pretrain(TINY.model_copy(update={"seed": seed}), tmp_path / name)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in seeds)
     assert a == b != c
+
+
+def test_the_same_seed_gives_the_same_weights_with_a_share_per_number_of_digits(tmp_path: Path) -> None:
+    shares = {"digits": {1: 0.2, 2: 0.4, 3: 0.4}, "careful": {1: 0.9, 2: 0.3, 3: 0.02}}
+    made = [pretrain(TINY.model_copy(update=shares), tmp_path / name) for name in "ab"]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in made)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_the_file_of_the_mixed_model_gives_the_same_weights_twice_on_the_command_line(
+    pods: Any, tmp_path: Path
+) -> None:
+    made = Path(model_folder("builtin:arithmetic-mixed"), "pretrain.toml")
+    for name in "ab":
+        code, _, errors = pods("pretrain", name, "--config", str(made), "--skill_steps=6", "--mixture_steps=3")
+        assert code == 0, errors
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")
+    assert first == second
 
 
 def test_training_lowers_the_loss_and_reports_every_step(tmp_path: Path) -> None:
@@ -63,6 +86,38 @@ def test_the_share_of_careful_texts_is_what_was_asked(share: float) -> None:
     rng = np.random.default_rng(0)
     solutions = [_text(2, rng, share)[1] for _ in range(50)]
     assert all(("=" in solution) == (share == 1.0) for solution in solutions)
+
+
+def test_each_number_of_digits_has_its_own_share_which_is_at_least_half_in_the_first_phase() -> None:
+    import numpy as np
+
+    from podsrl.tools.pretrain import _batch
+
+    config = PretrainConfig(digits={1: 0.5, 3: 0.5}, careful={1: 1.0, 3: 0.0}, batch_size=400)
+    tokenizer = character_tokenizer()
+    for least, low, high in ((0.0, 0.0, 0.0), (0.5, 0.3, 0.7)):
+        ids, is_solution = _batch(config, tokenizer, np.random.default_rng(1), least)
+        texts = [tokenizer.decode(row[mask]) for row, mask in zip(ids, is_solution, strict=True)]
+        lengths = (~is_solution).logical_and(ids != tokenizer.pad_token_id).sum(1)
+        easy = ["=" in text for text, length in zip(texts, lengths, strict=True) if length == len("What is 1 + 1?\n")]
+        hard = [
+            "=" in text for text, length in zip(texts, lengths, strict=True) if length == len("What is 100 + 100?\n")
+        ]
+        assert len(easy) + len(hard) == 400 and min(len(easy), len(hard)) > 100
+        assert all(easy) and low <= sum(hard) / len(hard) <= high
+
+
+def test_shares_have_to_fit_the_digits() -> None:
+    with pytest.raises(ValidationError, match=r"careful has shares for \[1, 2\] digits, but digits = \[2, 3\]"):
+        PretrainConfig(careful={1: 0.5, 2: 0.5})
+
+
+def test_the_mixed_model_is_small_and_says_how_it_was_made() -> None:
+    folder = Path(model_folder("builtin:arithmetic-mixed"))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+    made = build(PretrainConfig, read_tree(folder / "pretrain.toml"), "of the model")
+    assert isinstance(made.careful, dict) and made.careful[1] > made.careful[2] > made.careful[3]
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
 
 
 def test_a_start_model_keeps_its_sizes_and_its_tokenizer(tmp_path: Path) -> None:

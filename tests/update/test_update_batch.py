@@ -46,7 +46,7 @@ def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
     assert batch.advantages.tolist() == [0.5, -1.0]
     assert (batch.num_sequences, batch.num_tokens) == (2, 4)
     dtypes = [getattr(batch, field.name).dtype for field in fields(batch)]
-    assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32, torch.int64]
+    assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32, torch.int64, torch.float32]
     assert batch.group.tolist() == [0, 1]
 
 
@@ -64,7 +64,7 @@ def test_no_rows_make_an_empty_batch() -> None:
     batch = make_batch([], pad_token_id=0)
     assert (batch.num_sequences, batch.num_tokens, micro_batches(batch, 5)) == (0, 0, [])
     none_of_two = batch_of([2, 3]).rows(torch.tensor([], dtype=torch.int64))
-    assert [getattr(none_of_two, field.name).shape for field in fields(Batch)] == [(0, 0)] * 4 + [(0,)] * 2
+    assert [getattr(none_of_two, field.name).shape for field in fields(Batch)] == [(0, 0)] * 4 + [(0,)] * 3
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,29 @@ from types import ModuleType
 import pytest
 import torch
 
+from podsrl.lib.slots import make_slots
 from podsrl.types import Completion, Group, Rollout, Selection, Task
-from podsrl.update import ADVANTAGES, ALGORITHMS, resolve_advantage, step_advantages, try_advantage
+from podsrl.update import (
+    ADVANTAGES,
+    ALGORITHMS,
+    SHAPE,
+    SHAPES,
+    policy_loss,
+    resolve_advantage,
+    resolve_algorithm,
+    shape_advantages,
+    step_advantages,
+    try_advantage,
+)
+from podsrl.update.loss import AGGREGATES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 def test_the_table_of_algorithms_is_the_one_of_the_code() -> None:
-    rows = {row.split("`")[1]: row for row in PAGE.splitlines() if row.startswith("| `") and "arXiv" in row}
+    page = PAGE.partition("## Advantages")[0]
+    rows = {row.split("`")[1]: row for row in page.splitlines() if row.startswith("| `") and "arXiv" in row}
     assert set(rows) == set(ALGORITHMS)
     for name, row in rows.items():
         cells = [cell.strip(" `") for cell in row.split("|")[1:-1]]
@@ -23,6 +37,10 @@ def test_the_table_of_algorithms_is_the_one_of_the_code() -> None:
         loss = algorithm.loss
         bounds = "" if loss.clip_low is None else f"{loss.clip_low:g}, {loss.clip_high:g}"
         assert cells[:6] == [name, algorithm.advantage, loss.ratio, loss.clip, bounds, loss.aggregate]
+
+
+def test_every_known_shape_has_a_line() -> None:
+    assert all(f"| `{name}` | " in PAGE for name in SHAPES)
 
 
 def test_every_known_advantage_has_a_line() -> None:
@@ -60,8 +78,48 @@ def test_the_advantages_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert step_advantages([group], kept, short_wins)[0].tolist() == pytest.approx([0.001, -0.001], abs=1e-7)
 
 
+def test_the_shape_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("my_shapes")
+    exec(BLOCKS[2], vars(module))
+    monkeypatch.setitem(__import__("sys").modules, "my_shapes", module)
+    name = "my_shapes:late_tokens"
+    slots = make_slots((SHAPE,), {SHAPE.option: [name]}, {name: {"power": 2.0}})
+    groups, selections, advantages = try_advantage(resolve_advantage("none"), 4)
+    shaped = shape_advantages(groups, selections, advantages, slots[SHAPE.option])
+    # Completions of 1, 2, 3 and 1 tokens: token t of T gets (t / T) squared of its row's advantage.
+    squares = [[1, 0, 0], [0.25, 1, 0], [1 / 9, 4 / 9, 1], [1, 0, 0]]
+    for values, found in zip(advantages, shaped, strict=True):
+        torch.testing.assert_close(found, values[:, None] * torch.tensor(squares))
+    nothing = [Selection(group_id=group.id, kept=(), dropped={}) for group in groups]
+    empty = shape_advantages(groups, nothing, [torch.zeros(0)] * 2, slots[SHAPE.option])
+    assert [len(each) for each in empty] == [0, 0]
+
+
+def test_every_aggregate_has_a_line_and_its_weight_is_as_the_page_says() -> None:
+    """Groups of 1 and 3 rows of 2 and 4 tokens, where every token's loss is that of its group."""
+    assert all(f"| `{name}` | " in PAGE for name in AGGREGATES)
+    mask = torch.arange(4) < torch.tensor([2, 4, 4, 4])[:, None]
+    weights = torch.tensor([4 / 2, 4 / 6, 4 / 6, 4 / 6], dtype=torch.float64)
+    share = {}
+    for name in AGGREGATES:
+        loss_of = [
+            policy_loss(
+                zeros := torch.zeros(4, 4, dtype=torch.float64),
+                zeros,
+                -torch.tensor(of_group, dtype=torch.float64),
+                mask,
+                row_weights=weights,
+                max_length=4,
+                **resolve_algorithm("grpo", aggregate=name).loss.arguments(),
+            )[0].item()
+            for of_group in ([1, 0, 0, 0], [0, 1, 1, 1])
+        ]
+        share[name] = loss_of[1] / loss_of[0]
+    assert share == pytest.approx({"sequence_mean": 3, "token_mean": 6, "constant": 6, "group_mean": 1})
+
+
 def test_the_loss_of_the_page_runs() -> None:
     names: dict[str, torch.Tensor] = {}
-    exec(BLOCKS[2], names)
+    exec(BLOCKS[3], names)
     assert names["loss"].item() == pytest.approx(0.0, abs=1e-7)  # a group's advantages sum to 0, and every ratio is 1
     assert names["logprobs"].grad is not None and names["logprobs"].grad.abs().sum() > 0

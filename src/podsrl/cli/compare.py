@@ -11,7 +11,8 @@ from rich.table import Table
 
 from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
 from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
-from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.files import read_tree, recipe_names
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import LogTail
@@ -62,6 +63,7 @@ def compare(
     [bold]Examples[/]
 
       pods compare demo --num_seeds=5 --jobs=2
+      pods compare systems             what `pods systems` lists, against GRPO
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
     To put existing runs side by side: pods report runs/a runs/b
@@ -146,6 +148,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
 
 def _print_result(result: Json) -> None:
     from podsrl.compare.interval import SpeedupInterval
+    from podsrl.report.numbers import kept
 
     seconds = result["seconds"]
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
@@ -157,7 +160,7 @@ def _print_result(result: Json) -> None:
         steps = result["steps"][arm]
         table.add_row(
             arm,
-            f"{facts['num_rollouts']} → {facts['num_kept']}",
+            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",

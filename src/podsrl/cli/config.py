@@ -14,7 +14,8 @@ import typer
 from podsrl.cli.config_page import options_page
 from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
 from podsrl.cli.known_names import NAMED_OPTIONS, known_names
-from podsrl.config.load import apply_overrides, build, read_tree, recipe_names
+from podsrl.config.files import read_tree, recipe_names
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
 from podsrl.config.options import search as find
 from podsrl.config.other_names import find_other_name

@@ -28,6 +28,10 @@ default.
 | `--optim.betas='[0.9, 0.95]'` | TOML notation; what is no TOML value is text, so that text needs no quotes |
 | `--task.system_prompt='--brief'` | a text that begins with two dashes needs the `=` |
 
+A file may begin with `extends = "mixed"`, the name of a recipe or of a file beside it: it then holds only what it
+changes in that one, which may extend another itself. `pods config --resolved my.toml` prints the whole config, and a
+run's folder holds it.
+
 Flags, a command's own options (`--out`, `-o`) and the config's name may stand in any order. The same flag twice, and a
 name that nothing has, are errors.
 """

@@ -11,7 +11,7 @@ import typer
 from podsrl.cli.console import output, say
 from podsrl.cli.progress import waiting
 from podsrl.config.bounds import TRACKERS
-from podsrl.config.load import recipe_names
+from podsrl.config.files import recipe_names
 from podsrl.errors import UsageError
 
 

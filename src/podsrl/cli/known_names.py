@@ -5,7 +5,9 @@ Some of them take torch's import, so that only a question about one option, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 NAMED_OPTIONS = {
     "task.name": "task sets",
@@ -57,3 +59,15 @@ def known_names(key: str) -> tuple[str, ...]:
         return ()
     module, table = _TABLES[key]
     return tuple(getattr(import_module(module), table))
+
+
+def part_table(key: str) -> Mapping[str, Callable[..., Any]]:
+    """The table of an option that names parts: name -> factory.
+
+    Example:
+        >>> "one_round" in part_table("budget.enough")
+        True
+    """
+    module, table = _TABLES[key]
+    found: Mapping[str, Callable[..., Any]] = getattr(import_module(module), table)
+    return found

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, train, watch
+from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, systems, train, watch
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
@@ -39,6 +39,7 @@ app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(train.train)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(launch.launch)
 app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.show_config)
 app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
+app.command()(systems.systems)
 app.command(cls=ReproduceCommand, context_settings=OWN_ARGUMENTS)(reproduce.reproduce)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)

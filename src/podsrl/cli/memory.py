@@ -48,8 +48,9 @@ def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_e
     """`podsrl.plan.memory_advice.advise`, with the shape of the config's own model."""
     from podsrl.plan.memory_advice import advise
     from podsrl.run.model_shape import read_shape
+    from podsrl.run.sizes import at_most
 
-    return advise(config, read_shape(config.model), bound_bytes, num_processes, num_eval)
+    return advise(at_most(config), read_shape(config.model), bound_bytes, num_processes, num_eval)
 
 
 def print_advice(advice: Json, command: Sequence[str] | None) -> None:

@@ -10,7 +10,8 @@ import typer
 from podsrl.cli.console import RunOut, counted, errors, new_folder, output, say, split_words
 from podsrl.cli.dry_run import show_plan
 from podsrl.cli.progress import TrainDisplay, bar
-from podsrl.config.load import apply_overrides, build, load_config, read_tree
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build, load_config
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -164,6 +165,7 @@ def pretrain(
 
       pods pretrain my-base                              the model that this package ships (some minutes)
       pods pretrain rarer --careful=0.01                 right answers rarer
+      pods pretrain mine --careful='{2 = 0.3, 3 = 0.02}'   rarest where sums are long
       pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
     """
     tree: dict[str, Any] = read_tree(config) if config else {}

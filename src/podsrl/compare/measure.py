@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from podsrl.compare.bootstrap import bootstrap_speedups
-from podsrl.compare.curves import common_grid, mean_curve
+from podsrl.compare.costs import COSTS, cost_curve, signal
+from podsrl.compare.curves import Curve, common_grid, mean_curve
 from podsrl.compare.runs import Member
+from podsrl.compare.speedups import time_to_accuracy
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
 from podsrl.lib.logs import read_lines, write_atomically
@@ -41,7 +43,9 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
         "speedup": {arm: found.to_json() for arm, found in speedups.items()},
         "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
-        "steps": {arm: [sum("seconds/total" in line for line in log) for log in logs[arm]] for arm in config.arms},
+        "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
+        "costs": _costs(logs, config),
+        "signal": {arm: signal([_steps(log) for log in logs[arm]]) for arm in config.arms},
     }
     write_atomically(folder / "compare.json", json.dumps(result, indent=1))
     return result
@@ -81,9 +85,45 @@ def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
     return [line["seconds/train_elapsed"] for line in evaluations], [line[f"eval/{metric}"] for line in evaluations]
 
 
+def _steps(log: Sequence[Json]) -> list[Json]:
+    return [line for line in log if "seconds/total" in line]
+
+
+def _costs(logs: dict[str, list[list[Json]]], config: CompareConfig) -> Json:
+    """By cost that all logs know: each arm's total, its cost to the target, and the baseline's over it."""
+    found: Json = {}
+    for cost in COSTS:
+        if (curves := _cost_curves(logs, cost, config.metric)) is None:
+            continue
+        means = {arm: (grid := common_grid(runs), mean_curve(runs, grid)) for arm, runs in curves.items()}
+        target = config.fraction * float(means[config.baseline][1].max())
+        ratios = bootstrap_speedups(curves, config.baseline, config.fraction)
+        found[cost] = {
+            arm: {
+                "total": float(np.mean([np.asarray(costs)[-1] for costs, _ in runs])),
+                "to_target": time_to_accuracy(*means[arm], target) if target > 0 else None,
+                "saving": ratios[arm].to_json(),
+            }
+            for arm, runs in curves.items()
+        }
+    return found
+
+
+def _cost_curves(logs: dict[str, list[list[Json]]], cost: str, metric: str) -> dict[str, list[Curve]] | None:
+    """Arm -> a curve per run; None where a log does not say what its steps cost."""
+    curves: dict[str, list[Curve]] = {}
+    for arm, runs in logs.items():
+        for log in runs:
+            curve = cost_curve(_steps(log), [line for line in log if "eval/accuracy" in line], cost, metric)
+            if curve is None or not curve[0].any():
+                return None
+            curves.setdefault(arm, []).append(curve)
+    return curves
+
+
 def _stage_seconds(logs: Sequence[Sequence[Json]]) -> dict[str, float]:
     """Mean seconds per step by stage; "other" is what lies between the stages."""
-    steps = [line for log in logs for line in log if "seconds/total" in line]
+    steps = [line for log in logs for line in _steps(log)]
     means = {stage: float(np.mean([step[f"seconds/{stage}"] for step in steps])) for stage in STAGES}
     total = float(np.mean([step["seconds/total"] for step in steps]))
     return {**means, "other": total - sum(means.values())}
@@ -98,6 +138,7 @@ def _describe(members: Sequence[Member], folder: Path) -> Json:
     return {
         "seeds": [member.seed for member in members],
         "runs": [str(member.path.relative_to(folder)) for member in members],
+        "num_prompts": config.rollouts.num_prompts,
         "num_rollouts": config.rollouts.num_rollouts,
         "num_kept": config.select.num_kept,
         "rule": config.select.rule,

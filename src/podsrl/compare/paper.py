@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podsrl.config.load import apply_overrides, build, merge, read_tree
+from podsrl.config.files import merge, read_tree
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 from podsrl.lib.logs import write_atomically

@@ -20,15 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podsrl.config.load import Tree, build, changed_keys, check_extends, dump, merge, read_own_tree, read_tree
+from podsrl.config.files import Tree, check_extends, merge, read_changes, read_tree
+from podsrl.config.load import build, changed_keys, dump
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import answered_by
 
-SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.num_prompts", "rollouts.max_new_tokens")
-"""What all arms must have in common: equal time, equal questions, equal evaluation."""
+SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
+"""What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
+questions a step asks is part of a way of training, as a budget decides it too."""
+RENEWABLE = ("jobs", "num_seeds", "baseline", "fraction", "metric")
+"""What may change in a comparison that is there already: no run depends on it."""
 STOP_SECONDS = 60.0
 """A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
 
@@ -94,7 +98,8 @@ def _check_is_unchanged(member: Member) -> None:
     if not file.exists():
         return
     old = build(RunConfig, read_tree(file), str(file))
-    if changes := changed_keys(old.model_dump(mode="json"), member.config.model_dump(mode="json")):
+    changes = changed_keys(old.model_dump(mode="json"), member.config.model_dump(mode="json"))
+    if changes := [line for line in changes if not line.startswith("about.")]:
         raise UsageError(f"{member.path} was started with another config ({', '.join(changes)}): choose another --out")
 
 
@@ -106,7 +111,7 @@ def open_folder(config: CompareConfig, folder: Path) -> None:
         changes = [
             line
             for line in changed_keys(old.model_dump(mode="json"), config.model_dump(mode="json"))
-            if not line.startswith(("jobs", "num_seeds"))
+            if not line.startswith(RENEWABLE)
         ]
         if changes:
             raise UsageError(f"--out {folder}: holds another comparison ({', '.join(changes)}); choose another folder")
@@ -162,7 +167,7 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
-    tree = merge(_with_bases(config.base), _changes(config.arms[arm]))
+    tree = merge(_with_bases(config.base), _changes(arm, config.arms[arm]))
     if "seed" in tree:
         raise UsageError(
             f"arm {arm!r} sets seed = {tree['seed']}; seeds come from first_seed and num_seeds: leave it out"
@@ -173,18 +178,13 @@ def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
 def _with_bases(base: Mapping[str, Any]) -> Tree:
     """The tables of `base` over those of the recipe that it extends, and of what that one extends."""
     own = dict(base)
-    extends = own.pop("extends", None)
-    return own if extends is None else merge(read_tree(check_extends(extends, "base")), own)
+    return merge(read_tree(check_extends(own.pop("extends"), "base")), own) if "extends" in own else own
 
 
-def _changes(arm: Mapping[str, Any]) -> Tree:
-    """The tables of an arm over those of the recipe that it extends, without what that one extends."""
+def _changes(name: str, arm: Mapping[str, Any]) -> Tree:
+    """The tables of an arm over those of the recipe that it extends; `base` stands for the last of the chain."""
     own = dict(arm)
-    if (extends := own.pop("extends", None)) is None:
-        return own
-    tree = merge(read_own_tree(check_extends(extends, "an arm")), own)
-    tree.pop("extends", None)
-    return tree
+    return merge(read_changes(check_extends(own.pop("extends"), f"arm {name!r}")), own) if "extends" in own else own
 
 
 def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:

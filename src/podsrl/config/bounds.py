@@ -7,9 +7,17 @@ is thus reported at once, and not when memory has run out.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from podsrl.errors import nearest, short
 
@@ -56,6 +64,32 @@ def check_path(value: str) -> str:
     return value
 
 
+def check_kept(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """ValueError: neither a number of rollouts nor a share."""
+    try:
+        return handler(value)
+    except ValidationError:
+        most = f"wanted a whole number 2 .. {MAX_COUNT:,}, or a share of each group, above 0 and below 1"
+        raise ValueError(most) from None
+
+
+NumKept = Annotated[
+    Annotated[int, Field(ge=2, le=MAX_COUNT)] | Annotated[float, Field(gt=0, lt=1)], WrapValidator(check_kept)
+]
+
+
+def kept_of(num_kept: float, size: int) -> int:
+    """m of a group or chunk of `size` rollouts: a whole `num_kept`, or that share of them, rounded, at least 2.
+
+    Halves are rounded to the even number, as by Python's `round`.
+
+    Example:
+        >>> kept_of(16, 64), kept_of(0.25, 64), kept_of(0.25, 6), kept_of(0.25, 4)
+        (16, 16, 2, 2)
+    """
+    return max(2, round(num_kept * size)) if isinstance(num_kept, float) else num_kept
+
+
 PathText = Annotated[str, AfterValidator(check_path)]
 
 
@@ -98,3 +132,31 @@ def parse_bytes(value: Any) -> Any:
     if match is None or match[2] not in units:
         raise ValueError(f"wanted a number of bytes, or a number and one of {', '.join(units)}, such as 512MiB")
     return int(float(match[1]) * units[match[2]])
+
+
+_DIGITS = {"1", "2", "3"}
+
+
+def parse_digits(value: Any) -> Any:
+    """Leaves 2 and [1, 2, 3] as they are. ValueError: another number of digits, none, or one named twice."""
+    numbers = [str(number) for number in (value if isinstance(value, list | tuple) else [value])]
+    if not numbers or not {*numbers} <= _DIGITS or len({*numbers}) < len(numbers):
+        raise ValueError("wanted 1, 2 or 3, or a list of some of them, each once, such as [1, 2, 3]")
+    return value
+
+
+Digits = Annotated[int, Field(ge=1, le=3)]
+OneOrSeveralDigits = Annotated[Digits | tuple[Digits, ...], BeforeValidator(parse_digits)]
+
+
+def parse_shares(value: Any) -> Any:
+    """Leaves 0.3 and {1 = 0.9, 2 = 0.3} as they are. ValueError: a share outside 0 .. 1, or other digits."""
+    shares = value if isinstance(value, Mapping) else {1: value}
+    are_digits = {*map(str, shares)} <= _DIGITS
+    if not are_digits or not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares.values()):
+        raise ValueError("wanted a share from 0 to 1, or one per number of digits, such as '{1 = 0.9, 2 = 0.3}'")
+    return value
+
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+OneOrSeveralShares = Annotated[Share | dict[Digits, Share], BeforeValidator(parse_shares)]

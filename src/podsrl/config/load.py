@@ -1,14 +1,13 @@
-"""Read TOML files and `--section.key=value` flags into one checked config, and write a config as TOML.
+"""Make one checked config of a file and `--section.key=value` flags, and write a config as TOML.
 
-Order: defaults, then files, then flags. An unknown key is an error that names the nearest known key.
+Order: defaults, then the file with what it extends, then flags. An unknown key is an error that names the nearest known
+one.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -16,14 +15,12 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
+from podsrl.config.files import Tree, merge, read_tree
 from podsrl.config.other_names import find_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
-Tree = dict[str, Any]
-MAX_FILE_BYTES = 16 << 20
-"""Largest size of a config file; a larger file is something else."""
 MAX_PROBLEMS = 5
 """Most problems that one message names."""
 
@@ -47,96 +44,9 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     return build(RunConfig, apply_overrides(tree, overrides), str(source or "defaults"))
 
 
-def recipe_names() -> list[str]:
-    """Names of the configs that come with this package; those in a folder are "folder/name"."""
-    return sorted(_recipes(resources.files("podsrl.config") / "recipes"))
-
-
-def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
-    """All recipes below a folder, by name."""
-    found: dict[str, Traversable] = {}
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            found |= _recipes(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".toml"):
-            found[prefix + entry.name.removesuffix(".toml")] = entry
-    return found
-
-
-def read_tree(source: str | Path) -> Tree:
-    """A TOML file, or a recipe by its name, as nested dicts.
-
-    A key `extends` names another one that it changes: a recipe, or a file beside it.
-    """
-    tree, seen = read_own_tree(source), [str(source)]
-    while extends := tree.pop("extends", None):
-        base = _base_of(extends, seen)
-        tree = merge(read_own_tree(base), tree)
-    return tree
-
-
-def read_own_tree(source: str | Path) -> Tree:
-    """As `read_tree`, without what it extends, which stands under `extends`."""
-    content = _read_file(Path(source))
-    if content is None and (recipe := _recipes(resources.files("podsrl.config") / "recipes").get(str(source))):
-        content = recipe.read_bytes()
-    if content is None:
-        raise UsageError(f"config {source!s}: {_what_is_missing(Path(source))}")
-    try:
-        return tomllib.loads(content.decode())
-    except RecursionError:
-        raise UsageError(f"config {source!s}: not valid TOML: brackets are nested too deeply") from None
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        cure = "; a file of questions goes under task.path of a config" if Path(source).suffix == ".jsonl" else ""
-        raise UsageError(f"config {source!s}: not valid TOML: {error}{cure}") from None
-
-
-def check_extends(extends: Any, where: str) -> str:
-    """What a config says that it extends. UsageError, which begins with `where`: that is no text."""
-    if not isinstance(extends, str):
-        raise UsageError(f"{where}: extends = {short(extends)}; wanted a recipe's name, or a file")
-    return extends
-
-
-def _base_of(extends: Any, seen: list[str]) -> str:
-    """What a config extends, put on the list of those that were read."""
-    source = seen[-1]
-    check_extends(extends, f"config {source}")
-    beside = Path(source).parent / extends
-    base = str(beside) if Path(source).is_file() and beside.is_file() else extends
-    if base in seen:
-        raise UsageError(f"config {source}: extends = {extends!r}, which extends it; remove one of the two")
-    seen.append(base)
-    return base
-
-
-def _what_is_missing(path: Path) -> str:
-    """Why there is no config with this name, and what was probably meant."""
-    if (path / "config.toml").is_file():
-        return f"this is a run's folder; go on with the run by --resume {path}, or name its config {path}/config.toml"
-    with_suffix = path.parent / f"{path.name}.toml"
-    if with_suffix.is_file():
-        return f"no such file, and no such recipe. Did you mean '{with_suffix}'?"
-    return f"no such file, and no such recipe.{nearest(str(path), recipe_names())}"
-
-
-def _read_file(path: Path) -> bytes | None:
-    """The content of a file; None if there is no file. UsageError: it cannot be read, or is too large for a config."""
-    try:
-        if path.is_dir() or not path.exists():
-            return None
-        if not path.is_file():
-            raise UsageError(f"config {path}: wanted a file")
-        if (size := path.stat().st_size) > MAX_FILE_BYTES:
-            raise UsageError(f"config {path}: {size:,} bytes, and no config is larger than {MAX_FILE_BYTES:,}")
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"config {path}: cannot be read: {error.strerror}") from None
-
-
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
     """A copy of the tree with each "a.b=value" set. UsageError: a key is given twice, or a section and a key in it."""
-    result, seen = _copy(tree), set[str]()
+    result, seen = merge(tree, {}), set[str]()
     for text in overrides:
         key, sign, value = text.removeprefix("--").partition("=")
         if not sign or not key:
@@ -148,15 +58,6 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
                 raise UsageError(f"overrides --{other} and --{key} set the same values: keep one")
         seen.add(key)
         _set(result, key.split("."), _parse_value(value), text)
-    return result
-
-
-def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
-    """Merge nested dicts; values of the second replace those of the first."""
-    result = _copy(base)
-    for key, value in changes.items():
-        old = result.get(key)
-        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
@@ -326,7 +227,3 @@ def _set(tree: Tree, keys: list[str], value: Any, text: str) -> None:
             raise UsageError(f"override {text!r}: {key!r} is a value, not a section")
         tree = child
     tree[keys[-1]] = value
-
-
-def _copy(tree: Mapping[str, Any]) -> Tree:
-    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}

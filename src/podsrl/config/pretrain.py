@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from podsrl.config.bounds import PathText, Positive, Steps
+from podsrl.config.bounds import Digits, OneOrSeveralShares, PathText, Positive, Steps
 from podsrl.config.schema import Section
 
 
@@ -17,9 +17,10 @@ class PretrainConfig(Section):
     """Seed of the initial weights and of all training texts."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 1
     """CPU threads of torch; the same number of threads gives the same weights."""
-    careful: Annotated[float, Field(ge=0.0, le=1.0)] = 0.03
-    """Share of solutions in the second phase that go digit by digit and are right; the others guess a wrong answer."""
-    digits: dict[Annotated[int, Field(ge=1, le=3)], Positive] = {2: 0.7, 3: 0.3}  # noqa: RUF012 (pydantic copies it)
+    careful: OneOrSeveralShares = 0.03
+    """Share of solutions in the second phase that go digit by digit and are right; the others guess a wrong answer. One
+    number, or digits of the addends -> share, for a model that finds some sums harder than others."""
+    digits: dict[Digits, Positive] = {2: 0.7, 3: 0.3}  # noqa: RUF012 (pydantic copies it)
     """Digits of the addends -> share of the texts."""
     start: PathText | None = None
     """Model folder (or "builtin:NAME") to start from instead of random weights; the sizes below are then those of this
@@ -42,6 +43,19 @@ class PretrainConfig(Section):
     """Steps of the second phase, with the share `careful`, in which careful solutions become rare."""
     lr: Positive = 3e-3
     """Peak learning rate of the first phase (linear warm-up, cosine decay); the second phase uses a tenth."""
+
+    def careful_share(self, digits: int) -> float:
+        """`careful` for sums of so many digits."""
+        return self.careful[digits] if isinstance(self.careful, dict) else self.careful
+
+    @model_validator(mode="after")
+    def _check_careful(self) -> Self:
+        if isinstance(self.careful, dict) and self.careful.keys() != self.digits.keys():
+            given, wanted = (sorted(table) for table in (self.careful, self.digits))
+            raise ValueError(
+                f"careful has shares for {given} digits, but digits = {wanted}: give one for each of these"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:

@@ -16,6 +16,8 @@ from podsrl.config.bounds import (
     Count,
     NonNegative,
     NonNegativeCount,
+    NumKept,
+    OneOrSeveralDigits,
     PathText,
     Positive,
     PositiveSeconds,
@@ -24,6 +26,7 @@ from podsrl.config.bounds import (
     Steps,
     Temperature,
     Tokens,
+    kept_of,
     parse_bytes,
     parse_names,
     parse_trackers,
@@ -41,7 +44,8 @@ class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
-    """Model folder in Hugging Face layout, hub name, or "builtin:arithmetic" (the small base model in this package)."""
+    """Model folder in Hugging Face layout, hub name, or one of the small base models in this package:
+    "builtin:arithmetic" and "builtin:arithmetic-mixed"."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False
@@ -100,8 +104,9 @@ class TaskConfig(Section):
     """For "jsonl" and "hub": the column with the prompt."""
     answer_column: str = "answer"
     """For "jsonl" and "hub": the column with the reference answer."""
-    digits: Annotated[int, Field(ge=1, le=3)] = 2
-    """For "arithmetic": digits of each addend."""
+    digits: OneOrSeveralDigits = 2
+    """For "arithmetic": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each number of digits
+    (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: str | None = None
@@ -169,21 +174,27 @@ class RolloutConfig(Section):
 
 
 class BudgetConfig(Section):
-    """The budget decides which questions a step asks, and how many rollouts of each. Options of its parts stand in
-    `[options.NAME]`."""
+    """The budget decides which questions a step asks, how many rollouts of each, and which groups are trained on. Each
+    option names a part that ships or a function of yours (docs/budgets.md); options of a part stand in
+    `[options.NAME]`. Published combinations are recipes (`pods systems`, docs/systems.md)."""
 
     enough: str = "one_round"
-    """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), or
-    "module:function"; see docs/architecture.md."""
+    """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), "mixed" (DAPO:
+    new ones until as many hold right and wrong answers), or "module:function"; see docs/budgets.md."""
     questions: str = "stream"
-    """Which questions: "stream" (the next ones of the data stream), or "module:function"."""
+    """Which questions: "stream" (the next ones of the data stream), "dynamics" (DPS), "difficulty" (DOTS) and "profile"
+    (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
     rollouts: str = "equal"
-    """How many rollouts of each: "equal" (`rollouts.num_rollouts`), or "module:function"; it may also add rollouts to
-    groups of the step."""
+    """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
+    (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "difficulty" and
+    "profile" (with `budget.questions` of the same name), or "module:function", which may also add rollouts to groups
+    of the step; see docs/budgets.md."""
     guide: str = "none"
-    """Which questions are shown with another prompt: "none", or "module:function"."""
+    """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
+    rollout has solved yet), or "module:function"; see docs/budgets.md."""
     keep: str = "all"
-    """Which of the step's groups are trained on: "all", or "module:function"."""
+    """Which of the step's groups are trained on: "all", "mixed" (those with right and wrong answers), or
+    "module:function"; see docs/budgets.md."""
 
 
 class SelectConfig(Section):
@@ -194,11 +205,23 @@ class SelectConfig(Section):
     docs/selection.md."""
     options: dict[str, Any] = {}
     """Values for the rule's own options, such as `{margin = 0.5}`: its keyword-only parameters."""
-    num_kept: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
-    """Rollouts trained on per question: the paper's m, at most `rollouts.num_rollouts`."""
+    num_kept: NumKept = 16
+    """Rollouts trained on per question: the paper's m, at most as many as are generated; or a share of each group,
+    such as 0.25: of g rollouts max(2, round(0.25 · g)) are kept."""
     num_chunks: Count = 1
     """Divide each group into this many equal chunks of consecutive rollouts; select and normalise within each chunk
     (the paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
+
+    @property
+    def kept_of_chunk(self) -> float:
+        """`num_kept` of each chunk, or the share."""
+        return self.num_kept if isinstance(self.num_kept, float) else self.num_kept // self.num_chunks
+
+    def most_kept(self, size: int) -> int:
+        """Rollouts that are kept of a group of `size`, at most."""
+        if self.rule == "keep_all":
+            return size
+        return min(size, self.num_chunks * kept_of(self.kept_of_chunk, size // self.num_chunks))
 
 
 class LossConfig(Section):
@@ -220,9 +243,10 @@ class LossConfig(Section):
     """The lower bound of the ratio is 1 - clip_low."""
     clip_high: NonNegative | None = None
     """The upper bound of the ratio is 1 + clip_high."""
-    aggregate: Literal["sequence_mean", "token_mean", "constant"] | None = None
-    """Mean over each sequence's tokens, then over sequences; mean over all tokens; or sum over all tokens divided by
-    (rows × rollouts.max_new_tokens)."""
+    aggregate: Literal["sequence_mean", "token_mean", "constant", "group_mean"] | None = None
+    """Mean over each sequence's tokens, then over sequences; mean over all tokens; sum over all tokens divided by
+    (rows × rollouts.max_new_tokens); or mean over each sequence's tokens, over each group's sequences, then over
+    groups."""
     kl_beta: NonNegative = 0.0
     """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
 
@@ -382,15 +406,15 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:
-        n, m = self.rollouts.num_rollouts, self.select.num_kept
-        if m > n:
+        n, m, chunks = self.rollouts.num_rollouts, self.select.num_kept, self.select.num_chunks
+        if m > n and self.budget == BudgetConfig():  # of another one, what its parts may ask for is known later
             raise ValueError(
                 f"select.num_kept = {m} is more than rollouts.num_rollouts = {n}; "
                 f"keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"
             )
         self._check_sizes()
-        chunks = self.select.num_chunks
-        if n % chunks or m % chunks or m // chunks < 2:
+        kept, is_share = kept_of(self.select.kept_of_chunk, n // chunks), isinstance(m, float)
+        if n % chunks or (not is_share and m % chunks) or min(kept, n // chunks) < 2:
             raise ValueError(
                 f"select.num_chunks = {chunks} does not divide rollouts.num_rollouts = {n} and select.num_kept = {m} "
                 "into equal chunks with at least 2 kept; choose a common divisor"
@@ -409,17 +433,29 @@ class RunConfig(Section):
     def _check_sizes(self) -> None:
         """Products of counts, each of which is possible by itself."""
         rollouts, questions, samples = self.rollouts, self.task.num_eval or 1, self.eval.num_samples
-        row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
-        for (first, a), (second, b) in (
-            (("rollouts.num_prompts", rollouts.num_prompts), ("rollouts.num_rollouts", rollouts.num_rollouts)),
-            (("task.num_eval", questions), ("eval.num_samples", samples)),  # or as many questions as the data has
+        for product, count in (
+            (
+                f"rollouts.num_prompts = {rollouts.num_prompts} times rollouts.num_rollouts = {rollouts.num_rollouts}",
+                rollouts.num_prompts * rollouts.num_rollouts,
+            ),
+            (
+                f"task.num_eval = {questions} times eval.num_samples = {samples}",
+                questions * samples,  # or as many questions as the data has
+            ),
         ):
-            most = min(MAX_COUNT, MAX_STEP_TOKENS // row)
-            if a * b > most:
-                raise ValueError(
-                    f"{first} = {a} times {second} = {b}, each of up to {row} tokens (rollouts.max_prompt_tokens + "
-                    f"rollouts.max_new_tokens): memory holds all rollouts at once, at most {most}; lower one of them"
-                )
+            if problem := self.too_many(product, count):
+                raise ValueError(problem)
+
+    def too_many(self, product: str, count: int) -> str:
+        """Why so many rollouts, the product of what the text names, cannot be held at once; empty where they can."""
+        row = self.rollouts.max_prompt_tokens + self.rollouts.max_new_tokens
+        most = min(MAX_COUNT, MAX_STEP_TOKENS // row)
+        return (
+            f"{product}, each of up to {row} tokens (rollouts.max_prompt_tokens + rollouts.max_new_tokens): memory "
+            f"holds all rollouts at once, at most {most}; lower one of them"
+            if count > most
+            else ""
+        )
 
 
 class CompareConfig(Section):

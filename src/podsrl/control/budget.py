@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from numbers import Integral
 from typing import Any
 
-from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, View
-from podsrl.control.fixed import equal, every, none, one_round, stream
+from podsrl.control.base import View
+from podsrl.control.slots import SLOTS, budget_names
 from podsrl.errors import UsageError, short
-from podsrl.lib.slots import Filled, Slot, Slots, make_slots
+from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
 from podsrl.types import Ask, Group
 
@@ -21,22 +21,6 @@ MAX_ROLLOUTS = 1 << 24
 """In one round: the bound of rollouts.num_rollouts."""
 MAX_ROUNDS = 16
 """A budget that asks in more rounds of one step would never end."""
-
-ENOUGH: dict[str, Callable[..., Enough]] = {"one_round": one_round}
-QUESTIONS: dict[str, Callable[..., Questions]] = {"stream": stream}
-ROLLOUTS: dict[str, Callable[..., Rollouts]] = {"equal": equal}
-GUIDES: dict[str, Callable[..., Guide]] = {"none": none}
-KEEPS: dict[str, Callable[..., Keep]] = {"all": every}
-SLOTS = (
-    Slot("budget.enough", ENOUGH, ("view",)),
-    Slot("budget.questions", QUESTIONS, ("view", "count")),
-    Slot("budget.rollouts", ROLLOUTS, ("view", "asks")),
-    Slot("budget.guide", GUIDES, ("view", "asks")),
-    Slot("budget.keep", KEEPS, ("view",)),
-)
-"""In the order in which they are asked."""
-DEFAULTS = {"enough": "one_round", "questions": "stream", "rollouts": "equal", "guide": "none", "keep": "all"}
-"""What fills each slot of `[budget]` unless the config says otherwise."""
 
 
 class Budget:
@@ -61,9 +45,10 @@ class Budget:
         for part in (self._rollouts, self._guide):
             asks = self._answer(part, view, asks)
         if asks and view.round >= MAX_ROUNDS:
+            part, end = (self._enough, "0") if count else (self._rollouts, "an empty list")
             raise UsageError(
-                f"{self._rollouts.option} asked in {MAX_ROUNDS} rounds of step {view.step + 1} and has not had enough: "
-                "end with an empty list"
+                f"{part.option} asked in {MAX_ROUNDS} rounds of step {view.step + 1} and has not had enough: "
+                f"end with {end}"
             )
         return asks
 
@@ -79,7 +64,7 @@ class Budget:
         option, known = self._keep.option, {group.id for group in view.groups if group.is_trained}
         found = _as_list(self._keep(view), option, "ids of groups of this step", len(known))
         for name in found:
-            if name not in known:
+            if not isinstance(name, str) or name not in known:
                 raise UsageError(f"{option} returned {short(name)}; wanted ids of groups of this step, no probes")
         if len(set(found)) != len(found):
             raise UsageError(f"{option} returned an id twice; wanted each group once")
@@ -151,7 +136,7 @@ def _check(ask: Any, view: View, groups: Mapping[str, Group], option: str) -> No
         )
     if ask.joins is None:
         return
-    group = groups.get(ask.joins)
+    group = groups.get(ask.joins) if isinstance(ask.joins, str) else None
     if group is None:
         raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted the id of a group of this step")
     if (group.index, group.is_trained) != (ask.index, ask.is_trained):
@@ -177,11 +162,6 @@ def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any
         {}
     """
     return Budget(make_slots(SLOTS, budget_names(names), options))
-
-
-def budget_names(names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Option of each slot -> what fills it, from slot -> name."""
-    return {f"budget.{slot}": [name] for slot, name in (DEFAULTS | dict(names)).items()}
 
 
 def _is_prompt(prompt: Any) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podsrl.config.load import apply_overrides, build, read_tree, recipe_names, with_values
+from podsrl.config.files import read_tree, recipe_names
+from podsrl.config.load import apply_overrides, build, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
 

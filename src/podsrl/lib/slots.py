@@ -3,8 +3,9 @@
 An option names a part of its slot's table, or one of the user's own as "module:function". What the name stands for
 makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
 object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
-`learn(groups)`, `state()` and `restore(state)` besides, and may tell its largest sizes by
-`most(num_prompts, num_rollouts)`.
+`learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
+`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)`, and name in
+`needs` the options of all slots that it has to fill.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from podsrl.lib.user_function import calling, check_arguments
 
 State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
-_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2}
+_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2, "check_train": 2}
 """Method of a part, and its number of arguments."""
 
 
@@ -109,6 +110,16 @@ class Slots:
                 groups, rollouts = max(groups, int(of_part[0])), max(rollouts, int(of_part[1]))
         return groups, rollouts
 
+    def check_train(self, num_prompts: int, num_train: int) -> None:
+        """Let every part refuse a training set.
+
+        Raises:
+            UsageError: of the part.
+        """
+        for name, part in self._with("check_train"):
+            with calling(f"check_train of {name!r}", "check_train(num_prompts, num_train)"):
+                part.check_train(num_prompts, num_train)
+
     def _with(self, method: str) -> list[tuple[str, Any]]:
         return [(name, part) for name, part in self._parts.items() if hasattr(part, method)]
 
@@ -124,8 +135,8 @@ def make_slots(
         options: part's name -> its options.
 
     Raises:
-        UsageError: a name or an option that does not exist, a part that cannot be made, cannot fill its slot, or
-            learns without `state` and `restore`.
+        UsageError: a name or an option that does not exist, a part that cannot be made, cannot fill its slot,
+            does not fill all that it has to, or learns without `state` and `restore`.
 
     Example:
         >>> slot = Slot("budget.enough", {"two": lambda: lambda view: 2}, ("view",))
@@ -145,6 +156,14 @@ def make_slots(
             if name not in parts:
                 parts[name] = _make(factory, name, option, options.get(name, {}), slot.shape)
             filled[slot.option].append(Filled(option, _filler(parts[name], slot, option)))
+    for name, part in parts.items():
+        for option in getattr(part, "needs", ()):
+            if option not in names:
+                raise UsageError(f"{name!r} needs the slot {option!r}; wanted slots among {', '.join(names)}")
+            if name not in names[option]:
+                raise UsageError(
+                    f"{option} = {', '.join(names[option])!r}; wanted {name!r}, which fills another slot too"
+                )
     for name in options:
         if name not in parts:
             raise UsageError(

@@ -100,7 +100,7 @@ def work(config: RunConfig, num_processes: int) -> Work:
     prompts = -(-rollouts.num_prompts // num_processes)
     num_eval = MOST_HELD_OUT if config.task.num_eval is None else config.task.num_eval
     questions = num_eval or EVAL_SIZES.get(config.task.name, 0)
-    update = -(-rollouts.num_prompts * config.select.num_kept // num_processes) * row
+    update = -(-rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) // num_processes) * row
     return Work(
         row_tokens=row,
         num_rows=prompts * rollouts.num_rollouts,

@@ -30,6 +30,7 @@ from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
 from podsrl.run.model_shape import read_shape
 from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
+from podsrl.run.sizes import at_most
 from podsrl.types import Completion, Rollout
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
@@ -176,7 +177,7 @@ def _check_room(config: RunConfig, longest_prompt: int) -> None:
     check_window(outline(config.model), longest_prompt, rollouts.max_new_tokens)
     if rollouts.kv_cache_bytes:
         sampling = Sampling(max_new_tokens=rollouts.max_new_tokens)
-        longest = Request("longest", (0,) * longest_prompt, rollouts.num_rollouts, sampling)
+        longest = Request("longest", (0,) * longest_prompt, at_most(config).rollouts.num_rollouts, sampling)
         per_token = kv_bytes_per_token(config, read_shape(config.model))
         plan_memory([longest], per_token, None, rollouts.kv_cache_bytes)
 

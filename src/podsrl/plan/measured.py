@@ -31,6 +31,11 @@ def check_budget(config: RunConfig) -> None:
             )
 
 
+def own_kept(config: RunConfig) -> int:
+    """The config's m, for its n; a share of a group is that many of n."""
+    return config.select.most_kept(config.rollouts.num_rollouts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationProbe:
     """One step's generation, and what depends on n alone."""

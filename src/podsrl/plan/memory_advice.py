@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from podsrl.config.load import merge, with_values
+from podsrl.config.files import merge
+from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.plan.estimate import Part, estimate, phase_bytes
 from podsrl.plan.memory_ladder import LADDER, LAST, values_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from podsrl.config.schema import BudgetConfig, RunConfig
@@ -28,7 +29,9 @@ def without_effect(config: RunConfig, todo: Work, num_processes: int) -> dict[st
 
 def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     rollouts, select, optim = config.rollouts, config.select, config.optim
-    most, micro = max(todo.num_rows, todo.num_eval_rows), todo.micro_batch_tokens
+    has_budget, micro = config.budget != BudgetConfig(), todo.micro_batch_tokens
+    # How much a budget asks at once is not known before it asks.
+    most = math.inf if has_budget else max(todo.num_rows, todo.num_eval_rows)
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     is_unbounded = not rollouts.kv_cache_bytes and not 0 < rollouts.num_slots < most
@@ -36,7 +39,8 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
     # Else the policies of sampler and update differ.
     is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout and not is_ahead
     at_once = "all rollouts run at once: neither rollouts.num_slots nor kv_cache_bytes is less"
-    keeps_all = select.num_kept == rollouts.num_rollouts and select.rule != "keep_all"
+    keeps_all = select.most_kept(rollouts.num_rollouts) == rollouts.num_rollouts and select.rule != "keep_all"
+    whole = "select.rule = 'keep_all' keeps every group whole, whatever its size"
     last = config.stop.steps * optim.num_epochs
     hardly = f"the run ends after {last:,} optimizer steps, where the rate has hardly fallen"
     unpacked = "prompts are shared in packed rows only, and optim.packing is off"
@@ -44,7 +48,12 @@ def _of_a_step(config: RunConfig, todo: Work) -> list[tuple[str, bool, str]]:
         ("rollouts.scheduler", is_unbounded, at_once),
         ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
         ("rollouts.num_slots", rollouts.num_slots >= most, f"at most {most:,} rollouts are generated at once"),
-        ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
+        (
+            "select.rule",
+            keeps_all and not has_budget,
+            "select.num_kept = rollouts.num_rollouts, so every rule keeps all",
+        ),
+        ("select.num_kept", select.rule == "keep_all" and has_budget, whole),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
         (
             "optim.logprob_chunk_tokens",

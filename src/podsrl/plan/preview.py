@@ -30,6 +30,7 @@ from podsrl.plan.estimate import (
 from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
+from podsrl.run.sizes import at_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +96,8 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     check_dtype(config)
     _check_window(config, shape)
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
-    sized = _sized(config, shape, num_processes, num_eval, has_gpu)
-    rollouts, todo, parts = config.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
+    sized = _sized(at_most(config), shape, num_processes, num_eval, has_gpu)
+    rollouts, todo, parts = sized.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
         trained=_trained(config, shape),
@@ -107,7 +108,7 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         prompts=rollouts.num_prompts,
         prompt_tokens=rollouts.num_prompts * rollouts.max_prompt_tokens,
         generated_tokens=rollouts.num_prompts * rollouts.num_rollouts * rollouts.max_new_tokens,
-        kept_tokens=rollouts.num_prompts * config.select.num_kept * rollouts.max_new_tokens,
+        kept_tokens=rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) * rollouts.max_new_tokens,
         work=todo,
         num_micro_batches=-(-todo.update_tokens // todo.micro_batch_tokens),
         parts=tuple(parts),
@@ -191,7 +192,11 @@ def _warnings(
             f"rollouts are optim.num_epochs = {config.optim.num_epochs} weight updates old"
         )
     if config.budget != BudgetConfig():
-        yield "[budget] decides how many rollouts a step has; the numbers are those of num_prompts × num_rollouts"
+        yield (
+            "[budget] decides how many rollouts a step has, and in how many rounds; the numbers are those of one round "
+            f"of {config.rollouts.num_prompts:,} groups of {config.rollouts.num_rollouts:,}, the most that its parts "
+            "say they ask for"
+        )
     if not generates_itself(config):
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
     on_machine = needed if has_gpu else needed * num_processes

@@ -21,7 +21,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
@@ -68,7 +68,7 @@ def probe_sizes(config: RunConfig) -> list[int]:
 
 def probe_kept(config: RunConfig, num_rollouts: int) -> list[int]:
     """The m of the probes: 2 per chunk, a quarter of the config's own, its own, and four times it."""
-    own, chunks = config.select.num_kept, config.select.num_chunks
+    own, chunks = own_kept(config), config.select.num_chunks
     sizes = {2 * chunks, max(2 * chunks, own // 4 // chunks * chunks), own, 4 * own}
     return sorted({min(size, num_rollouts) for size in sizes})
 
@@ -142,7 +142,7 @@ class _Prober:
     def measure_steps(self) -> None:
         """Whole steps at several n, in turns, so that a slow moment of the machine does not fall on one n alone."""
         sizes, own = probe_sizes(self._config), self._config.optim.micro_batch_tokens
-        kept = self._config.select.num_kept
+        kept = own_kept(self._config)
         self._resize(sizes[0], min(kept, sizes[0]), own)
         training_step(self._trainer)  # not counted: memory is taken and kernels are chosen
         for done in range(MAX_ROUNDS):
@@ -211,7 +211,7 @@ class _Prober:
             torch.cuda.synchronize(device)
         probe = UpdateProbe(
             num_rollouts=trainer.config.rollouts.num_rollouts,
-            num_kept=trainer.config.select.num_kept,
+            num_kept=own_kept(trainer.config),
             micro_batch_tokens=trainer.config.optim.micro_batch_tokens,
             trained_rows=update.stats.num_trained_rows,
             trained_tokens=update.stats.num_trained_tokens,
@@ -238,7 +238,7 @@ class _Prober:
         self._updates.append(
             UpdateProbe(
                 num_rollouts=size,
-                num_kept=self._trainer.config.select.num_kept,
+                num_kept=own_kept(self._trainer.config),
                 micro_batch_tokens=self._trainer.config.optim.micro_batch_tokens,
                 trained_rows=sum(sample.has_advantage for sample in step.samples),
                 trained_tokens=step.update.stats.num_trained_tokens,

@@ -14,7 +14,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
 from podsrl.plan.rewards import Seen
 from podsrl.report.read import Line, Run, read_run
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
@@ -90,7 +90,7 @@ def _update(config: RunConfig, line: Line) -> UpdateProbe:
     length = line["length/kept"]
     return UpdateProbe(
         num_rollouts=config.rollouts.num_rollouts,
-        num_kept=config.select.num_kept,
+        num_kept=own_kept(config),
         micro_batch_tokens=config.optim.micro_batch_tokens,
         trained_rows=line["tokens/trained"] / length if length > 0 else 0.0,
         trained_tokens=int(line["tokens/trained"]),

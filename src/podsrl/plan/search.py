@@ -11,7 +11,7 @@ import numpy as np
 from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
-from podsrl.plan.measured import Measurements
+from podsrl.plan.measured import Measurements, own_kept
 from podsrl.plan.resample import MIDDLE, resampled_costs, residuals
 from podsrl.plan.rewards import RewardModel
 from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
@@ -245,7 +245,7 @@ def rollout_sizes(config: RunConfig, largest: int) -> list[int]:
 
 def kept_sizes(config: RunConfig, num_rollouts: int) -> list[int]:
     """m: two per chunk, doubled up to n, and n itself; the config's own where it is not more than n."""
-    own = config.select.num_kept if config.select.num_kept <= num_rollouts else num_rollouts
+    own = min(own_kept(config), num_rollouts)
     return sorted({*_doubled(2 * config.select.num_chunks, num_rollouts, own), num_rollouts})
 
 
@@ -258,7 +258,7 @@ def _doubled(first: int, last: int, own: int) -> list[int]:
 
 
 def _own_key(config: RunConfig) -> tuple[int, int, int]:
-    return config.rollouts.num_rollouts, config.select.num_kept, config.optim.micro_batch_tokens
+    return config.rollouts.num_rollouts, own_kept(config), config.optim.micro_batch_tokens
 
 
 def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:

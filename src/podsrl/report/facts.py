@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from podsrl.report import numbers
 from podsrl.report.numbers import MISSING
 from podsrl.report.read import Run
 from podsrl.run.group_log import RecordedGroup
@@ -52,7 +53,7 @@ def outcome(run: Run) -> Outcome:
 def key_facts(run: Run) -> dict[str, str]:
     """The options that a reader asks for first, name -> value as text; a dash where the config has none."""
     counts = [run.option(key) for key in ("rollouts.num_prompts", "rollouts.num_rollouts", "select.num_kept")]
-    prompts, generated, kept = (MISSING if count is None else str(count) for count in counts)
+    prompts, generated, kept = (MISSING if count is None else numbers.kept(count) for count in counts)
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
     facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
     return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _ahead(run)

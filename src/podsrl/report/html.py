@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
+from podsrl.compare.costs import COSTS
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
 from podsrl.report.figures.bars import mean_stages, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
+from podsrl.report.figures.costs import cost_figure, savings_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
@@ -129,7 +131,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         live=live,
         title=", ".join(by_label),
         comparisons=[
-            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _beside_paper(c, i))
+            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _beside_paper(c, i), _cost_svgs(c, i))
             for i, c in enumerate(comparisons)
         ],
         shown=shown,
@@ -138,6 +140,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         stages={label: mean_stages(group) for label, group in by_label.items()},
         ledgers={label: token_ledger(group) for label, group in by_label.items()},
         checks={item.name: check_run(item.run) for item in shown},
+        costs=COSTS,
         facts=facts,
         numbers=numbers,
     )
@@ -149,6 +152,17 @@ def _comparison_svg(comparison: Comparison, index: int) -> Markup:
 
 def _narrow_svg(comparison: Comparison, index: int) -> Markup:
     return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison))
+
+
+def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:
+    """The figure of savings, and one of accuracy per cost; None where the comparison does not say what was spent."""
+    if not comparison.costs:
+        return None
+    savings = inline_svg(savings_figure(comparison), f"savings-{index}", "savings over the baseline by arm and cost")
+    return savings, {
+        cost: inline_svg(cost_figure(comparison, cost), f"{cost}-{index}", f"held-out accuracy against {COSTS[cost]}")
+        for cost in comparison.costs
+    }
 
 
 def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Markup, list[Row]] | None:

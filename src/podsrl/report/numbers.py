@@ -46,6 +46,16 @@ def signed(value: float | None) -> str:
     return MISSING if value is None or not math.isfinite(value) else f"{value:+.2f}"
 
 
+def kept(num_kept: float) -> str:
+    """Write `select.num_kept`: a number of rollouts, or a share of each group.
+
+    Example:
+        >>> kept(16), kept(0.25), kept(0.125)
+        ('16', '25 %', '12.5 %')
+    """
+    return f"{100 * num_kept:.3g} %" if isinstance(num_kept, float) and 0 < num_kept < 1 else str(num_kept)
+
+
 def percent(value: float | None) -> str:
     """Write a share as percent with one decimal, a dash for a missing one."""
     return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f} %"

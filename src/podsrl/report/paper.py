@@ -20,6 +20,7 @@ from matplotlib.ticker import PercentFormatter
 
 from podsrl.compare.curves import curves_on_grid
 from podsrl.compare.interval import SpeedupInterval
+from podsrl.config.bounds import kept_of
 from podsrl.errors import UsageError, nearest
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import band_half_width
@@ -204,12 +205,13 @@ def _draw_theirs(
 
 def _row(comparison: Comparison, arm: str, paper: PaperArm) -> Row:
     runs = comparison.runs[arm]
+    n, m = (runs[0].option(key) for key in ("rollouts.num_rollouts", "select.num_kept"))
     curves = curves_on_grid([run.accuracy_curve(comparison.metric) for run in runs], comparison.grid_seconds[arm])
     seconds = np.concatenate([run.series("seconds/total") for run in runs])
     return Row(
         arm=arm,
-        num_rollouts=(int(runs[0].option("rollouts.num_rollouts")), paper.num_rollouts),
-        num_kept=(int(runs[0].option("select.num_kept")), paper.num_kept),
+        num_rollouts=(int(n), paper.num_rollouts),
+        num_kept=(kept_of(m, int(n)), paper.num_kept),
         accuracy=(float(curves[:, -1].mean()), float(paper.accuracy[-1]) if paper.accuracy.size else None),
         seconds_per_step=(float(seconds.mean()), paper.seconds_per_step),
         speedup=(comparison.speedups[arm], paper.speedup),

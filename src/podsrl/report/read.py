@@ -101,6 +101,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What an arm spent, in one kind of cost (`podsrl.compare.costs`)."""
+
+    total: float
+    """By its last evaluation, mean over seeds."""
+    to_target: float | None
+    """Until its mean accuracy was at the target; None where it never was."""
+    saving: SpeedupInterval
+    """The baseline's cost to the target over the arm's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What a compare folder holds."""
 
@@ -116,6 +128,10 @@ class Comparison:
     runs: Mapping[str, tuple[Run, ...]]
     """By arm, in the order of its seeds."""
     speedups: Mapping[str, SpeedupInterval]
+    costs: Mapping[str, Mapping[str, Spent]]
+    """Cost -> arm -> what it spent; empty where an older version compared."""
+    signals: Mapping[str, Mapping[str, float | None]]
+    """Arm -> shares of its groups (`podsrl.compare.costs.signal`); empty where an older version compared."""
     hardware: str
 
     @property
@@ -199,7 +215,18 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
         runs=runs,
         speedups=speedups,
+        costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data.get("costs", {}).items()},
+        signals={arm: data["signal"][arm] for arm in arms} if "signal" in data else {},
         hardware=str(data.get("hardware", "")),
+    )
+
+
+def _spent(entry: Mapping[str, Any]) -> Spent:
+    to_target = entry["to_target"]
+    return Spent(
+        total=float(entry["total"]),
+        to_target=None if to_target is None else float(to_target),
+        saving=SpeedupInterval.from_json(entry["saving"]),
     )
 
 

@@ -29,3 +29,14 @@ document.addEventListener("click", (event) => {
   shown.forEach((group) => { group.open = open; });
 });
 applyFilters();
+// Pointing at a name of the legend leaves its lines alone visible.
+const highlight = (index) => {
+  document.querySelectorAll(".figures").forEach((part) => part.classList.toggle("highlight", index >= 0));
+  document.querySelectorAll('.figures g[id*="-arm-"]').forEach((line) => {
+    line.classList.toggle("shown", line.id.includes(`-arm-${index}-`));
+  });
+};
+[...(by("legend")?.children ?? [])].forEach((name, index) => {
+  ["mouseenter", "focus"].forEach((kind) => name.addEventListener(kind, () => highlight(index)));
+  ["mouseleave", "blur"].forEach((kind) => name.addEventListener(kind, () => highlight(-1)));
+});

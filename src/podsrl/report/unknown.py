@@ -15,7 +15,7 @@ _KNOWN = {
     "reward": "all kept",
     "reward_std": "all kept",
     "accuracy": "all",
-    "groups": "all zero_signal invalid mixed left_out",
+    "groups": "all zero_signal invalid mixed all_wrong left_out",
     "rollouts": "all left_out probes guided guide_too_long lag lag_max invalid pruned postponed truncated "
     "reward_timeouts reward_hurried",
     "length": "all kept",

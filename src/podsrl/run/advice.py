@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run.model_shape import read_shape
 from podsrl.score import EXTRACTORS
@@ -104,3 +106,15 @@ def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
     if task.correct is not None or not task.rewards or correct in task.rewards:
         return []
     return [f"accuracy counts what {correct!r} calls right, which is none of task.rewards: name one in task.correct"]
+
+
+def metric_advice(config: RunConfig, rewards: Collection[str], correct: str) -> list[str]:
+    """Dynamic sampling by rewards of several parts, which differ within nearly every group: it filters nothing."""
+    is_used = "mixed" in (config.budget.enough, config.budget.keep)
+    by_reward = is_used and config.options.get("mixed", {}).get("metric") == "reward"
+    if not by_reward or set(rewards) == {correct}:
+        return []
+    return [
+        f"options.mixed.metric = 'reward': the rewards of nearly every group differ where {', '.join(rewards)} are "
+        "rewarded, so nearly all groups count as mixed; options.mixed.metric = 'correct' goes by the answers alone"
+    ]

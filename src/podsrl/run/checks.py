@@ -6,7 +6,6 @@ import hashlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +213,7 @@ def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
 
 def check_same_asks(asks: Sequence[Ask], processes: Processes) -> None:
     """All processes ask for the same rollouts, for each generates its share of them. All call it."""
-    if _differs([asdict(ask) for ask in asks], processes):
+    if _differs([repr(ask) for ask in asks], processes):
         raise UsageError(
             "the budget asked for other rollouts in one process than in another: whatever its parts draw has to come "
             "from view.rng, which is the same in all, and from no generator of their own"

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from podsrl.control import Ask, Budget, View
-from podsrl.errors import UsageError
-from podsrl.generate import EngineStats, Generator, Sampling, add_stats, answers_of
+from podsrl.errors import UsageError, short
+from podsrl.generate import Generator, Sampling, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
+from podsrl.run.collected import Collected
 from podsrl.run.underway import Underway, take_stats
 from podsrl.run.wanted import TOO_LONG, More, Wanted, check_join, marked, merged
 from podsrl.scale.exchange import exchange_groups
@@ -32,40 +33,6 @@ MAX_REMEMBERED_PROMPTS = 4096
 Stage = Callable[[str], AbstractContextManager[Any]]
 OnAnswer = Callable[[int, int], None]
 """Called with the number of completions that are done, and of all; both of this process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """The groups of one step."""
-
-    seen: tuple[Group, ...]
-    """All groups of the step, in the order in which they were first asked."""
-    trained: Set[str]
-    """Ids of those that the budget keeps, to train on."""
-    postponed: tuple[Completion, ...]
-    """What came back unfinished, of this process alone; it is in no group."""
-    data_position: int
-    """Where the data stream stands after them."""
-    stats: EngineStats
-    """Of all rounds, by this process alone."""
-    peak_kv_bytes: int
-    overlapped_seconds: float
-    """From the begin of the generation of round 0 until the caller waited for it."""
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """To train on."""
-        return tuple(group for group in self.seen if group.id in self.trained)
-
-    @property
-    def left_out(self) -> tuple[Group, ...]:
-        """That the budget keeps out of the training."""
-        return tuple(group for group in self.seen if group.is_trained and group.id not in self.trained)
-
-    @property
-    def probes(self) -> tuple[Group, ...]:
-        """Only for the budget to look at."""
-        return tuple(group for group in self.seen if not group.is_trained)
 
 
 class Collector:
@@ -81,6 +48,7 @@ class Collector:
         sampling: how the rollouts that are trained on are drawn.
         max_prompt_tokens: a longer prompt is an error. What a task set holds was looked through before; of a set that
             makes its tasks on demand, a sample.
+        max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
         num_words, own: as in `answers_of`.
     """
 
@@ -95,6 +63,7 @@ class Collector:
         budget: Budget,
         sampling: Sampling,
         max_prompt_tokens: int,
+        max_guided_tokens: int,
         num_words: int,
         own: str = "",
     ) -> None:
@@ -102,7 +71,8 @@ class Collector:
         self.budget, self.sampling = budget, sampling
         self.underway: Underway | None = None
         """The step that has begun and is not finished."""
-        self._train, self._max_prompt_tokens = train, max_prompt_tokens
+        self._train = train
+        self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
         self._num_words, self._own = num_words, own
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
@@ -233,11 +203,14 @@ class Collector:
         return [Wanted(groups[name], merged(of_group)) for name, of_group in more.items()]
 
     def _way(self, ask: Ask, task: Task) -> More:
-        """How an ask's rollouts are asked; a guided prompt beyond the limit is left, never cut."""
+        """How an ask's rollouts are asked; a guided prompt beyond the limit is dropped, never cut."""
         if ask.prompt is None:
             return More(ask.num_rollouts, None, ask.origin)
-        ids = self._tokens(replace(task, prompt=ask.prompt))
-        if len(ids) > self._max_prompt_tokens:
+        try:
+            ids = self._tokens(replace(task, prompt=ask.prompt))
+        except UsageError as error:
+            raise UsageError(f"the budget asked with another prompt, {short(ask.prompt)}: {error}") from None
+        if len(ids) > self._max_guided_tokens:
             return More(ask.num_rollouts, None, TOO_LONG)
         return More(ask.num_rollouts, ids, ask.origin)
 
@@ -254,9 +227,8 @@ class Collector:
             for each in wanted
             for request in each.requests(self.prompt_ids(each.group.task), sampling)
         }
-        found = answers_of(
-            self.engine, [request for request, _ in requests.values()], num_words=self._num_words, own=self._own
-        )
+        asked = [request for request, _ in requests.values()]
+        found = answers_of(self.engine, asked, num_words=self._num_words, own=self._own)
         return (_of_group(completion, requests[completion.request_id][1]) for completion in found)
 
     def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:

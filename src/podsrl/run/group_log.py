@@ -40,6 +40,8 @@ class RecordedRollout:
     version: int | tuple[int, ...] | None = None
     """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
     log that does not say."""
+    origin: str = ""
+    """In which other way than the group's it was asked, as `Rollout.origin`."""
 
     @property
     def is_pruned(self) -> bool:
@@ -119,6 +121,7 @@ def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: 
         drop_reason=selection.dropped.get(index),
         advantage=None if sample is None else sample.advantage,
         version=rollout.completion.versions or rollout.completion.version,
+        origin=rollout.origin,
     )
 
 
@@ -136,6 +139,7 @@ def _rollout_json(rollout: RecordedRollout) -> Json:
         "drop_reason": rollout.drop_reason,
         "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
         "version": list(rollout.version) if isinstance(rollout.version, tuple) else rollout.version,
+        **({"origin": rollout.origin} if rollout.origin else {}),
     }
 
 
@@ -178,6 +182,7 @@ def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
         version=(
             tuple(_read({"version": one}, "version", int) for one in version) if isinstance(version, list) else version
         ),
+        origin=_read({"origin": ""} | dict(entry), "origin", str),
     )
 
 

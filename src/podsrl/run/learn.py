@@ -17,7 +17,7 @@ from podsrl.scale.share import share_groups
 from podsrl.scale.update import forward_backward
 from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
-from podsrl.update import Batch, Updater, UpdateStats, make_batch
+from podsrl.update import Batch, Updater, UpdateStats, group_weights, make_batch
 
 NO_STATS = UpdateStats(
     loss=0.0,
@@ -96,7 +96,12 @@ class Learner:
         """
         if not samples:
             return None
-        return make_batch(self._own(samples), pad_token_id=self._pad_token_id)
+        own, weights = self._own(samples), group_weights(samples)
+        return make_batch(
+            [samples[place] for place in own],
+            pad_token_id=self._pad_token_id,
+            row_weights=[weights[place] for place in own],
+        )
 
     def update(self, batch: Batch | None) -> UpdateResult:
         """`num_epochs` optimizer steps on one batch of all processes; without a batch nothing happens."""
@@ -137,13 +142,16 @@ class Learner:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)
         return weights, tensors, numbers
 
-    def _own(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Whole chunks, so that every process has about as many tokens that go through the model."""
+    def _own(self, samples: Sequence[Sample]) -> list[int]:
+        """Places of this process's samples: whole chunks, so that every process has about as many tokens that go
+        through the model."""
+        places = range(len(samples))
         if self._processes.is_alone:
-            return list(samples)
-        pieces = [list(piece) for _, piece in groupby(samples, key=lambda sample: (sample.group_id, sample.chunk))]
-        shares = share_groups([self._cost(piece) for piece in pieces], self._processes.num_processes)
-        return [sample for i in shares[self._processes.rank] for sample in pieces[i]]
+            return list(places)
+        pieces = [list(piece) for _, piece in groupby(places, key=lambda i: (samples[i].group_id, samples[i].chunk))]
+        costs = [self._cost([samples[i] for i in piece]) for piece in pieces]
+        shares = share_groups(costs, self._processes.num_processes)
+        return [i for share in shares[self._processes.rank] for i in pieces[share]]
 
     def _cost(self, samples: Sequence[Sample]) -> int:
         """Tokens to train on: none where no row has a gradient."""

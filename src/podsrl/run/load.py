@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from podsrl.run.collect import Collected
+from podsrl.run.collected import Collected
 from podsrl.score import ScoreStats
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import LostGenerator, PodsError
+from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
@@ -60,12 +60,15 @@ def train(
 
     Raises:
         NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
-        LostGenerator: what generates is gone. A checkpoint is saved, if it went between two updates.
+        LostGenerator: what generates is gone.
+        UsageError: a function of the user's own failed, such as a part of the budget.
+
+    After the last two of these a checkpoint is saved too, if they came between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
     try:
         return _train(run, trainer, due, should_stop)
-    except LostGenerator:
+    except (LostGenerator, UsageError):
         run.save_what_is_whole()
         raise
 
@@ -143,8 +146,9 @@ class _Run:
         """
         trainer = self._trainer
         has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
-        if trainer.processes.is_alone and trainer.learner.version == self._version and has_step:
-            with suppress(LostGenerator):
+        is_whole = trainer.is_between_steps and trainer.learner.version == self._version
+        if trainer.processes.is_alone and is_whole and has_step:
+            with suppress(LostGenerator, UsageError):  # the first error is the one to be told
                 self.save()
 
     def save(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from podsrl.control.parts.mixed import is_mixed
 from podsrl.run.group_log import record_group
 from podsrl.run.step_result import StepResult
 from podsrl.run.wanted import TOO_LONG
@@ -38,7 +39,8 @@ def step_metrics(result: StepResult) -> Json:
         "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
-        "groups/mixed": sum(_is_mixed(group) for group in (*result.groups, *result.left_out)),
+        "groups/mixed": sum(is_mixed(group) for group in (*result.groups, *result.left_out)),
+        "groups/all_wrong": sum(_is_all_wrong(group) for group in (*result.groups, *result.left_out)),
         "groups/left_out": len(result.left_out),
         "rollouts/all": len(rollouts),
         "rollouts/left_out": len(left_out),
@@ -75,7 +77,7 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
     ended = [*rollouts, *_judged(untrained)]
     num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in (ended, kept, pruned))
     return {
-        "tokens/prompt": sum(len(group.prompt_ids) for group in (*result.groups, *untrained)),
+        "tokens/prompt": sum(len(ids) for group in (*result.groups, *untrained) for ids in _prompts(group)),
         "tokens/generated": num_ended + num_pruned + load.num_postponed_tokens,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
@@ -93,9 +95,13 @@ def _judged(groups: Sequence[Group]) -> list[Rollout]:
     return [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
 
 
-def _is_mixed(group: Group) -> bool:
-    """Whether some of its rollouts are right and some are wrong."""
-    return len({rollout.is_correct for rollout in group.rollouts if rollout.is_valid}) > 1
+def _prompts(group: Group) -> set[tuple[int, ...]]:
+    """The group's prompt, and others that some of its rollouts answered."""
+    return {group.prompt_ids, *(r.prompt_ids for r in group.rollouts if r.prompt_ids is not None)}
+
+
+def _is_all_wrong(group: Group) -> bool:
+    return not any(rollout.is_correct for rollout in group.rollouts if rollout.is_valid)
 
 
 def _guided(result: StepResult) -> Json:

@@ -11,19 +11,29 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from podsrl.config.schema import RunConfig
-from podsrl.control import SLOTS, Budget, budget_names
+from podsrl.config.bounds import kept_of
+from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.control import Budget
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
-from podsrl.lib.slots import Slots, make_slots
+from podsrl.lib.slots import Slots
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
-from podsrl.run.advice import accuracy_advice, answer_advice, eval_note, filter_advice, rate_advice, split_note
+from podsrl.run.advice import (
+    accuracy_advice,
+    answer_advice,
+    eval_note,
+    filter_advice,
+    metric_advice,
+    rate_advice,
+    split_note,
+)
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import Fitted, fit_prompts
+from podsrl.run.sizes import check_sizes, make_parts
 from podsrl.run.tracked import check_trackers
 from podsrl.score import Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
@@ -198,6 +208,8 @@ def find_parts(
             StopStrings(tokenizer, config.rollouts.stop_strings)
         if tokenizer is not None and judged is not None:
             fitted = fit_prompts(judged.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
+        if fitted is not None and is_trained:
+            names.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
         on_error.pop_all()
     return Found(names=names, judged=judged, tokenizer=tokenizer, fitted=fitted, of_rate=tuple(of_rate))
 
@@ -212,6 +224,7 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
         *found.of_rate,
         *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
         *(accuracy_advice(config, judged.correct) if judged else ()),
+        *(metric_advice(config, judged.rewards, judged.correct) if judged else ()),
         *(judged.tasks.notes if judged else ()),
         *(fitted.notes if fitted else ()),
     )
@@ -219,20 +232,20 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
 
 def _resolve_names(config: RunConfig) -> Names:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
-    select, chunks = config.select, config.select.num_chunks
+    select = config.select
     rule = resolve_rule(select.rule, select.options)
-    try_rule(rule, config.rollouts.num_rollouts // chunks, select.num_kept // chunks)
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape"}))
     advantage = resolve_advantage(algorithm.advantage)
-    tried = try_advantage(advantage, select.num_kept // chunks)
     generator = resolve_generator(config.rollouts.generator, config.options)
     check_elsewhere(config, generator)
     if "vllm" in config.options and generator.options_name != "vllm":
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
-    of_parts = {name: table for name, table in config.options.items() if name != generator.options_name}
-    names = {**budget_names(config.budget.model_dump()), SHAPE.option: config.loss.shape}
-    slots = make_slots((*SLOTS, SHAPE), names, of_parts)
-    shape_advantages(*tried, slots[SHAPE.option])
+    slots = make_parts(config)
+    size = check_sizes(config, slots) // select.num_chunks
+    keeps_all = select.rule == "keep_all" and config.budget != BudgetConfig()
+    kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
+    try_rule(rule, size, kept)
+    shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)

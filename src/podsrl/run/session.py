@@ -12,7 +12,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from podsrl.config.load import apply_overrides, build, dump, read_tree
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build, dump
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically

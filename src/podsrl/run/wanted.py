@@ -95,5 +95,5 @@ def check_join(wanted: Sequence[Wanted], generator: Generator) -> None:
         if (each.group.rollouts or len(each.more) > 1) and "join" not in abilities_of(generator):
             raise UsageError(
                 f"the budget asks for more rollouts of group {each.group.id!r}, and the generator "
-                f"{type(generator).__name__} has not the ability 'join': use one that has, or a budget of one round"
+                f"{type(generator).__name__} lacks the ability 'join': use one that has, or a budget of one round"
             )

@@ -11,6 +11,7 @@ import torch
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
 from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy, model_folder
@@ -138,6 +139,15 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
     )
 
 
+def longest_asked(config: RunConfig, model: Any, parts: Parts) -> int:
+    """Tokens of the longest prompt that a run may ask: with a guide, the most that limit and model's window leave."""
+    if config.budget.guide == "none":
+        return parts.longest_prompt
+    limit, rollouts = row_limit(model), config.rollouts
+    room = rollouts.max_prompt_tokens if limit is None else limit.tokens - rollouts.max_new_tokens
+    return min(rollouts.max_prompt_tokens, room)
+
+
 def new_collector(
     config: RunConfig, engine: Generator, policy: Policy, parts: Parts, processes: Processes, sampling: Sampling
 ) -> Collector:
@@ -151,6 +161,7 @@ def new_collector(
         budget=parts.budget,
         sampling=sampling,
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
+        max_guided_tokens=longest_asked(config, policy.model, parts),
         num_words=num_words(policy.model),
         own=parts.generator.own,
     )

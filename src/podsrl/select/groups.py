@@ -13,24 +13,26 @@ from typing import cast
 import torch
 from torch import Generator, Tensor
 
+from podsrl.config.bounds import kept_of
 from podsrl.errors import UsageError, short
 from podsrl.lib.user_function import calling, name_of
 from podsrl.select.base import GroupRule, Rule, SelectionRule, reads_groups
 from podsrl.select.baselines import keep_all
-from podsrl.types import Completion, DropReason, Group, Rollout, Selection, Task
+from podsrl.types import DropReason, Group, Selection, made_up_group
 
 
 def select_groups(
-    groups: Sequence[Group], rule: Rule, num_kept: int, *, num_chunks: int = 1, generator: Generator | None = None
+    groups: Sequence[Group], rule: Rule, num_kept: float, *, num_chunks: int = 1, generator: Generator | None = None
 ) -> list[Selection]:
     """Choose the rollouts of each group that go to the update.
 
     Invalid rollouts are never kept, and a group with under two valid ones keeps none, for a single reward has no
-    advantage. With a rule of rewards a group of at most `num_kept` valid rollouts keeps them all. All groups with the
-    same number of valid rollouts, usually all groups of the step, go through the rule in one call, small numbers first.
-    `keep_all` keeps all valid rollouts of every group, whatever its size.
+    advantage. With a rule of rewards a group of at most m valid rollouts keeps them all. All groups with the same m and
+    the same number of valid rollouts, usually all groups of the step, go through the rule in one call, small numbers
+    first. `keep_all` keeps all valid rollouts of every group, whatever its size.
 
-    A rule of groups is called once, and decides how many it keeps of each group: two or more.
+    A rule of groups decides how many it keeps of each group: two or more. It is called once, or, where groups differ in
+    m, once per m, small numbers first.
 
     With several chunks all of this holds for each chunk alone, as if it were a group: the paper's multi-GPU settings
     (PODS, arXiv 2504.13818) cut 512 rollouts per prompt into four chunks of 128, of which 32 each are kept.
@@ -38,8 +40,9 @@ def select_groups(
     Args:
         groups: P groups, of any sizes.
         rule: a rule of `RULES`, or one of your own; one of rewards is called with float64 `[groups, valid]` on the CPU,
-            valid > num_kept.
-        num_kept: how many to keep of each group, or of each chunk where there are several; at least 1.
+            valid > m.
+        num_kept: m, how many to keep of each group, or of each chunk where there are several; at least 1. A float is
+            the share of its rollouts, invalid ones included, as in `podsrl.config.bounds.kept_of`.
         num_chunks: c, how many equal chunks of consecutive rollouts each group is cut into; divides its size.
         generator: handed to the rule; the draws depend on the groups and their order alone.
 
@@ -47,22 +50,22 @@ def select_groups(
         One selection for each group, in the same order; kept and dropped partition its rollouts.
 
     Raises:
-        UsageError: `num_kept` < 1; a group that `num_chunks` does not divide; a rollout that counts as valid has no
-            finite reward; or the rule raised, or returned anything but the kept indices of each group.
-
+        UsageError: `num_kept` < 1, or a share that is not below 1; a group that `num_chunks` does not divide; a rollout
+            that counts as valid has no finite reward; or the rule raised, or returned anything but the kept indices of
+            each group.
     """
-    if num_kept < 1:
-        raise UsageError(f"num_kept = {num_kept}; wanted at least 1: keep at least one rollout of a group")
+    if not (0 < num_kept < 1 if isinstance(num_kept, float) else num_kept >= 1):
+        raise UsageError(f"num_kept = {num_kept}; wanted at least 1 rollout of a group, or a share between 0 and 1")
     chunks_P = [_chunks(group, num_chunks) for group in groups]
     pools = [
-        _Pool(group, _valid_rollouts(group, chunk))
+        _Pool(group, _valid_rollouts(group, chunk), kept_of(num_kept, len(chunk)))
         for group, chunks in zip(groups, chunks_P, strict=True)
         for chunk in chunks
     ]
     if reads_groups(rule):
-        kept = _by_groups(pools, rule, num_kept, generator)
+        kept = _by_groups(pools, rule, generator)
     else:
-        kept = _by_rewards(pools, cast(SelectionRule, rule), num_kept, generator)
+        kept = _by_rewards(pools, cast(SelectionRule, rule), generator)
     of_pools = iter(zip(pools, kept, strict=True))
     return [
         _selection(group, chunks if num_chunks > 1 else (), list(islice(of_pools, len(chunks))))
@@ -77,30 +80,10 @@ def try_rule(rule: Rule, num_rollouts: int, num_kept: int) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     if reads_groups(rule):
-        select_groups([_made_up_group(num_rollouts)], rule, num_kept, generator=generator)
+        select_groups([made_up_group("made-up", num_rollouts)], rule, num_kept, generator=generator)
     else:
         rewards = torch.linspace(0, 1, num_rollouts, dtype=torch.float64).reshape(1, -1)
         call_rule(cast(SelectionRule, rule), rewards, num_kept, generator=generator)
-
-
-def _made_up_group(size: int) -> Group:
-    """A group whose rewards rise from 0 to 1, with completions of one to three tokens."""
-    rollouts = []
-    for i in range(size):
-        tokens = tuple(range(1, 2 + i % 3))
-        completion = Completion(
-            request_id="made-up",
-            index=i,
-            token_ids=tokens,
-            logprobs=(-0.5,) * len(tokens),
-            finish_reason="stop",
-            version=0,
-        )
-        reward = i / (size - 1)
-        parts, is_correct = {"correct": reward}, reward == 1
-        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
-    task = Task(id="made-up", prompt="3 + 4 =", answer="7")
-    return Group(id="made-up", task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +92,7 @@ class _Pool:
 
     group: Group
     valid: list[int]
+    num_kept: int
 
 
 def _chunks(group: Group, num_chunks: int) -> tuple[tuple[int, ...], ...]:
@@ -136,20 +120,18 @@ def _valid_rollouts(group: Group, chunk: Sequence[int]) -> list[int]:
     return valid
 
 
-def _by_rewards(
-    pools: Sequence[_Pool], rule: SelectionRule, num_kept: int, generator: Generator | None
-) -> list[list[int]]:
+def _by_rewards(pools: Sequence[_Pool], rule: SelectionRule, generator: Generator | None) -> list[list[int]]:
     """What a reward rule keeps of each pool. It is called for pools that leave it a choice, once per number of valid
-    rollouts, ascending: draws have one order."""
+    rollouts and m, ascending: draws have one order."""
     kept = [pool.valid if len(pool.valid) >= 2 else [] for pool in pools]
     if rule is keep_all:
         return kept
-    by_size: dict[int, list[int]] = defaultdict(list)
+    by_size: dict[tuple[int, int], list[int]] = defaultdict(list)
     for p, pool in enumerate(pools):
-        if len(pool.valid) > num_kept:
-            by_size[len(pool.valid)].append(p)
-    for size in sorted(by_size):
-        members = by_size[size]
+        if len(pool.valid) > pool.num_kept:
+            by_size[len(pool.valid), pool.num_kept].append(p)
+    for size, num_kept in sorted(by_size):
+        members = by_size[size, num_kept]
         rewards = [[pools[p].group.rollouts[i].reward for i in pools[p].valid] for p in members]
         chosen = call_rule(rule, torch.tensor(rewards, dtype=torch.float64), num_kept, generator=generator)
         for p, row in zip(members, chosen.tolist(), strict=True):
@@ -157,15 +139,25 @@ def _by_rewards(
     return kept
 
 
-def _by_groups(pools: Sequence[_Pool], rule: GroupRule, num_kept: int, generator: Generator | None) -> list[list[int]]:
-    """What a group rule keeps of each pool; it is called once, with all pools of two valid rollouts or more."""
-    members = [p for p, pool in enumerate(pools) if len(pool.valid) >= 2]
-    groups = tuple(
-        replace(pool.group, rollouts=tuple(pool.group.rollouts[i] for i in pool.valid))
-        for pool in (pools[p] for p in members)
-    )
-    answer = _call(rule, groups, num_kept, generator)
+def _by_groups(pools: Sequence[_Pool], rule: GroupRule, generator: Generator | None) -> list[list[int]]:
+    """What a group rule keeps of each pool; it is called with the pools of two valid rollouts or more, once per m."""
+    by_kept: dict[int, list[int]] = defaultdict(list)
+    for p, pool in enumerate(pools):
+        if len(pool.valid) >= 2:
+            by_kept[pool.num_kept].append(p)
     kept: list[list[int]] = [[] for _ in pools]
+    for num_kept in sorted(by_kept):
+        members = by_kept[num_kept]
+        chosen = _of_groups([pools[p] for p in members], rule, num_kept, generator)
+        for p, of_group in zip(members, chosen, strict=True):
+            kept[p] = of_group
+    return kept
+
+
+def _of_groups(pools: Sequence[_Pool], rule: GroupRule, num_kept: int, generator: Generator | None) -> list[list[int]]:
+    """What one call of a group rule keeps of each pool."""
+    groups = tuple(replace(pool.group, rollouts=tuple(pool.group.rollouts[i] for i in pool.valid)) for pool in pools)
+    answer = _call(rule, groups, num_kept, generator)
     with calling(f"the answer of the selection rule {name_of(rule)!r}"):
         if not isinstance(answer, Sequence) or len(answer) != len(groups):
             got = f"{len(answer)} answers" if isinstance(answer, Sequence) else f"a {type(answer).__name__}"
@@ -173,9 +165,10 @@ def _by_groups(pools: Sequence[_Pool], rule: GroupRule, num_kept: int, generator
                 f"the selection rule {name_of(rule)!r} returned {got}; wanted a list of {len(groups)}: "
                 "the kept indices of each group"
             )
-        for p, group, of_group in zip(members, groups, answer, strict=True):
-            kept[p] = [pools[p].valid[i] for i in _checked_indices(of_group, name_of(rule), group)]
-    return kept
+        return [
+            [pool.valid[i] for i in _checked_indices(of_group, name_of(rule), group)]
+            for pool, group, of_group in zip(pools, groups, answer, strict=True)
+        ]
 
 
 def _checked_indices(answer: object, name: str, group: Group) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from inspect import Parameter, signature
 from typing import Any, Literal
@@ -52,7 +52,7 @@ def load_tasks(
     eval_split: str | None = None,
     prompt_column: str = _DEFAULT.prompt_column,
     answer_column: str = _DEFAULT.answer_column,
-    digits: int = _DEFAULT.digits,
+    digits: int | Sequence[int] = _DEFAULT.digits,
     chat: bool | None = None,
     system_prompt: str | None = None,
     special_tokens: Literal["text", "tokens"] = _DEFAULT.special_tokens,

@@ -24,6 +24,9 @@ from podsrl.types import Task
 
 _EVAL_SEED = 20_240_817
 """Fixed: runs with different seeds are evaluated on the same questions."""
+MIXED_TRAIN, MIXED_EVAL = 216, 27
+"""Most questions of each number of digits in a mixed set. Their ratio is that of all one-digit questions, 72 to 9, so
+that training and held-out questions are composed alike."""
 
 
 def addition_task(a: int, b: int) -> Task:
@@ -36,32 +39,64 @@ def addition_task(a: int, b: int) -> Task:
     return Task(id=f"{a}+{b}", prompt=f"What is {a} + {b}?\n", answer=str(a + b))
 
 
-def load_arithmetic(*, digits: int, num_eval: int | None) -> TaskSet:
-    """Load all sums of two numbers of `digits` digits, 1 .. 3; one digit means 1 .. 9.
+def load_arithmetic(*, digits: int | Sequence[int], num_eval: int | None) -> TaskSet:
+    """Load sums of two numbers with equally many digits, 1 .. 3; one digit means 1 .. 9.
 
-    Of 9, 1,020 or 101,520 questions `num_eval` are held out, by default `MOST_HELD_OUT`, or all 9. They do not depend
-    on a run's seed, and a smaller number is a prefix of a larger one. A pair and its mirror image (47+85 and 85+47) are
-    always on the same side. UsageError: `digits` or `num_eval` is out of range.
+    One number of digits: all 81, 8,100 or 810,000 questions. 9, 1,020 or 101,520 of them can be held out; `num_eval`
+    are, by default `MOST_HELD_OUT`, or all 9.
+
+    Several: a mixed set with at most `MIXED_TRAIN` questions of each to train on and `MIXED_EVAL` held out. Three-digit
+    sums are 99 % of all, so a set of all of them would hold little else; and a budget that remembers questions learns
+    nothing about those it meets once. One-digit sums have only 72 and 9 questions, so the set of 1, 2 and 3 digits has
+    504 + 63, a seventh of one digit and three sevenths each of two and three.
+
+    The held-out questions do not depend on a run's seed, and a smaller number is a prefix of a larger one. A pair and
+    its mirror image (47+85 and 85+47) are always on the same side. UsageError: `digits` or `num_eval` is out of range.
 
     Example:
         >>> tasks = load_arithmetic(digits=2, num_eval=256)
         >>> len(tasks.train), len(tasks.eval)
         (7080, 256)
+        >>> tasks = load_arithmetic(digits=[1, 2, 3], num_eval=None)
+        >>> len(tasks.train), len(tasks.eval), tasks.name
+        (504, 63, 'arithmetic, digits = [1, 2, 3]')
     """
-    train, held_out = split_pairs(digits)
+    several = [digits] if isinstance(digits, int) else sorted(set(digits))
+    if not several:
+        raise UsageError("task.digits = []; wanted at least one of 1, 2, 3")
+    splits = [split_pairs(each) for each in several]
+    if len(several) > 1:
+        splits = [(_shuffled(train)[:MIXED_TRAIN], _shuffled(held_out)[:MIXED_EVAL]) for train, held_out in splits]
+    train, held_out = (np.concatenate(parts) for parts in zip(*splits, strict=True))
+    shown = several if len(several) > 1 else several[0]
     if num_eval is None:
         num_eval = min(MOST_HELD_OUT, len(held_out))
     if not 1 <= num_eval <= len(held_out):
         raise UsageError(
-            f"task.num_eval = {num_eval}; sums of {digits}-digit numbers have {len(held_out)} held-out questions: "
-            f"choose 1 .. {len(held_out)}" + (", or raise task.digits" if digits < 3 else "")
+            f"task.num_eval = {num_eval}; sums with task.digits = {shown} have {len(held_out)} held-out questions: "
+            f"choose 1 .. {len(held_out)}" + (", or raise task.digits" if several[-1] < 3 else "")
         )
-    drawn = np.random.Generator(np.random.PCG64(_EVAL_SEED)).permutation(len(held_out))[:num_eval]
+    drawn = _shuffled(held_out)[:num_eval]
     return TaskSet(
-        name=f"arithmetic, digits = {digits}",
+        name=f"arithmetic, digits = {shown}",
         train=_AdditionTasks(train),
-        eval=tuple(addition_task(a, b) for a, b in held_out[drawn].tolist()),
+        eval=tuple(addition_task(a, b) for a, b in drawn.tolist()),
     )
+
+
+def num_digits(task: Task) -> int:
+    """Digits of each addend of an addition.
+
+    Example:
+        >>> num_digits(addition_task(47, 85))
+        2
+    """
+    return len(task.id.partition("+")[0])
+
+
+def _shuffled(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The same order every time, as the evaluation questions of a run do not depend on its seed."""
+    return pairs[np.random.Generator(np.random.PCG64(_EVAL_SEED)).permutation(len(pairs))]
 
 
 @lru_cache(maxsize=3)

@@ -68,10 +68,10 @@ def pretrain(config: PretrainConfig, out: Path, progress: Progress = no_progress
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True)
     for step in range(total):
         in_mixture = step >= config.skill_steps
-        share = config.careful if in_mixture else max(0.5, config.careful)
+        least = 0.0 if in_mixture else 0.5
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(config, step)
-        loss = _text_loss(model, *_batch(config, tokenizer, rng, share))
+        loss = _text_loss(model, *_batch(config, tokenizer, rng, least))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -123,12 +123,15 @@ def _learning_rate(config: PretrainConfig, step: int) -> float:
 
 
 def _batch(
-    config: PretrainConfig, tokenizer: Qwen2Tokenizer, rng: np.random.Generator, careful: float
+    config: PretrainConfig, tokenizer: Qwen2Tokenizer, rng: np.random.Generator, least: float
 ) -> tuple[Tensor, Tensor]:
-    """A batch of texts -> ids [B, T] padded on the right, and which of them are the solution's [B, T] bool."""
+    """A batch of texts -> ids [B, T] padded on the right, and which of them are the solution's [B, T] bool.
+
+    `least`: share of careful solutions where the config has a smaller one.
+    """
     shares = np.array(list(config.digits.values()))
     digits = rng.choice(list(config.digits), size=config.batch_size, p=shares / shares.sum())
-    texts = [_text(int(d), rng, careful) for d in digits]
+    texts = [_text(d, rng, max(least, config.careful_share(d))) for d in digits.tolist()]
     ids = [[*tokenizer.encode(prompt + solution), tokenizer.eos_token_id] for prompt, solution in texts]
     length = max(map(len, ids))
     padded = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])

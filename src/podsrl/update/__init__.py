@@ -10,7 +10,7 @@ from podsrl.update.advantage import (
     try_advantage,
 )
 from podsrl.update.algorithms import ALGORITHMS, NAMED_LOSSES, Algorithm, resolve_algorithm
-from podsrl.update.batch import Batch, make_batch, to_samples
+from podsrl.update.batch import Batch, group_weights, make_batch, to_samples
 from podsrl.update.logprobs import HeadPath, head_path
 from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
@@ -36,6 +36,7 @@ __all__ = [
     "UpdateStats",
     "Updater",
     "group_advantages",
+    "group_weights",
     "head_path",
     "make_batch",
     "policy_loss",

@@ -25,7 +25,7 @@ from podsrl.errors import UsageError, nearest
 from podsrl.lib.options import parameters_of
 from podsrl.lib.resolve import resolve
 from podsrl.lib.user_function import calling, check_arguments, name_of
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Selection, made_up_group
 
 RewardAdvantage: TypeAlias = Callable[[Tensor], Tensor]
 """Rewards [..., m] float64 -> advantages of the same shape; called once per group, or per chunk of a group."""
@@ -215,24 +215,9 @@ def try_advantage(advantage: Advantage, num_kept: int) -> tuple[list[Group], lis
     Raises:
         UsageError: as `step_advantages`. A function that fails here would fail after the first rollouts.
     """
-    groups = [_made_up_group(name, num_kept) for name in ("first", "second")]
+    groups = [made_up_group(name, num_kept) for name in ("first", "second")]
     selections = [Selection(group_id=group.id, kept=tuple(range(num_kept)), dropped={}) for group in groups]
     return groups, selections, step_advantages(groups, selections, advantage)
-
-
-def _made_up_group(name: str, size: int) -> Group:
-    """A group whose rewards rise from 0 to 1, with completions of one to three tokens."""
-    rollouts = []
-    for i in range(size):
-        tokens = tuple(range(1, 2 + i % 3))
-        completion = Completion(
-            request_id=name, index=i, token_ids=tokens, logprobs=(-0.5,) * len(tokens), finish_reason="stop", version=0
-        )
-        reward = i / (size - 1)
-        parts, is_correct = {"correct": reward}, reward == 1
-        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
-    task = Task(id=name, prompt="3 + 4 =", answer="7")
-    return Group(id=name, task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)
 
 
 def _parameters(advantage: Advantage, where: str) -> list[str]:

@@ -5,6 +5,7 @@ B rows, T tokens.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -41,6 +42,8 @@ class Batch:
     """[B] float32, one per row; or [B, T] float32, one per token, 0 outside the completion."""
     group: Tensor
     """[B] int64: the same number for neighbouring rows with the same prompt."""
+    row_weights: Tensor
+    """[B] float32: what a row counts in a mean over groups, as `group_weights` gives it."""
 
     @property
     def num_sequences(self) -> int:
@@ -68,19 +71,21 @@ class Batch:
             behaviour_logprobs=self.behaviour_logprobs[index, :width],
             advantages=self.advantages[index] if self.advantages.ndim == 1 else self.advantages[index, :width],
             group=self.group[index],
+            row_weights=self.row_weights[index],
         )
 
     def to(self, device: torch.device) -> Batch:
         return move(self, device)
 
 
-def make_batch(samples: Sequence[Sample], *, pad_token_id: int) -> Batch:
+def make_batch(samples: Sequence[Sample], *, pad_token_id: int, row_weights: Sequence[float] | None = None) -> Batch:
     """Lay out B samples as tensors on the CPU.
 
     Args:
         samples: B kept rollouts. Each prompt has at least one token; a completion without tokens gives a row without
             targets. If one sample has an advantage per token, the batch has them for all.
         pad_token_id: fills the rows' ends; masks say what is real, so any valid id will do.
+        row_weights: B of them, where the samples are a share of a step (default: the `group_weights` of these).
 
     Returns:
         The batch, rows in the order given.
@@ -116,7 +121,22 @@ def make_batch(samples: Sequence[Sample], *, pad_token_id: int) -> Batch:
         behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
         advantages=_advantages(samples, target_mask),
         group=_group(prompt_ids),
+        row_weights=torch.tensor(group_weights(samples) if row_weights is None else row_weights, dtype=torch.float32),
     )
+
+
+def group_weights(samples: Sequence[Sample]) -> list[float]:
+    """What each sample of a step counts in a mean over groups: rows / (groups × rows of its group).
+
+    Their mean is 1, and where groups are equal each is 1.
+
+    Args:
+        samples: B, all of a step; those with an advantage of 0 count too.
+
+    Example: a group of one row beside one of three: 4 / (2 × 1) and 4 / (2 × 3).
+    """
+    sizes = Counter(sample.group_id for sample in samples)
+    return [len(samples) / (len(sizes) * sizes[sample.group_id]) for sample in samples]
 
 
 def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Sample]:
@@ -172,6 +192,7 @@ def empty_piece() -> Batch:
         behaviour_logprobs=torch.zeros(1, 2),
         advantages=torch.zeros(1),
         group=torch.zeros(1, dtype=torch.int64),
+        row_weights=torch.ones(1),
     )
 
 

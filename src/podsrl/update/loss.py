@@ -18,7 +18,7 @@ from podsrl.errors import UsageError, nearest
 
 Ratio = Literal["token", "sequence"]
 Clip = Literal["ppo", "cispo", "none"]
-Aggregate = Literal["sequence_mean", "token_mean", "constant"]
+Aggregate = Literal["sequence_mean", "token_mean", "constant", "group_mean"]
 
 MAX_LOG_RATIO = 20.0
 """A log ratio beyond ±20 counts as ±20, without gradient: exp could overflow, and inf times a bound's 0 is NaN."""
@@ -82,14 +82,35 @@ CLIPS: dict[Clip, Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor,
 """ppo: -min(ρA, clip(ρ)A). cispo: -sg[clip(ρ)] A log π, so no token loses its gradient. none: -ρA."""
 
 
-AGGREGATES: dict[Aggregate, Callable[[Tensor, Tensor, float, float | Tensor, int], Tensor]] = {
-    "sequence_mean": lambda losses, mask, rows, tokens, limit: (losses / _lengths(mask)).sum() / rows,
-    "token_mean": lambda losses, mask, rows, tokens, limit: losses.sum() / tokens,
-    "constant": lambda losses, mask, rows, tokens, limit: losses.sum() / (rows * limit),
-}
-"""Losses [B, T] (0 outside the mask), mask, rows and tokens of the step, length limit -> scalar.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a loss is divided by."""
 
-sequence_mean: over a row's tokens, then rows. token_mean: over all tokens. constant: sum / (rows × max_length)."""
+    rows: float
+    """Of the whole step."""
+    tokens: float | Tensor
+    """Trained ones, of the whole step."""
+    limit: int
+    """Tokens of a completion, at most."""
+    weights: Tensor | None
+    """[B] each row's weight; their mean over the rows of the whole step is 1."""
+
+
+def _group_mean(losses: Tensor, mask: Tensor, counts: Counts) -> Tensor:
+    assert counts.weights is not None, "checked by policy_loss"
+    return ((losses / _lengths(mask)).sum(-1) * counts.weights).sum() / counts.rows
+
+
+AGGREGATES: dict[Aggregate, Callable[[Tensor, Tensor, Counts], Tensor]] = {
+    "sequence_mean": lambda losses, mask, counts: (losses / _lengths(mask)).sum() / counts.rows,
+    "token_mean": lambda losses, mask, counts: losses.sum() / counts.tokens,
+    "constant": lambda losses, mask, counts: losses.sum() / (counts.rows * counts.limit),
+    "group_mean": _group_mean,
+}
+"""Losses [B, T] (0 outside the mask), mask, counts -> scalar.
+
+sequence_mean: over a row's tokens, then rows. token_mean: over all tokens. constant: sum / (rows × max_length).
+group_mean: over a row's tokens, then the rows of a group, then groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +159,7 @@ def policy_loss(
     max_length: int | None = None,
     num_sequences: float | None = None,
     num_tokens: float | None = None,
+    row_weights: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """Policy-gradient loss over the trained tokens of a batch.
 
@@ -153,12 +175,14 @@ def policy_loss(
         max_length: token limit of a completion, ≥ 1; needed by aggregate = "constant", not read by the others.
         num_sequences: rows of the whole optimizer step (default: B); micro-batch losses then sum to the step's loss.
         num_tokens: trained tokens of the whole optimizer step (default: those of `mask`).
+        row_weights: [B], needed by aggregate = "group_mean", not read by the others: rows of the step / (groups of the
+            step × rows of the row's group), as `podsrl.update.group_weights` gives them.
 
     Returns:
         The scalar loss, and its statistics. A row without trained tokens adds 0 and counts as a row.
 
     Raises:
-        UsageError: shapes that do not fit, an unknown choice, a missing bound, limit or reference.
+        UsageError: shapes that do not fit, an unknown choice, a missing bound, limit, reference or weight.
 
     Example:
         >>> zeros, advantages = torch.zeros(2, 3), torch.tensor([1.0, 3.0])
@@ -181,7 +205,9 @@ def policy_loss(
         losses = losses + kl_beta * kl
     rows = max(len(mask) if num_sequences is None else num_sequences, 1)
     tokens = mask.sum().clamp(min=1) if num_tokens is None else max(num_tokens, 1)
-    loss = AGGREGATES[aggregate](only(mask, losses), mask, rows, tokens, max_length or 1)
+    weights = _checked_weights(row_weights, aggregate, mask)
+    counts = Counts(rows=rows, tokens=tokens, limit=max_length or 1, weights=weights)
+    loss = AGGREGATES[aggregate](only(mask, losses), mask, counts)
     return loss, _stats(mask, clipped, kl, log_ratios, ratios)
 
 
@@ -199,7 +225,7 @@ def _stats(mask: Tensor, clipped: Tensor, kl: Tensor, log_ratios: Tensor, ratios
 def check_loss(loss: LossSpec, *, max_length: int | None, kl_beta: float = 0.0) -> None:
     """Raise now what `policy_loss` would raise for these arguments once there are rollouts."""
     zero, options = torch.zeros(1, 1), loss.arguments() | {"kl_beta": kl_beta, "max_length": max_length}
-    policy_loss(zero, zero, zero[0], zero == 0, reference_logprobs=zero, **options)
+    policy_loss(zero, zero, zero[0], zero == 0, reference_logprobs=zero, row_weights=zero[0], **options)
 
 
 def _check_choices(
@@ -227,6 +253,16 @@ def _check_choices(
         raise UsageError(
             f"max_length = {max_length} with aggregate = 'constant'; pass the token limit of a completion, ≥ 1"
         )
+
+
+def _checked_weights(weights: Tensor | None, aggregate: Aggregate, mask: Tensor) -> Tensor | None:
+    """None where nothing reads them."""
+    if aggregate != "group_mean":
+        return None
+    if weights is None or tuple(weights.shape) != (len(mask),):
+        got = "are missing" if weights is None else f"have shape {tuple(weights.shape)}"
+        raise UsageError(f"row_weights {got} with aggregate = 'group_mean'; want [{len(mask)}], one per row")
+    return weights
 
 
 def _check_inputs(

@@ -10,17 +10,19 @@ name; each is a part with options (`[options.NAME]`), and may learn (`podsrl.lib
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from podsrl.lib.slots import Filled, Slot
 from podsrl.types import Group, Selection
 from podsrl.update.advantage import checked_advantages
+from podsrl.update.bins import bins
+from podsrl.update.novelty import Novelty
 
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
 
-SHAPES: dict[str, Callable[..., Shape]] = {}
+SHAPES: dict[str, Callable[..., Any]] = {"bins": bins, "novelty": Novelty}
 """Name -> what makes the shape."""
 SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
 

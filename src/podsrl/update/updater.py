@@ -219,6 +219,7 @@ class Updater:
             reference_logprobs=reference,
             num_sequences=rows,
             num_tokens=tokens,
+            row_weights=piece.row_weights,
             **self._loss,
         )
         torch.autograd.backward(loss)

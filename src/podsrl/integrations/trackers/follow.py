@@ -74,7 +74,8 @@ class Follower:
     """The logs of a run, and the tool that gets their lines."""
 
     def __init__(self, name: str, folder: Path, say: Callable[[str], None]) -> None:
-        from podsrl.config.load import build, read_tree
+        from podsrl.config.files import read_tree
+        from podsrl.config.load import build
         from podsrl.config.schema import RunConfig
         from podsrl.integrations.trackers.tools import TOOLS
 

@@ -9,16 +9,25 @@ from podsrl.report.figures.accuracy import AccuracyData, draw_accuracy
 from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
 from podsrl.report.read import Comparison
 
+MANY_ARMS = 6
+"""More arms have a panel each (`costs.cost_figure`): in one panel nobody tells them apart."""
+
 
 def comparison_figure(comparison: Comparison) -> Figure:
     """Draw accuracy against time beside a step's time and tokens, under the result in one sentence.
 
+    Of more than `MANY_ARMS` arms, time and tokens alone.
+
     Raises:
         UsageError: a run without the evaluations that the grid asks for.
     """
-    figure = theme.new_figure(12.5, 5.4)
-    axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
-    draw_accuracy(axes["accuracy"], _accuracy_data(comparison))
+    if (num_arms := len(comparison.runs)) > MANY_ARMS and comparison.costs:
+        figure = theme.new_figure(12.5, 1.9 + 0.32 * num_arms)
+        axes = figure.subplot_mosaic([["stages", "tokens"]])
+    else:
+        figure = theme.new_figure(12.5, 5.4)
+        axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
+        draw_accuracy(axes["accuracy"], _accuracy_data(comparison))
     draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
     draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
     figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
@@ -28,7 +37,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 def narrow_figure(comparison: Comparison) -> Figure:
     """Draw accuracy against time alone, for a narrow page: the arms' names stand above it, and no speed-ups."""
-    figure = theme.new_figure(4.2, 3.6)
+    figure = theme.new_figure(4.2, 3.6 + 0.1 * max(0, len(comparison.runs) - MANY_ARMS))
     draw_accuracy(figure.subplots(), _accuracy_data(comparison), is_narrow=True)
     return figure
 

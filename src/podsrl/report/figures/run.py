@@ -85,7 +85,8 @@ def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, s
     longest = 1.0
     for label, group in runs.items():
         for seconds, accuracies in (run.accuracy_curve() for run in group):
-            axes.plot(seconds, accuracies, color=colors[label], linewidth=1.8, marker="o", markersize=3.5)
+            [line] = axes.plot(seconds, accuracies, color=colors[label], linewidth=1.8, marker="o", markersize=3.5)
+            line.set_gid(_line_id(axes, list(colors).index(label)))
             ends.setdefault(label, []).extend(accuracies[-1:])
             longest = max(longest, *seconds[-1:])
     theme.style(axes, "Held-out accuracy", x_label="training time, evaluation excluded")
@@ -107,6 +108,7 @@ def _metric_figure(
         for run in group:
             for metric in metrics:
                 end = _draw_metric(axes, run, metric, colors[label], is_single)
+                axes.lines[-1].set_gid(_line_id(axes, list(colors).index(label)))
                 ends.setdefault(_kind(metric) if is_single else label, []).append(end)
     theme.style(axes, title, x_label="step", subtitle="" if is_single or len(metrics) == 1 else "kept, and dashed all")
     if metrics[0] in _SHARES:
@@ -130,6 +132,11 @@ def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool)
     axes.plot(steps, line, color=color, linewidth=1.8 if is_single else 1.3, linestyle=style)
     known = line[np.isfinite(line)]
     return float(known[-1]) if known.size else np.nan
+
+
+def _line_id(axes: Axes, place: int) -> str:
+    """The newest line's id in the page: the place of its label in the legend, and a number of its own."""
+    return f"arm-{place}-{len(axes.lines)}"
 
 
 def _kind(metric: str) -> str:

@@ -36,7 +36,7 @@ def draw_bars(run: Run, width: int) -> list[Text]:
     total = sum(stages.values())
     fates = {name: float(tokens[name]) for name in ("trained", "discarded", "skipped")}
     kept = run.option("select.num_kept")
-    rule = f", {kept} of {run.option('rollouts.num_rollouts')} kept per question" if kept else ""
+    rule = f", {numbers.kept(kept)} of {run.option('rollouts.num_rollouts')} kept per question" if kept else ""
     time_bar, short_stages = _bar(stages, _STAGE_COLORS, width)
     token_bar, short_fates = _bar(fates, _TOKEN_COLORS, width)
     return [
@@ -92,6 +92,7 @@ def _rollout(rollout: RecordedRollout, is_short: bool) -> Text:
     fate = "● kept" if rollout.is_kept else f"· dropped, {reason.replace('_', ' ')}"
     values = f" {'' if is_short else ' reward '}{numbers.number(rollout.reward)}"
     values += f", advantage {numbers.signed(rollout.mean_advantage)}" if rollout.is_kept and not is_short else ""
+    values += f", asked: {one_line(rollout.origin.replace('_', ' '), 40)}" if rollout.origin and not is_short else ""
     style = "bold magenta" if rollout.is_kept else ""
     return Text.assemble((one_line(fate, 60), style), (values + "  ", "dim"), one_line(rollout.text, 300))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podsrl.run.collect import Collected
+from podsrl.run.collected import Collected
 from podsrl.run.learn import UpdateResult
 from podsrl.run.step_result import StepResult
 from podsrl.run.trainer import Trainer

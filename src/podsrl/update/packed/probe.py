@@ -99,4 +99,5 @@ def _made_up_rows(model: Any) -> Batch:
         behaviour_logprobs=torch.zeros(5, 14),
         advantages=torch.zeros(5),
         group=torch.tensor([0, 0, 0, 1, 1]),
+        row_weights=torch.ones(5),
     )

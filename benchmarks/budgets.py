@@ -1,0 +1,148 @@
+"""Python time of every part of a budget and of the loss, as a share of the demo's step.
+
+    python -m benchmarks budgets            20 steps per part, some minutes
+    python -m benchmarks budgets --quick    5 steps per part
+
+A part's time is that of all rounds' questions to the budget with the checks of the answers, of what it keeps and
+reshapes, and of what it learns, in processor time; the demo's step is that of `pods train pods` with the default parts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from rich.table import Table
+
+from benchmarks import command
+from benchmarks.timing import Clock, Say
+
+if TYPE_CHECKING:
+    from podsrl.run.trainer import Trainer
+
+WARM_UP = 2
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "profile": {"most_profiled": 64},
+    "difficulty": {"num_references": 64},
+    "bandit": {"arms": list(range(24, 105, 8))},
+}
+"""Fewer probes than by default, and sizes about the demo's 64, so that a step is one of the demo's."""
+BESIDE: Mapping[str, Mapping[str, str]] = {"examples": {"rollouts": "confidence"}}
+"""Other parts without which a part does nothing."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = command.new_parser("budgets", __doc__)
+    parser.add_argument("--quick", action="store_true", help="5 steps per part")
+    command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 20, say), table)
+
+
+def run(num_steps: int, say: Say) -> dict[str, Any]:
+    """Measure the default parts, then each part beside them."""
+    measured = {}
+    for name, tree in {"default": Tree(), **parts()}.items():
+        say(name)
+        measured[name] = measure(tree, num_steps)
+    step = statistics.median(measured["default"].pop("steps"))
+    return {
+        "steps": num_steps,
+        "cpu_seconds_step": step,
+        "parts": {
+            name: {
+                "slots": found["slots"],
+                "cpu_seconds": statistics.mean(found["parts"]),
+                "cpu_seconds_most": max(found["parts"]),
+                "share": statistics.mean(found["parts"]) / step,
+            }
+            for name, found in measured.items()
+        },
+    }
+
+
+Tree = dict[str, dict[str, Any]]
+
+
+def parts() -> dict[str, Tree]:
+    """Every part that is no default, in all the slots that it fills."""
+    from podsrl.control import SLOTS, budget_names
+    from podsrl.update import SHAPE
+
+    defaults = {name for names in budget_names({}).values() for name in names}
+    found: dict[str, Tree] = {}
+    for slot in (*SLOTS, SHAPE):
+        for name in (name for name in slot.table if name not in defaults):
+            tree = found.setdefault(name, {"budget": dict(BESIDE.get(name, {}))})
+            if slot is SHAPE:
+                tree["loss"] = {"shape": (name,)}
+            else:
+                tree["budget"][slot.method] = name
+            if name in OPTIONS:
+                tree["options"] = {name: dict(OPTIONS[name])}
+    return found
+
+
+def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
+    """Processor seconds of each step, and of the parts in it."""
+    from podsrl.config.files import merge, read_tree
+    from podsrl.config.load import build
+    from podsrl.config.schema import RunConfig
+    from podsrl.run.steps import training_step
+    from podsrl.run.trainer import Trainer
+
+    trainer = Trainer(build(RunConfig, merge(read_tree("pods"), tree), "pods"))
+    taken = watch(trainer)
+    steps, of_parts = [], []
+    for _ in range(WARM_UP + num_steps):
+        clock = Clock()
+        taken.clear()
+        training_step(trainer)
+        steps.append(clock.read().cpu_seconds)
+        of_parts.append(sum(taken))
+    trainer.close()
+    slots = sorted({**tree.get("budget", {}), **tree.get("loss", {})})
+    return {"slots": ", ".join(slots), "steps": steps[WARM_UP:], "parts": of_parts}
+
+
+def watch(trainer: Trainer) -> list[float]:
+    """The seconds of every call of the parts from now on."""
+    from podsrl.run import trainer as module
+
+    taken: list[float] = []
+
+    def timed(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            begin = time.process_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                taken.append(time.process_time() - begin)
+
+        return call
+
+    budget, slots = trainer.collector.budget, trainer.parts.slots
+    for owner, verb in ((budget, "ask"), (budget, "trained"), (slots, "learn"), (module, "shape_advantages")):
+        original = getattr(owner, verb)
+        setattr(owner, verb, timed(getattr(original, "__wrapped__", original)))
+    return taken
+
+
+def table(result: dict[str, Any]) -> Table:
+    """A row per part."""
+    shown = Table(
+        title=f"processor time of the parts; a step of the demo has {1000 * result['cpu_seconds_step']:.0f} ms",
+        caption=f"mean of {result['steps']} steps and {WARM_UP} before them; {result['hardware']}",
+    )
+    shown.add_column("part")
+    shown.add_column("slots")
+    for column in ("milliseconds per step", "in the longest", "share of the demo's step"):
+        shown.add_column(column, justify="right")
+    for name, found in result["parts"].items():
+        seconds = (found["cpu_seconds"], found["cpu_seconds_most"])
+        shown.add_row(name, found["slots"], *(f"{1000 * each:.2f}" for each in seconds), f"{found['share']:.2%}")
+    return shown

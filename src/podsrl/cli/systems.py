@@ -1,0 +1,148 @@
+"""`pods systems`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from podsrl.cli.console import output, print_paragraph, say
+from podsrl.config.options import toml_value
+
+if TYPE_CHECKING:
+    from podsrl.compare.systems import System
+
+Json = dict[str, Any]
+
+
+def systems(
+    name: Annotated[str | None, typer.Argument(help="A system; without one, all are listed.")] = None,
+    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
+) -> None:
+    """List the ways of spending rollouts that come as recipes, or describe one of them.
+
+    A system is a recipe of a few lines: which questions a step asks, how many rollouts of each, which of them are
+    trained on, and with which advantages. docs/systems.md says how to write your own.
+
+    [bold]Examples[/]
+
+      pods systems                       all: idea, source, parts, and what was measured
+      pods systems pods                  one: its parts, their options, and its recipe
+      pods systems --json                all, for programs
+      pods train systems/pods            train with one, on sums of mixed difficulty
+      pods compare systems               all of them against each other
+    """
+    from podsrl.compare.systems import measured, read_system, system_names
+
+    result = measured()
+    if name is not None:
+        system = read_system(name)
+        if json:
+            output.print_json(data=_facts(system, result))
+        else:
+            _describe(system, result)
+        return
+    found = [read_system(each) for each in system_names()]
+    if json:
+        output.print_json(data=[_facts(system, result) for system in found])
+    else:
+        _list(found, result)
+
+
+def _list(found: Sequence[System], result: Mapping[str, Any] | None) -> None:
+    from podsrl.compare.systems import saving_text
+
+    table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False, header_style="bold")
+    table.add_column("system", no_wrap=True, style="cyan")
+    table.add_column("idea", ratio=1)
+    table.add_column("source", min_width=10, max_width=10)
+    table.add_column("parts and numbers", ratio=1, overflow="fold")
+    if result is not None:
+        table.add_column("saves", min_width=7, max_width=12, justify="right")
+    for system in found:
+        evidence = [] if result is None else [saving_text(result, system.name)]
+        table.add_row(system.name, system.about.idea, short_source(system.about.source), system.slots, *evidence)
+    output.print(table, highlight=False, markup=False)
+    if result is None:
+        print_paragraph("No comparison of them was measured yet.")
+    else:
+        print_paragraph(
+            f"saves: rollouts of {result['baseline']} to {result['fraction']:.0%} of its own best accuracy, over those "
+            f"of the system to the same; in brackets its 95 % interval over {result['num_seeds']} seeds. "
+            f"Measured on {result['hardware']}."
+        )
+    say("\none of them:   pods systems NAME\nall compared:  pods compare systems")
+
+
+def short_source(source: str) -> str:
+    """The number of a paper, where there is one.
+
+    Example:
+        >>> short_source("arXiv 2504.13818, algorithm 1; its code was read")
+        'arXiv 2504.13818'
+    """
+    number = re.search(r"arXiv[ :]?(\d{4}\.\d{4,5})", source)
+    return f"arXiv {number[1]}" if number else re.split("[,;(]", source)[0].strip()
+
+
+def _describe(system: System, result: Mapping[str, Any] | None) -> None:
+    from podsrl.compare.systems import saving_text
+
+    about = system.about
+    output.print(f"{system.name}: {about.name}", style="bold cyan", markup=False, highlight=False)
+    print_paragraph(about.idea, indent="    ")
+    for title, text in (("source", about.source), ("differs", about.differs)):
+        output.print(f"\n{title}", style="bold")
+        print_paragraph(text or "–", indent="    ")
+    if result is not None and (saving := saving_text(result, system.name)):
+        output.print("\nmeasured", style="bold")
+        print_paragraph(f"{saving} in rollouts to {result['fraction']:.0%} of {result['baseline']}'s best", "    ")
+    for part in parts_of(system):
+        output.print(f"\n{part['slot']} = {part['name']}", style="bold", markup=False, highlight=False)
+        print_paragraph(part["summary"], indent="    ")
+        for option in part["options"]:
+            note = "" if option["value"] == option["default"] else f" (default {_written(option['default'])})"
+            say(f"      {option['name']} = {_written(option['value'])}{note}")
+            if option["meaning"]:
+                print_paragraph(option["meaning"], indent="          ")
+    output.print("\nrecipe", style="bold")
+    say("\n".join(f"    {line}".rstrip() for line in system.toml.splitlines()))
+    output.print("\ntrain with it", style="bold")
+    say(f"    pods train {system.recipe}\n    pods config --resolved {system.recipe} > mine.toml")
+
+
+def parts_of(system: System) -> Iterator[Json]:
+    """The parts that the recipe names in slots, each once, with all options: set ones, and defaults."""
+    from podsrl.cli.known_names import part_table
+    from podsrl.compare.systems import parts_of_slots
+    from podsrl.lib.part_options import part_options, part_summary
+
+    for name, keys in parts_of_slots(system).items():
+        factory = part_table(keys[0])[name]
+        own = system.options.get(name, {})
+        options = [
+            {**asdict(option), "value": own.get(option.name, option.default)} for option in part_options(factory)
+        ]
+        yield {"name": name, "slot": " and ".join(keys), "summary": part_summary(factory), "options": options}
+
+
+def _written(value: Any) -> str:
+    """As in a recipe; TOML has no word for what is not set."""
+    return "not set" if value is None else toml_value(value)
+
+
+def _facts(system: System, result: Mapping[str, Any] | None) -> Json:
+    measures = {} if result is None else {cost: arms[system.name] for cost, arms in result["costs"].items()}
+    return {
+        "name": system.name,
+        "recipe": system.recipe,
+        **system.about.model_dump(exclude={"name"}),
+        "title": system.about.name,
+        "changes": dict(system.changes),
+        "parts": list(parts_of(system)),
+        "evidence": measures or None,
+    }

@@ -1,0 +1,98 @@
+"""What an accuracy has cost: rollouts, generated tokens, training seconds or steps, up to each evaluation of a run.
+
+Lines of a log are as in `metrics.jsonl` (docs/metrics.md). This module needs numpy only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from podsrl.compare.curves import Array
+
+Line = Mapping[str, Any]
+COSTS = {
+    "rollouts": "rollouts generated and judged",
+    "tokens": "tokens generated",
+    "seconds": "training seconds",
+    "steps": "steps",
+}
+"""Name -> what it counts. Rollouts are all: trained on, left out, and probes."""
+_OF_STEP = {"rollouts": ("rollouts/all", "rollouts/left_out", "rollouts/probes"), "tokens": ("tokens/generated",)}
+"""Cost -> the metrics of a step whose sum it is."""
+_OF_EVALUATION = {"seconds": "seconds/train_elapsed", "steps": "step"}
+
+
+def cost_curve(
+    steps: Sequence[Line], evaluations: Sequence[Line], cost: str, metric: str = "accuracy"
+) -> tuple[Array, Array] | None:
+    """One run's held-out accuracy against a cost.
+
+    Args:
+        steps: lines of steps, ascending.
+        evaluations: lines of evaluations, ascending.
+        cost: a name of `COSTS`.
+        metric: which accuracy, `eval/METRIC`.
+
+    Returns:
+        Costs [E] and accuracies [E] of the evaluations, without those before which nothing more was spent than before
+        the one that precedes them; None where the run's log does not say what a step cost.
+
+    Example:
+        >>> steps = [{"step": 1, "tokens/generated": 30}, {"step": 2, "tokens/generated": 12}]
+        >>> evaluations = [{"step": 0, "eval/accuracy": 0.1}, {"step": 2, "eval/accuracy": 0.4}]
+        >>> [values.tolist() for values in cost_curve(steps, evaluations, "tokens")]
+        [[0.0, 42.0], [0.1, 0.4]]
+    """
+    if cost in _OF_EVALUATION:
+        spent = [line.get(_OF_EVALUATION[cost]) for line in evaluations]
+    else:
+        of_steps: list[list[Any]] = [[line.get(name) for name in _OF_STEP[cost]] for line in steps]
+        if not all(_is_number(value) for values in of_steps for value in values):
+            return None
+        ends = [line["step"] for line in steps]
+        sums = np.concatenate([[0.0], np.cumsum([sum(values) for values in of_steps])])
+        spent = [float(sums[np.searchsorted(ends, line["step"], side="right")]) for line in evaluations]
+    accuracies = [line.get(f"eval/{metric}") for line in evaluations]
+    if not all(_is_number(value) for value in (*spent, *accuracies)):
+        return None
+    costs = np.array(spent, dtype=np.float64)
+    is_more = np.diff(costs, prepend=-1.0) > 0
+    return costs[is_more], np.array(accuracies, dtype=np.float64)[is_more]
+
+
+def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
+    """How much of what an arm generated could teach, over all steps of all its runs.
+
+    Args:
+        logs: the lines of the steps of each run.
+
+    Returns:
+        "zero_signal": share of the groups trained on whose kept rewards are all equal; "all_wrong" and "mixed": share
+        of all judged groups without a right rollout, and with right and wrong ones; "mixed_per_100": groups with right
+        and wrong rollouts per 100 rollouts. None: a log does not say.
+    """
+
+    def total(*names: str) -> float | None:
+        values: list[Any] = [line.get(name) for log in logs for line in log for name in names]
+        return math.fsum(values) if all(_is_number(value) for value in values) else None
+
+    mixed, judged = total("groups/mixed"), total("groups/all", "groups/left_out")
+    rollouts = total(*_OF_STEP["rollouts"])
+    return {
+        "zero_signal": _share(total("groups/zero_signal"), total("groups/all")),
+        "all_wrong": _share(total("groups/all_wrong"), judged),
+        "mixed": _share(mixed, judged),
+        "mixed_per_100": _share(mixed and 100 * mixed, rollouts),
+    }
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

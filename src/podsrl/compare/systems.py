@@ -1,0 +1,133 @@
+"""The systems that come with the package: recipes of the folder `systems`, and what a comparison of them has measured.
+
+A system is a recipe that says in `[about]` what it is, and beside that names its parts and sets their options.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.config.files import read_changes, recipe_names
+from podsrl.config.load import load_config
+from podsrl.config.schema import AboutConfig, RunConfig
+from podsrl.errors import UsageError, nearest
+
+FOLDER = "systems/"
+MEASURED = "systems.json"
+"""What the comparison `systems` gave, beside this module; `python -m benchmarks systems --save` writes it."""
+_SLOTS = ("budget", "loss", "select", "rollouts", "optim")
+"""Sections of a recipe that say which parts a system has, in reading order."""
+_ABOUT = re.compile(r"^\[about\]\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A system, as its recipe describes it."""
+
+    name: str
+    """Of its recipe, without the folder."""
+    about: AboutConfig
+    changes: Mapping[str, Any]
+    """Dotted key -> value of all that the recipe changes in the one for its task, besides `[about]` and `[options]`."""
+    options: Mapping[str, Mapping[str, Any]]
+    """Part's name -> the options that the recipe sets."""
+    config: RunConfig
+    """The whole config, with what the recipe extends."""
+    toml: str
+    """The recipe's text without `[about]`."""
+
+    @property
+    def recipe(self) -> str:
+        """What `pods train` calls it."""
+        return FOLDER + self.name
+
+    @property
+    def slots(self) -> str:
+        """Its parts and numbers in a line, such as "budget.rollouts=harder, select.num_kept=8"."""
+        return ", ".join(f"{key}={_text(value)}" for key, value in self.changes.items())
+
+
+def system_names() -> list[str]:
+    """Names of all systems, the plain ones first."""
+    names = [name.removeprefix(FOLDER) for name in recipe_names() if name.startswith(FOLDER)]
+    plain = ("grpo", "grpo_ga", "pods")
+    return [*(name for name in plain if name in names), *(name for name in names if name not in plain)]
+
+
+def read_system(name: str) -> System:
+    """One system, by its name or its recipe's.
+
+    Raises:
+        UsageError: no recipe has the name.
+
+    Example:
+        >>> read_system("pods").slots
+        'select.rule=max_variance, select.num_kept=8, rollouts.num_rollouts=32'
+    """
+    known, name = system_names(), name.removeprefix(FOLDER)
+    if name not in known:
+        raise UsageError(f"system {name!r}: no such system.{nearest(name, known)}")
+    tree = read_changes(FOLDER + name)
+    config = load_config(FOLDER + name)
+    file = resources.files("podsrl.config").joinpath("recipes", "systems", f"{name}.toml")
+    return System(
+        name=name,
+        about=config.about,
+        changes={
+            f"{section}.{key}": value
+            for section in (*_SLOTS, *sorted(tree.keys() - {*_SLOTS, "about", "options"}))
+            for key, value in _entries(tree.get(section, {}))
+        },
+        options=config.options,
+        config=config,
+        toml=_ABOUT.sub("", file.read_text(encoding="utf-8")),
+    )
+
+
+def parts_of_slots(system: System) -> dict[str, list[str]]:
+    """Each part that the recipe names -> the options whose slots it fills, such as "budget.rollouts".
+
+    Example:
+        >>> parts_of_slots(read_system("pods"))
+        {}
+    """
+    slots: dict[str, list[str]] = {}
+    for key, value in system.changes.items():
+        if key == "loss.shape" or key.startswith("budget."):
+            for name in [value] if isinstance(value, str) else value:
+                slots.setdefault(name, []).append(key)
+    return slots
+
+
+def measured() -> Json | None:
+    """The committed result of the comparison `systems`; None before it was made."""
+    file = resources.files("podsrl.compare").joinpath(MEASURED)
+    found: Json | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return found
+
+
+def saving_text(result: Json, arm: str, cost: str = "rollouts") -> str:
+    """The baseline's cost to the target over an arm's, with its interval; empty where nothing was measured.
+
+    Example:
+        >>> entry = {"saving": {"point": 2.0, "low": 1.5, "high": 2.7, "share_unreached": 0.0}}
+        >>> saving_text({"costs": {"rollouts": {"dars": entry}}}, "dars")
+        '2.00× (1.50–2.70)'
+    """
+    entry = result["costs"].get(cost, {}).get(arm)
+    return "" if entry is None else SpeedupInterval.from_json(entry["saving"]).text
+
+
+def _entries(section: Any) -> list[tuple[str, Any]]:
+    return list(section.items()) if isinstance(section, Mapping) else [("", section)]
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,77 @@
+"""The largest step that a config may have: its parts say by `most` how many groups and rollouts they ask for."""
+
+from __future__ import annotations
+
+from podsrl.config.load import with_values
+from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.control import SLOTS, budget_names
+from podsrl.errors import UsageError
+from podsrl.generate import resolve_generator
+from podsrl.lib.slots import Slots, make_slots
+from podsrl.update import SHAPE
+
+
+def make_parts(config: RunConfig) -> Slots:
+    """Make the parts that `[budget]` and `loss.shape` name.
+
+    Raises:
+        UsageError: as of `make_slots`.
+    """
+    generator = resolve_generator(config.rollouts.generator, config.options)
+    options = {name: table for name, table in config.options.items() if name != generator.options_name}
+    names = {**budget_names(config.budget.model_dump()), SHAPE.option: config.loss.shape}
+    return make_slots((*SLOTS, SHAPE), names, options)
+
+
+def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
+    """The config with P and n of the largest round that its budget may ask, for whatever is sized by them.
+
+    Args:
+        slots: what `make_parts` gave; by default it is called.
+
+    Example:
+        >>> at_most(RunConfig()) == RunConfig()
+        True
+    """
+    if config.budget == BudgetConfig():
+        return config
+    slots = slots or make_parts(config)
+    num_prompts, num_rollouts = slots.most(config.rollouts.num_prompts, config.rollouts.num_rollouts)
+    return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
+
+
+def check_sizes(config: RunConfig, slots: Slots) -> int:
+    """Check what the largest round of another budget than the default has to fit.
+
+    Returns:
+        The most rollouts of a group.
+
+    Raises:
+        UsageError: rollouts that no memory holds at once, `select.num_kept` above every group's size, or chunks of
+            groups that are not equal.
+    """
+    rollouts, select = config.rollouts, config.select
+    largest = at_most(config, slots).rollouts
+    names = ", ".join(f"budget.{slot} = {name!r}" for slot, name in _other_parts(config).items())
+    product = f"{names} with up to {largest.num_prompts} groups in a round of up to {largest.num_rollouts} rollouts"
+    if problem := config.too_many(product, largest.num_prompts * largest.num_rollouts):
+        raise UsageError(problem)
+    if select.num_chunks > 1 and largest.num_rollouts > rollouts.num_rollouts:
+        raise UsageError(
+            f"select.num_chunks = {select.num_chunks} cuts equal groups, and {names} makes unequal ones, of up to "
+            f"{largest.num_rollouts} rollouts: set select.num_chunks = 1, or choose another part"
+        )
+    if select.num_kept > largest.num_rollouts and select.rule != "keep_all":
+        bound = "" if largest.num_rollouts == rollouts.num_rollouts else f" ({names} asks for at most "
+        bound += f"{largest.num_rollouts} of a question)" if bound else ""
+        raise UsageError(
+            f"select.num_kept = {select.num_kept} is more than rollouts.num_rollouts = {rollouts.num_rollouts}{bound}; "
+            "keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"
+        )
+    return largest.num_rollouts
+
+
+def _other_parts(config: RunConfig) -> dict[str, str]:
+    """Slot of `[budget]` -> the part that fills it, where that is not the default."""
+    defaults = BudgetConfig().model_dump()
+    return {slot: name for slot, name in config.budget.model_dump().items() if name != defaults[slot]}

@@ -1,0 +1,97 @@
+"""`pods systems`: what there is, and one of them, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+
+import pytest
+
+from podsrl.cli.systems import short_source
+from podsrl.compare.systems import parts_of_slots, read_system, system_names
+from podsrl.config.load import load_config
+from podsrl.lib.part_options import part_options, part_summary
+
+Pods = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_has_every_system_and_fits_the_terminal(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, said, _ = pods("systems")
+    assert code == 0 and all(len(line.rstrip()) <= width for line in said.splitlines()) and "…" not in said
+    shown = [line.split()[0] for line in said.splitlines() if line[:1].isalnum()]
+    assert [name for name in shown if name in system_names()] == system_names()
+    assert "2504.13818" in said and "select.rule=max_variance" in said
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_one_system_says_what_about_says_and_every_option_of_its_parts(pods: Pods, name: str) -> None:
+    code, said, _ = pods("systems", name)
+    system = read_system(name)
+    words = " ".join(said.split())
+    assert code == 0 and " ".join(system.about.differs.split()) in words and f"pods train systems/{name}" in words
+    code, said, _ = pods("systems", f"systems/{name}", "--json")
+    facts = json.loads(said)
+    assert facts["name"] == name and facts["idea"] == system.about.idea and facts["title"] == system.about.name
+    assert {part["name"] for part in facts["parts"]} == parts_of_slots(system).keys()
+    for part in facts["parts"]:
+        values = {option["name"]: option["value"] for option in part["options"]}
+        assert values.items() >= system.options.get(part["name"], {}).items()
+        assert part["summary"] and all(f"{option} = " in words for option in values)
+
+
+def test_the_recipe_that_is_shown_is_what_trains(pods: Pods, tmp_path: object) -> None:
+    system = read_system("pods")
+    tree = tomllib.loads(system.toml)
+    assert tree.pop("extends") == "mixed" and "about" not in tree
+    flags = [f"{section}.{key}={value}" for section, own in tree.items() for key, value in own.items()]
+    assert load_config("mixed", flags).model_copy(update={"about": system.about}) == system.config
+
+
+def test_all_as_json(pods: Pods) -> None:
+    code, said, _ = pods("systems", "--json")
+    found = json.loads(said)
+    assert code == 0 and [each["name"] for each in found] == system_names()
+    assert all(each["source"] and each["differs"] and each["recipe"] == f"systems/{each['name']}" for each in found)
+
+
+def test_an_unknown_name_is_one_line_with_the_nearest(pods: Pods) -> None:
+    code, said, errors = pods("systems", "grpo-ga")
+    assert code == 2 and said == "" and "Did you mean 'grpo_ga'?" in errors and errors.count("\n") == 1
+
+
+def test_options_of_a_part_come_from_its_signature_and_docstring() -> None:
+    class Part:
+        """What it
+        does.
+
+        And why.
+        """
+
+        def __init__(self, *, size: int, share: float = 0.5, silent: bool = False) -> None:
+            """Make one.
+
+            Args:
+                size, share: of all: at
+                    least 1.
+
+            Raises:
+                ValueError: never: not this one.
+            """
+
+    found = {option.name: (option.default, option.meaning) for option in part_options(Part)}
+    assert found == {
+        "size": (None, "of all: at least 1."),
+        "share": (0.5, "of all: at least 1."),
+        "silent": (False, ""),
+    }
+    assert part_summary(Part) == "What it does."
+
+
+def test_a_source_in_few_characters() -> None:
+    assert short_source("Yu et al., arXiv:2503.14476, section 3") == "arXiv 2503.14476"
+    assert short_source("a blog post (2025), code read") == "a blog post"

@@ -1,0 +1,141 @@
+"""What an accuracy costs: counted by hand from logs written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from podsrl.compare.costs import COSTS, cost_curve, signal
+from podsrl.compare.measure import measure
+from podsrl.compare.runs import Member, plan
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build
+from podsrl.config.schema import CompareConfig
+from podsrl.report.figures.costs import cost_figure, savings_figure
+from podsrl.report.html import write_report
+from podsrl.report.read import read_comparison
+
+Json = dict[str, Any]
+
+
+def step(number: int, rollouts: Sequence[int], tokens: int, **more: float) -> Json:
+    trained, left_out, probes = rollouts
+    counts = {"rollouts/all": trained, "rollouts/left_out": left_out, "rollouts/probes": probes}
+    return {"step": number, **counts, "tokens/generated": tokens, **more}
+
+
+STEPS = [step(1, (8, 4, 2), 100), step(2, (8, 0, 0), 50), step(3, (0, 0, 0), 0), step(4, (6, 0, 1), 30)]
+
+
+def evaluation(number: int, accuracy: float) -> Json:
+    return {"step": number, "eval/accuracy": accuracy, "seconds/train_elapsed": 2.0 * number}
+
+
+EVALUATIONS = [evaluation(0, 0.1), evaluation(1, 0.2), evaluation(2, 0.5), evaluation(3, 0.9), evaluation(4, 0.8)]
+
+
+@pytest.mark.parametrize(
+    ("cost", "costs", "accuracies"),
+    [
+        ("rollouts", [0, 14, 22, 29], [0.1, 0.2, 0.5, 0.8]),  # step 3 generated nothing
+        ("tokens", [0, 100, 150, 180], [0.1, 0.2, 0.5, 0.8]),
+        ("seconds", [0, 2, 4, 6, 8], [0.1, 0.2, 0.5, 0.9, 0.8]),
+        ("steps", [0, 1, 2, 3, 4], [0.1, 0.2, 0.5, 0.9, 0.8]),
+    ],
+)
+def test_all_that_was_generated_before_an_evaluation_counts(
+    cost: str, costs: list[float], accuracies: list[float]
+) -> None:
+    found = cost_curve(STEPS, EVALUATIONS, cost)
+    assert found is not None and found[0].tolist() == costs and found[1].tolist() == accuracies
+
+
+@pytest.mark.parametrize("value", [None, "x", True, float("nan")])
+def test_a_log_that_does_not_say_what_a_step_cost_has_no_curve(value: Any) -> None:
+    broken = [{**STEPS[0], "rollouts/probes": value}, *STEPS[1:]]
+    assert cost_curve(broken, EVALUATIONS, "rollouts") is None
+    assert cost_curve(broken, EVALUATIONS, "tokens") is not None
+    assert cost_curve(STEPS, [{**EVALUATIONS[0], "eval/accuracy": value}], "tokens") is None
+    assert cost_curve([{"step": 1}], EVALUATIONS, "rollouts") is None
+
+
+def test_shares_are_of_all_steps_of_all_runs() -> None:
+    def groups(zero: int, of_all: int, mixed: int, wrong: int, left_out: int) -> Json:
+        names = ("zero_signal", "all", "mixed", "all_wrong", "left_out")
+        counts = {
+            f"groups/{name}": value for name, value in zip(names, (zero, of_all, mixed, wrong, left_out), strict=True)
+        }
+        return step(1, (8, 2, 0), 9) | counts
+
+    found = signal([[groups(1, 4, 3, 0, 1), groups(3, 4, 1, 2, 1)], [groups(0, 4, 4, 1, 0)]])
+    assert found == {"zero_signal": 4 / 12, "all_wrong": 3 / 14, "mixed": 8 / 14, "mixed_per_100": 100 * 8 / 30}
+    assert signal([[{"step": 1}]]) == dict.fromkeys(("zero_signal", "all_wrong", "mixed", "mixed_per_100"))
+    nothing = signal([[groups(0, 0, 0, 0, 0)]])
+    assert nothing["zero_signal"] is None and nothing["mixed_per_100"] == 0
+
+
+def compared(folder: Path, num_seeds: int = 2) -> tuple[CompareConfig, list[Member]]:
+    """Finished runs: twice the rollouts of the baseline per step, half the steps to 80 %."""
+    changes = (f"num_seeds={num_seeds}", "base.stop.seconds=40", "base.eval.every_seconds=5", "fraction=1")
+    config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
+    members = plan(config, folder)
+    stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}
+    groups = {"groups/all": 4, "groups/zero_signal": 1, "groups/mixed": 3, "groups/all_wrong": 1, "groups/left_out": 0}
+    accuracies = {"grpo_ga": [0.1, 0.4, 0.8, 0.8], "pods": [0.1, 0.8, 0.8, 0.9], "grpo": [0.1, 0.2, 0.3, 0.4]}
+    rollouts = {"grpo_ga": 10, "pods": 5, "grpo": 40}
+    for member in members:
+        member.path.mkdir(parents=True)
+        lines: list[Json] = []
+        for number, accuracy in enumerate(accuracies[member.arm]):
+            if number:
+                counts = step(number, (rollouts[member.arm], 0, 0), 7, **stages, **groups)
+                lines.append(counts | {"seconds/total": 0.7, "seconds/train_elapsed": 2.0 * number})
+            lines.append(evaluation(number, accuracy))
+        (member.path / "finished.json").write_text('{"hardware": "an abacus"}')
+        (member.path / "config.toml").write_text("seed = 1\n")
+        (member.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return config, members
+
+
+def test_a_saving_is_the_baselines_cost_to_the_target_over_the_arms(tmp_path: Path) -> None:
+    config, members = compared(tmp_path)
+    result = measure(config, members, tmp_path)
+    assert result["costs"].keys() == COSTS.keys()
+    rollouts, steps = result["costs"]["rollouts"], result["costs"]["steps"]
+    assert [rollouts[arm]["total"] for arm in ("grpo_ga", "pods", "grpo")] == [30, 15, 120]
+    assert [rollouts[arm]["to_target"] for arm in ("grpo_ga", "pods", "grpo")] == [20, 5, None]
+    assert rollouts["pods"]["saving"]["point"] == 4.0 and steps["pods"]["saving"]["point"] == 2.0
+    assert rollouts["grpo"]["saving"]["point"] is None and rollouts["grpo_ga"]["saving"]["point"] == 1.0
+    assert result["signal"]["pods"] == {"zero_signal": 0.25, "all_wrong": 0.25, "mixed": 0.75, "mixed_per_100": 60.0}
+
+
+def test_an_older_log_leaves_its_cost_out_for_all(tmp_path: Path) -> None:
+    config, members = compared(tmp_path, 1)
+    log = members[1].path / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"rollouts/probes"', '"rollouts/guesses"'))
+    assert [*measure(config, members, tmp_path)["costs"]] == ["tokens", "seconds", "steps"]
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_the_page_shows_what_was_spent_and_a_comparison_without_it_none(tmp_path: Path, num_seeds: int) -> None:
+    config, members = compared(tmp_path, num_seeds)
+    measure(config, members, tmp_path)
+    comparison = read_comparison(tmp_path)
+    panels = savings_figure(comparison).axes
+    assert [panel.get_title(loc="left") for panel in panels] == [text.capitalize() for text in COSTS.values()]
+    texts = {text.get_text() for text in panels[0].texts}
+    assert {"not reached", "4.00×"} <= texts
+    lines = cost_figure(comparison, "rollouts").axes[1].get_lines()
+    np.testing.assert_allclose(lines[0].get_xdata(), [10, 20, 30])
+    page = write_report([tmp_path], tmp_path / "report.html").read_text()
+    assert "What an accuracy costs" in page and "Held-out accuracy against tokens generated" in page
+    result = json.loads((tmp_path / "compare.json").read_text())
+    del result["costs"], result["signal"]
+    (tmp_path / "compare.json").write_text(json.dumps(result))
+    assert read_comparison(tmp_path).costs == {} == read_comparison(tmp_path).signals
+    assert "What an accuracy costs" not in write_report([tmp_path], tmp_path / "report.html").read_text()

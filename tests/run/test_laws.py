@@ -1,0 +1,340 @@
+"""Laws that hold wherever parts stand together: all that is asked is accounted for, a part writes nothing while it is
+asked, a step that was stopped in any round is asked again, and a group is the same in however many rounds it grew.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import podsrl
+import small_parts
+from podsrl.control import Ask, Budget, View, budget_names
+from podsrl.errors import UsageError
+from podsrl.generate import Request
+from podsrl.generate.schedule.lengths import request_id
+from podsrl.lib.seeds import derive
+from podsrl.run.checkpoint import Checkpoint, load_newest
+from podsrl.run.collect import new_group
+from podsrl.run.due import Due
+from podsrl.run.folder import RunFolder
+from podsrl.run.loop import train
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step_result import StepResult
+from podsrl.run.steps import training_step
+from podsrl.run.trainer import Trainer
+from podsrl.run.wanted import Wanted, ways_of
+from podsrl.tasks.stream import Stream
+from podsrl.types import Completion, Group, Sample, Selection
+from points import ALL_SLOTS, CONFIG, covering, digest_of, facts, names_of_slot, of_recipes, slots_of, trainer_at
+
+TREES: dict[str, dict[str, Any]] = {str(point): point.tree for point in covering()} | of_recipes()
+DEFAULTS: dict[str, Any] = {
+    "budget": {option.removeprefix("budget."): name for option, [name] in budget_names({}).items()},
+    "loss": {"shape": []},
+    "options": {},
+}
+EXTRA = {
+    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
+    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
+}
+AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
+ROLLOUTS = ("all", "left_out", "probes", "pruned", "postponed")
+TOKENS = ("trained", "skipped", "discarded", "pruned", "postponed")
+
+points = pytest.mark.parametrize("name", TREES)
+
+
+class Watched(Budget):
+    """Asks everything three times, the last time a part of the same history, and holds them to the same answer."""
+
+    def __init__(self, trainer: Trainer, tree: Mapping[str, Any]) -> None:
+        super().__init__(trainer.parts.slots)
+        self.asked: list[Ask] = []
+        """In the step so far."""
+        self._credit, self._twin, self._seen = trainer.credit, slots_of(tree), tuple[Group, ...]()
+        trainer.collector.budget = self
+        trainer.credit = self.credit  # type: ignore[method-assign]
+
+    def ask(self, view: View) -> list[Ask]:
+        if view.round == 0:
+            if self._seen:
+                self._twin.learn(self._seen)
+            self.asked = []
+        before, twin = digest_of(self.slots), Budget(self._twin)
+        answers = [one(replace(view, stream=copy.copy(view.stream))) for one in (super().ask, twin.ask)]
+        found = super().ask(view)
+        assert answers == [found, found] and digest_of(self.slots) == digest_of(self._twin) == before
+        self.asked += found
+        return found
+
+    def trained(self, view: View) -> set[str]:
+        before, self._seen = digest_of(self.slots), view.groups
+        found = super().trained(view)
+        assert found == super().trained(view) == Budget(self._twin).trained(view) and digest_of(self.slots) == before
+        return found
+
+    def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
+        before = digest_of(self.slots)
+        found = self._credit(groups, selections)
+        assert found == self._credit(groups, selections) and digest_of(self.slots) == before
+        return found
+
+
+def numbers(result: StepResult) -> dict[str, Any]:
+    return timeless(step_metrics(result))
+
+
+def timeless(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
+
+
+def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
+    """Everything that a step gave, to the last bit."""
+    weights = [tensor.numpy().tobytes() for tensor in trainer.model.state_dict().values()]
+    return [
+        numbers(result),
+        facts((*result.groups, *result.left_out, *result.probes)),
+        digest_of(trainer.parts.slots),
+        weights,
+    ]
+
+
+def saved(trainer: Trainer, folder: Path) -> Checkpoint:
+    trainer.save(folder, EXTRA)
+    return newest(folder)
+
+
+def newest(folder: Path) -> Checkpoint:
+    found = load_newest(folder)
+    assert found is not None
+    return found
+
+
+def test_every_part_stands_in_a_point() -> None:
+    for place, slot in enumerate(ALL_SLOTS):
+        missing = set(names_of_slot(slot.option)) - {point.names[place] for point in covering()}
+        assert not missing, f"{slot.option}: no point of tests/points.py holds {missing}"
+
+
+# --- one step after another ---
+
+
+@pytest.mark.one_in(12)
+@points
+def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_of_one_round(name: str) -> None:
+    trainer = trainer_at(TREES[name])
+    budget = Watched(trainer, TREES[name])
+    for _ in range(2):
+        result = training_step(trainer)
+        line = numbers(result)
+        assert sum(ask.num_rollouts for ask in budget.asked) == sum(line[f"rollouts/{fate}"] for fate in ROLLOUTS)
+        assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in TOKENS)
+        everything = [r for group in (*result.groups, *result.left_out, *result.probes) for r in group.rollouts]
+        assert line["tokens/generated"] == sum(len(r.completion.token_ids) for r in everything)
+        assert line["rollouts/lag_max"] in (0, None)
+        prompts = {(g.id, r.completion.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
+        for sample in result.samples:
+            assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
+            assert sample.completion.version == result.trained_version
+    for group in trainer.sample().seen:
+        wanted = Wanted(replace(group, rollouts=()), ways_of(group.rollouts, len(group.rollouts)))
+        whole = trainer.engine.generate(list(wanted.requests(group.prompt_ids, trainer.sampling)))
+        found = {completion.index: completion.token_ids for completion in whole}
+        assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
+        assert sorted(found) == list(range(len(group.rollouts)))
+
+
+# --- stopped, and gone on ---
+
+
+class Stopped(BaseException):
+    """As if the process had ended."""
+
+
+def stop_in_round(trainer: Trainer, number: int, patch: pytest.MonkeyPatch) -> None:
+    """In the next step, amid the completions of a round."""
+    whole, rounds = trainer.engine.generate, iter(range(99))
+
+    def generate(requests: Iterable[Request]) -> Iterator[Completion]:
+        found = whole(requests)
+        if next(rounds) == number:
+            yield from islice(found, 2)
+            raise Stopped
+        yield from found
+
+    with patch.context() as stopping:
+        stopping.setattr(trainer.engine, "generate", generate)
+        with pytest.raises(Stopped):
+            training_step(trainer)
+
+
+@pytest.mark.one_in(12)
+@points
+def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, resumed = trainer_at(TREES[name]), trainer_at(TREES[name])
+    training_step(whole)
+    checkpoint, calls = saved(whole, tmp_path), list[int]()
+    generate = whole.engine.generate
+    monkeypatch.setattr(whole.engine, "generate", lambda requests: [calls.append(1), generate(requests)][1])  # type: ignore[func-returns-value]
+    wanted = [outcome(whole, training_step(whole))]
+    num_rounds = len(calls)
+    wanted.append(outcome(whole, training_step(whole)))
+    resumed.load(checkpoint)
+    for number in range(num_rounds):
+        stop_in_round(resumed, number, monkeypatch)
+    assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted
+    resumed.load(checkpoint)
+    stop_in_round(resumed, num_rounds - 1, monkeypatch)
+    resumed.load(checkpoint)
+    assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted
+
+
+@pytest.mark.one_in(12)
+@points
+def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_goes_on_bit_for_bit(
+    name: str, tmp_path: Path
+) -> None:
+    whole, resumed = (trainer_at(TREES[name], *AHEAD) for _ in range(2))
+    for step in range(3):
+        result = training_step(whole)
+        ages = {
+            (group.id, r.completion.index): result.trained_version - r.completion.oldest_version
+            for group in (*result.groups, *result.left_out, *result.probes)
+            for r in group.rollouts
+        }
+        assert set(ages.values()) <= {0, 1} if step else set(ages.values()) <= {0}
+        if step:
+            assert outcome(resumed, training_step(resumed)) == outcome(whole, result)
+        resumed.load(saved(whole, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), AHEAD], ids=["sync", "ahead"])
+def test_a_part_that_fails_in_a_later_round_leaves_a_checkpoint_of_all_steps_before(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = {**DEFAULTS, "budget": {"rollouts": "small_parts:failing"}}
+    whole, failed, resumed = (trainer_at(tree, *more) for _ in range(3))
+    wanted = [outcome(whole, training_step(whole)) for _ in range(4)]
+    folder = RunFolder(tmp_path / "run")
+    folder.create("")
+    monkeypatch.setattr("small_parts.FAILS_AT", [(2, 1)])
+    with pytest.raises(UsageError, match=r"^budget.rollouts = 'small_parts:failing' raised ZeroDivisionError"):
+        train(failed, folder, Due(), on_record=lambda line: None, should_stop=lambda: False)
+    monkeypatch.setattr("small_parts.FAILS_AT", [])
+    resumed.load(newest(folder.checkpoints))
+    assert resumed.progress.step == 2
+    assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted[2:]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_later_rounds_resumes_to_the_same_numbers(tmp_path: Path, pods: Any) -> None:
+    options = [
+        f"--{each}" for each in (*CONFIG, "stop.steps=4", "checkpoint.every_steps=1", "checkpoint.every_seconds=0")
+    ]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    options = [each for each in options if each != "--stop.steps=9"]
+    command = ["train", "pods", *options, "--budget.rollouts=small_parts:killed", "--out"]
+    assert pods(*command, str(whole))[0] == 0
+    paths = os.pathsep.join([str(Path(small_parts.__file__).parent), str(Path(podsrl.__file__).parents[1])])
+    for arguments, place in (([*command, str(cut)], "1 2"), (["train", "--resume", str(cut)], "2 1")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "podsrl.cli", *arguments],
+            env={**os.environ, "PYTHONPATH": paths, "KILLED_AT": place},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert pods("train", "--resume", str(cut))[0] == 0
+    one, other = newest(whole / "checkpoints"), newest(cut / "checkpoints")
+    lines = [
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (whole, cut)
+    ]
+    assert list(map(timeless, lines[0])) == list(map(timeless, lines[1]))
+    assert (one.model / "model.safetensors").read_bytes() == (other.model / "model.safetensors").read_bytes()
+    assert len(lines[0]) >= 4
+
+
+# --- the defaults ---
+
+
+def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
+    named, hand = trainer_at(DEFAULTS), trainer_at({"budget": {}, "loss": {"shape": []}, "options": {}})
+    data = Stream(len(hand.tasks.train), derive(hand.config.seed, "data"), 0)
+    for step in range(3):
+        wanted = []
+        for place, index in enumerate(data.draw(3)):
+            task = hand.tasks.train[index]
+            wanted.append((replace(new_group(request_id(step, place, task.id), task), index=index, step=step), 4))
+        groups = hand.collector.answer(wanted, hand.sampling)
+        selections = hand.choose(groups)
+        update = hand.update(hand.make_batch(hand.credit(groups, selections)))
+        hand.sync()
+        hand.progress = replace(hand.progress, step=step + 1)
+
+        result = training_step(named)
+        assert (result.groups, result.selections, result.update) == (tuple(groups), tuple(selections), update)
+    for one, other in zip(named.model.parameters(), hand.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_step_knows_no_part_by_name() -> None:
+    names = {name for slot in ALL_SLOTS for name in slot.table}
+    run = Path(podsrl.__file__).parent / "run"
+    for path in (run / "trainer.py", run / "collect.py", run / "loop.py", *(run / "steps").glob("*.py")):
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert not names & texts, f"{path.name} names {names & texts}"
+
+
+# --- what a resume may not change ---
+
+GROWING: dict[str, Any] = {
+    "budget": {"rollouts": "small_parts:Growing"},
+    "loss": {"shape": []},
+    "options": {"small_parts:Growing": {"most": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget": {"rollouts": "small_parts:twice"}, "options": {}}, r"budget.rollouts \(small_parts:Growing -> "),
+        ({"budget": {**GROWING["budget"], "keep": "small_parts:signal"}}, r"budget.keep \(all -> small_parts:signal\)"),
+        ({"loss": {"shape": ["small_parts:later_less"]}}, r"loss.shape \("),
+        ({"options": {"small_parts:Growing": {"most": 3}}}, r"options.small_parts:Growing.most \(2 -> 3\)"),
+        ({"options": {}}, r"options"),
+    ],
+)  # fmt: skip
+def test_a_resume_with_another_part_or_option_is_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    checkpoint = saved(trainer_at(GROWING), tmp_path)
+    with pytest.raises(UsageError, match=rf"was made with another config: .*{message}"):
+        trainer_at({**GROWING, **change}).load(checkpoint)
+
+
+def test_a_checkpoint_from_before_the_slots_goes_on_with_their_defaults(tmp_path: Path) -> None:
+    trainer = trainer_at(DEFAULTS)
+    training_step(trainer)
+    checkpoint = saved(trainer, tmp_path)
+    config = copy.deepcopy(checkpoint.state["config"])
+    del config["budget"]["guide"], config["budget"]["keep"], config["loss"]["shape"], config["about"]
+    resumed = trainer_at(DEFAULTS)
+    resumed.load(replace(checkpoint, state={**checkpoint.state, "config": config}))
+    assert any("budget.guide" in warning and "loss.shape" in warning for warning in resumed.warnings)
+    assert outcome(resumed, training_step(resumed)) == outcome(trainer, training_step(trainer))

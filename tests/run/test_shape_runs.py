@@ -1,0 +1,129 @@
+"""Runs with shapes of one's own: refused before the weights load, part of a checkpoint, and of the gradient."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.run.checkpoint import load_newest
+from podsrl.run.session import resume, start
+from podsrl.run.steps import training_step
+from podsrl.run.trainer import Trainer
+
+SHAPES = """
+import torch
+
+
+def halves(*, factor: float = 0.5):
+    return lambda groups, selections, advantages: [factor * each for each in advantages]
+
+
+def too_many():
+    return lambda groups, selections, advantages: [torch.zeros(len(each) + 1) for each in advantages]
+
+
+def per_token():
+    def shape(groups, selections, advantages):
+        found = []
+        for group, selection, values in zip(groups, selections, advantages):
+            longest = max((len(group.rollouts[i].completion.token_ids) for i in selection.kept), default=0)
+            found.append(values[:, None] * torch.ones(longest))
+        return found
+    return shape
+
+
+class Counted:
+    def __init__(self):
+        self.sizes = []
+
+    def shape(self, groups, selections, advantages):
+        return [each * (1 + len(self.sizes)) for each in advantages]
+
+    def learn(self, groups):
+        self.sizes.append(sum(len(group.rollouts) for group in groups))
+
+    def state(self):
+        return {"sizes": self.sizes}
+
+    def restore(self, state):
+        self.sizes = list(state["sizes"])
+
+
+def counted():
+    return Counted()
+"""
+SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "rollouts.max_new_tokens=16")
+QUIET: Any = {"on_record": lambda record: None, "say": lambda text: None}
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run_shapes.py").write_text(SHAPES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def config_of(shape: str, *overrides: str) -> RunConfig:
+    few = ("task.num_eval=4", "stop.seconds=0", "stop.steps=4", "eval.every_seconds=0", "model.matmul=mkl", *overrides)
+    return load_config("pods", [*SIZES, *few, f"loss.shape={shape}"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("run_shapes:too_many", r"^loss.shape = 'run_shapes:too_many' returned the shape \[5\] .* wanted \[4\]"),
+        ("run_shapes:nothing", r"^loss.shape = 'run_shapes:nothing' cannot be imported"),
+        ("no_such_shape", r"^loss.shape = 'no_such_shape'"),
+        ("run_shapes:halves,run_shapes:halves", r"names run_shapes:halves twice"),
+    ],
+)
+def test_what_is_no_shape_is_an_error_before_the_model_loads(shape: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Trainer(config_of(shape, "model.path=/nowhere"))
+
+
+def test_an_option_that_a_shape_does_not_have_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"options.run_shapes:halves.faktor.*factor"):
+        Trainer(config_of("run_shapes:halves", 'options={"run_shapes:halves" = {faktor = 1.0}}'))
+
+
+def test_a_shape_reaches_the_gradient() -> None:
+    whole, half = (Trainer(config_of(shape)) for shape in ("", "run_shapes:halves"))
+    norms = []
+    for trainer in (whole, half):
+        result = training_step(trainer)
+        while not any(sample.has_advantage for sample in result.samples):
+            result = training_step(trainer)
+        norms.append((result.update.grad_norm, [sample.advantage for sample in result.samples]))
+    assert norms[1][1] == pytest.approx([0.5 * advantage for advantage in norms[0][1]])
+    assert norms[1][0] == pytest.approx(0.5 * norms[0][0], rel=1e-4)
+
+
+def test_one_advantage_per_token_that_is_the_same_for_all_gives_the_same_weights() -> None:
+    per_row, per_token = (Trainer(config_of(shape)) for shape in ("", "run_shapes:per_token"))
+    for _ in range(3):
+        one, other = training_step(per_row), training_step(per_token)
+        assert one.update.grad_norm == pytest.approx(other.update.grad_norm, rel=1e-5)
+    assert isinstance(other.samples[0].advantage, tuple)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_shape_that_learns_resumes_to_the_same_state(tmp_path: Path) -> None:
+    options = ("checkpoint.every_steps=1", "checkpoint.every_seconds=0")
+    config = config_of("run_shapes:counted", *options)
+
+    def stopped(record: dict[str, Any]) -> None:
+        if record.get("step") == 2 and "loss" in record:
+            raise KeyboardInterrupt
+
+    start(config, tmp_path / "whole", **QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        start(config, tmp_path / "cut", on_record=stopped, say=lambda text: None)
+    resume(tmp_path / "cut", [], **QUIET)
+    one, other = (load_newest(tmp_path / name / "checkpoints") for name in ("whole", "cut"))
+    assert one is not None and other is not None
+    assert one.state["parts"] == other.state["parts"] == {"run_shapes:counted": {"sizes": [16] * 4}}

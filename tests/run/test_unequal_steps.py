@@ -1,0 +1,225 @@
+"""PODS on groups of unequal size: few rollouts of easy questions and many of hard ones, of which m each train."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from podsrl.config.load import load_config
+from podsrl.report.facts import key_facts
+from podsrl.report.html import write_report
+from podsrl.report.read import read_run
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step_result import StepResult
+from podsrl.run.steps import training_step
+from podsrl.run.trainer import Trainer
+from podsrl.select import max_variance
+from podsrl.update import group_weights
+
+PARTS = """
+from dataclasses import replace
+
+class ByLength:
+    \"\"\"Few rollouts of questions with short prompts, many of the others.\"\"\"
+
+    def __init__(self, easy, hard):
+        self.easy, self.hard = easy, hard
+
+    def rollouts(self, view, asks):
+        def size(index):
+            return self.easy if len(view.tasks[index].prompt) <= len("What is 1 + 1?\\n") else self.hard
+        return [replace(ask, num_rollouts=size(ask.index)) for ask in asks]
+
+    def most(self, num_prompts, num_rollouts):
+        return num_prompts, max(self.easy, self.hard)
+
+
+def by_length(*, easy: int = 8, hard: int = 128):
+    return ByLength(easy, hard)
+
+
+def one_of_each():
+    return lambda view, asks: [replace(ask, num_rollouts=1) for ask in asks] if view.step == 1 else asks
+
+
+def out_of_range():
+    return lambda view, count: [view.num_train] * count if view.step == 1 else view.stream.draw(count)
+
+
+def endless():
+    def rollouts(view, asks):
+        again = [replace(ask, joins=None) for ask in asks]
+        return asks if view.step == 0 else again or [replace(a, num_rollouts=2) for a in last(view)]
+    return rollouts
+
+
+def last(view):
+    from podsrl.control import Ask
+    return [Ask(index=view.groups[0].index, num_rollouts=2, joins=view.groups[0].id)]
+
+
+class Fails:
+    \"\"\"In a step that the file beside this one names: while it is asked, or while it learns.\"\"\"
+
+    def __init__(self, at, when):
+        self.at, self.when, self.seen = at, when, 0
+
+    def rollouts(self, view, asks):
+        if view.step + 1 == self.at and self.when == "asked" and not is_mended():
+            raise RuntimeError("no rollouts today")
+        return asks
+
+    def learn(self, groups):
+        if self.seen + 1 == self.at and self.when == "learns" and not is_mended():
+            raise RuntimeError("nothing learned today")
+        self.seen += 1
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def restore(self, state):
+        self.seen = state["seen"]
+
+
+def is_mended():
+    from pathlib import Path
+    return (Path(__file__).parent / "mended").exists()
+
+
+def fails(*, at: int = 7, when: str = "asked"):
+    return Fails(at, when)
+"""
+QUICK = ("rollouts.max_new_tokens=12", "task.num_eval=4", "eval.num_samples=1", "model.matmul=mkl")
+UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "budget.rollouts=step_parts:by_length")
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "step_parts.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "step_parts", raising=False)
+
+
+def step_of(*overrides: str) -> StepResult:
+    return training_step(Trainer(load_config("mixed", [*UNEQUAL, *overrides])))
+
+
+def check_step(result: StepResult, kept_of: dict[int, int]) -> None:
+    """Everything of a step by its definition, from rollouts and rewards alone."""
+    sizes = [len(group.rollouts) for group in result.groups]
+    assert set(sizes) == {8, 128}, "a draw of both kinds"
+    expected = []
+    for group, selection in zip(result.groups, result.selections, strict=True):
+        rewards = [rollout.reward for rollout in group.rollouts]
+        kept = max_variance(rewards, kept_of[len(rewards)])
+        assert list(selection.kept) == kept
+        of_kept = torch.tensor([rewards[i] for i in kept], dtype=torch.float64)
+        is_mixed = len(set(of_kept.tolist())) > 1
+        advantages = (of_kept - of_kept.mean()) / (of_kept.std() + 1e-4) if is_mixed else 0 * of_kept
+        expected += advantages.tolist()
+    assert [sample.advantage for sample in result.samples] == pytest.approx(expected, abs=1e-6)
+    weights, num_rows = group_weights(result.samples), len(result.samples)
+    per_group = [num_rows / (len(sizes) * kept_of[size]) for size in sizes for _ in range(kept_of[size])]
+    assert weights == pytest.approx(per_group)
+    stats, line = result.update.stats, step_metrics(result)
+    assert stats.num_sequences == num_rows == sum(kept_of[size] for size in sizes)
+    assert stats.num_trained_rows == sum(sample.has_advantage for sample in result.samples)
+    lengths = [[len(rollout.completion.token_ids) for rollout in group.rollouts] for group in result.groups]
+    assert line["rollouts/all"] == sum(sizes) and line["groups/all"] == len(sizes)
+    assert line["tokens/generated"] == sum(map(sum, lengths))
+    assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
+    num_kept = sum(of_group[i] for of_group, s in zip(lengths, result.selections, strict=True) for i in s.kept)
+    assert line["tokens/trained"] + line["tokens/skipped"] == num_kept
+
+
+@pytest.mark.parametrize("aggregate", ["sequence_mean", "group_mean"])
+def test_m_of_either_size_train(aggregate: str) -> None:
+    result = step_of("select.rule=max_variance", "select.num_kept=16", f"loss.aggregate={aggregate}")
+    check_step(result, {8: 8, 128: 16})
+
+
+@pytest.mark.slow
+def test_a_share_of_either_size_trains() -> None:
+    check_step(step_of("select.rule=max_variance", "select.num_kept=0.25"), {8: 2, 128: 32})
+
+
+@pytest.mark.slow
+def test_keep_all_trains_every_group_whole() -> None:
+    check_step(step_of(), {8: 8, 128: 128})
+
+
+@pytest.mark.slow
+def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: Path) -> None:
+    flags = [f"--{option}" for option in UNEQUAL]
+    flags += ["--select.rule=max_variance", "--select.num_kept=0.25", "--record.num_groups=4"]
+    flags += ["--stop.steps=2", "--stop.seconds=0", "--record.groups_every_steps=1", "--out=run"]
+    code, _, err = pods("train", "mixed", *flags)
+    assert code == 0, err
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    counts = {(len(g["rollouts"]), sum(r["kept"] for r in g["rollouts"])) for g in groups}
+    assert counts == {(8, 2), (128, 32)}
+    assert key_facts(read_run(tmp_path / "run"))["n → m"] == "8 → 25 %"
+    page = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+    assert "32 of 128 kept" in page and "2 of 8 kept" in page
+    code, _, err = pods("train", "mixed", *flags[:-1], "--dry-run")
+    assert code == 0, err
+    code, _, err = pods("plan", "mixed", *flags[:-1])
+    assert code == 2 and err.startswith("error: budget.rollouts = 'step_parts:by_length': pods plan predicts only")
+
+
+FAILING = [
+    *("--rollouts.num_prompts=2", "--rollouts.num_rollouts=4", "--select.num_kept=2", "--stop.steps=9"),
+    *(f"--{option}" for option in QUICK),
+    *("--out=run", "--checkpoint.every_seconds=0", "--eval.every_seconds=0"),
+]
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    hidden = ("seconds/", "memory/")
+    return [{name: value for name, value in line.items() if not name.startswith(hidden)} for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("when", "saved"), [("asked", 6), ("learns", 5)])
+def test_a_part_that_fails_in_a_late_step_leaves_a_run_that_resumes_to_the_same_numbers(
+    pods: Any, tmp_path: Path, when: str, saved: int
+) -> None:
+    """Between two updates a checkpoint is saved; after the update of the step the last one of the schedule is there."""
+    flags = [*FAILING, "--budget.rollouts=step_parts:fails", "--checkpoint.every_steps=5"]
+    table = f'--options={{"step_parts:fails" = {{when = "{when}"}}}}'
+    code, _, err = pods("train", "pods", *flags, table)
+    [error] = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 2 and "raised RuntimeError" in error and "step_parts.py, line" in error
+    steps = [int(path.name.rpartition("-")[2]) for path in (tmp_path / "run" / "checkpoints").glob("step-*")]
+    assert max(steps) == saved
+    (tmp_path / "mended").touch()
+    code, _, err = pods("train", "--resume", "run")
+    assert code == 0, err
+    whole = [flag if not flag.startswith("--out") else "--out=whole" for flag in flags]
+    assert pods("train", "pods", *whole, table)[0] == 0
+    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--budget.rollouts=step_parts:one_of_each", "asked for 1 rollout of group"),
+        ("--budget.questions=step_parts:out_of_range", "wanted 2 whole numbers 0 .. 7079"),
+        ("--budget.rollouts=step_parts:endless", "asked in 16 rounds of step 2 and has not had enough"),
+    ],
+)
+def test_what_only_a_later_step_shows_is_one_line_and_a_checkpoint(
+    pods: Any, tmp_path: Path, option: str, message: str
+) -> None:
+    code, _, err = pods("train", "pods", *FAILING, option)
+    slot, _, part = option.removeprefix("--").partition("=")
+    [error] = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 2 and error.startswith(f"error: {slot} = {part!r} ") and message in error
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000001"]
+    assert len([line for line in lines_of(tmp_path / "run") if "loss" in line]) == 1

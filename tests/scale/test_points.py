@@ -1,0 +1,48 @@
+"""Every part asks, keeps and learns in two processes what it does in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from podsrl.run.steps import training_step
+from points import ALL_SLOTS, covering, digest_of, facts, trainer_at
+
+
+def with_every_part() -> dict[str, dict[str, Any]]:
+    """Few points of the covering set that hold all parts."""
+    found, missing = dict[str, dict[str, Any]](), set(_parts(covering()))
+    while missing:
+        best = max(covering(), key=lambda point: len(missing & set(_parts([point]))))
+        found[str(best)] = best.tree
+        missing -= set(_parts([best]))
+    return found
+
+
+def _parts(points: Any) -> Iterator[tuple[str, str]]:
+    for point in points:
+        yield from zip((slot.option for slot in ALL_SLOTS), point.names, strict=True)
+
+
+def three_steps() -> dict[str, list[Any]]:
+    """Groups, selections and what parts remember, of each step at each point."""
+    found = {}
+    for name, tree in with_every_part().items():
+        trainer, steps = trainer_at(tree, "scale.strategy=ddp"), list[Any]()
+        for _ in range(3):
+            result = training_step(trainer)
+            groups = (result.groups, result.left_out, result.probes)
+            kept = [(selection.group_id, selection.kept) for selection in result.selections]
+            steps.append((list(map(facts, groups)), kept, digest_of(trainer.parts.slots)))
+        found[name] = steps
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_groups_selections_and_states_of_one(two: Any) -> None:
+    one = three_steps()
+    for several in two.run(three_steps):
+        for name, steps in one.items():
+            assert several[name] == steps, name

@@ -1,0 +1,177 @@
+"""Small parts for every slot, and a reward: what the shipped parts do not do, or not together."""
+
+from __future__ import annotations
+
+import os
+import signal as signals
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podsrl.control import Ask, View
+from podsrl.types import Group, Selection
+
+
+def lucky(prompts: list[str], completions: list[str]) -> list[float]:
+    """1 for a third of all texts: most groups of four are mixed, some are all wrong, few are all right."""
+    return [float(sum(map(ord, text)) % 3 == 0) for text in completions]
+
+
+def in_two_rounds() -> Callable[[View], int]:
+    """Half of the groups in each of the first two rounds."""
+    return lambda view: (view.num_prompts + 1 - view.round) // 2 if view.round < 2 else 0
+
+
+class Least:
+    """Of twice as many questions those that were asked least often."""
+
+    def __init__(self) -> None:
+        self.asked = np.zeros(0, dtype=np.int64)
+
+    def questions(self, view: View, count: int) -> list[int]:
+        asked = dict(enumerate(self.asked.tolist()))
+        return sorted(view.stream.draw(2 * count), key=lambda index: asked.get(index, 0))[:count]
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        indices = [group.index for group in groups if group.index is not None]
+        grown = np.zeros(max([len(self.asked), *(index + 1 for index in indices)]), dtype=np.int64)
+        grown[: len(self.asked)] = self.asked
+        np.add.at(grown, indices, 1)
+        self.asked = grown
+
+    def state(self) -> Mapping[str, Any]:
+        return {"asked": self.asked}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.asked = state["asked"]
+
+
+def more(rounds: int) -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """In each of so many further rounds, more rollouts of some groups: as many as they have."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if not 0 < view.round <= rounds:
+            return list(asks)
+        first = view.rng("more").integers(2)
+        again = [(g, g.index) for g in view.groups if g.is_trained and g.index is not None][first::2]
+        return [*asks, *(Ask(index=index, num_rollouts=len(g.rollouts), joins=g.id) for g, index in again)]
+
+    return rollouts
+
+
+def twice() -> Any:
+    return more(1)
+
+
+def thrice() -> Any:
+    return more(2)
+
+
+FAILS_AT: list[tuple[int, int]] = []
+"""Steps and rounds in which `failing` fails."""
+
+
+def failing() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """As `thrice`."""
+    rollouts = more(2)
+
+    def failing(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if (view.step, view.round) in FAILS_AT:
+            raise ZeroDivisionError
+        return rollouts(view, asks)
+
+    return failing
+
+
+def killed() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """As `thrice`; the process ends in the step and round that the environment names."""
+    rollouts = more(2)
+
+    def killed(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if os.environ.get("KILLED_AT") == f"{view.step} {view.round}":
+            os.kill(os.getpid(), signals.SIGKILL)
+        return rollouts(view, asks)
+
+    return killed
+
+
+def probed() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """Two rollouts of every question as a probe; then a group for every question that is not in vain."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        probes = [replace(ask, num_rollouts=2, is_trained=False) for ask in asks]
+        known = {group.index for group in view.groups if group.is_trained}
+        seen = [g for g in view.groups if not g.is_trained and g.index not in known]
+        good = [g for g in seen if any(r.is_correct for r in g.rollouts)]
+        found = [Ask(index=g.index, num_rollouts=view.num_rollouts) for g in good if g.index is not None]
+        return [*probes, *found]
+
+    return rollouts
+
+
+class Growing:
+    """One rollout more for each step that it saw, up to a number."""
+
+    def __init__(self, *, most: int = 3) -> None:
+        self.extra, self.rate, self.largest = 0, 0.0, most
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
+        return [replace(ask, num_rollouts=ask.num_rollouts + min(self.extra, self.largest)) for ask in asks]
+
+    def shape(self, groups: Any, selections: Any, advantages: Sequence[Tensor]) -> list[Tensor]:
+        return [advantage * (1 + self.rate) for advantage in advantages]
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        right = [rollout.is_correct for group in groups for rollout in group.rollouts]
+        self.extra += 1
+        self.rate = 0.5 * self.rate + 0.5 * sum(right) / max(1, len(right))
+
+    def state(self) -> Mapping[str, Any]:
+        return {"extra": self.extra, "rate": self.rate}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.extra, self.rate = state["extra"], state["rate"]
+
+    def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
+        return num_prompts, num_rollouts + self.largest
+
+
+def hinted() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """Of what joins a group, the second half is shown with a hint; of a new group, every other one is."""
+
+    def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        found: list[Ask] = []
+        for place, ask in enumerate(asks):
+            prompt = f"Hint: {view.tasks[ask.index].answer[-1:]}. {view.tasks[ask.index].prompt}"
+            if ask.joins is None:
+                found.append(replace(ask, prompt=prompt, origin="hint") if (view.step + place) % 2 else ask)
+                continue
+            half = ask.num_rollouts // 2
+            found += [replace(ask, num_rollouts=ask.num_rollouts - half)]
+            found += [replace(ask, num_rollouts=half, prompt=prompt, origin="hint")] if half else []
+        return found
+
+    return guide
+
+
+def signal() -> Callable[[View], list[str]]:
+    """Groups with two different rewards."""
+    return lambda view: [g.id for g in view.groups if g.is_trained and len({r.reward for r in g.rollouts}) > 1]
+
+
+def later_less() -> Callable[..., list[Tensor]]:
+    """One value per token: a tenth less at each."""
+
+    def shape(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
+        found = []
+        for group, selection, advantage in zip(groups, selections, advantages, strict=True):
+            lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
+            wide = advantage if advantage.ndim == 2 else advantage[:, None].expand(-1, max(lengths, default=0))
+            found.append(wide * 0.9 ** torch.arange(wide.shape[1]))
+        return found
+
+    return shape
