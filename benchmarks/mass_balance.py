@@ -87,7 +87,8 @@ def balance(p: Floats, is_sampled: NDArray[np.bool_], right: float = 1.0, wrong:
 def change(p: Floats, logits: Floats) -> Floats:
     """[...] first-order change of Q by a change of the logits [..., V]."""
     gained = p * (logits - (p * logits).sum(-1, keepdims=True))
-    return gained[..., :NUM_RIGHT].sum(-1)
+    of_right: Floats = gained[..., :NUM_RIGHT].sum(-1)
+    return of_right
 
 
 def _rewards(p: Floats) -> Floats:
@@ -96,7 +97,8 @@ def _rewards(p: Floats) -> Floats:
 
 def _follow(p: Floats, weights: Floats) -> Floats:
     """The sum of weights_i times the gradient of log p_i, by the logits."""
-    return weights - p * weights.sum(-1, keepdims=True)
+    found: Floats = weights - p * weights.sum(-1, keepdims=True)
+    return found
 
 
 def _distinct(p: Floats, counts: NDArray[np.int64]) -> Floats:

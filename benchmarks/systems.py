@@ -20,7 +20,7 @@ from rich.table import Table
 from benchmarks import command
 from benchmarks.timing import Say
 from podsrl.cli.systems import short_source
-from podsrl.compare.costs import COSTS
+from podsrl.compare.costs import COSTS, EARLY_ROLLOUTS
 from podsrl.compare.systems import MEASURED, System, measured, read_system, saving_text, system_names
 from podsrl.errors import UsageError
 
@@ -43,8 +43,8 @@ READING = """\
 - **Rollouts** are all that were generated and judged: those trained on, those of groups that were left out, and
   probes.
 - **No signal** is the share of the groups trained on whose kept rewards are all equal. **All wrong** is the share of
-  all groups but probes without a right answer. **Mixed per 100** is the number of groups with right and wrong answers
-  per 100 rollouts.
+  all groups but probes without a right answer; **all wrong early** is that share in the first {early:,} rollouts of
+  each run. **Mixed per 100** is the number of groups with right and wrong answers per 100 rollouts.
 
 Before you trust it for a model of your own:
 
@@ -158,7 +158,8 @@ def _source(system: System) -> str:
 def _reading() -> str:
     """What the columns mean and what the comparison leaves open, with the numbers of its recipe."""
     from podsrl.compare.runs import plan
-    from podsrl.config.load import build, read_tree
+    from podsrl.config.files import read_tree
+    from podsrl.config.load import build
     from podsrl.config.schema import CompareConfig
     from podsrl.tasks.arithmetic import load_arithmetic
 
@@ -167,6 +168,7 @@ def _reading() -> str:
     held_out = len(load_arithmetic(digits=base.task.digits, num_eval=base.task.num_eval).eval)
     return READING.format(
         held_out=held_out,
+        early=EARLY_ROLLOUTS,
         samples=base.eval.num_samples,
         answers=held_out * base.eval.num_samples,
         percent=100 * config.fraction,
@@ -205,11 +207,13 @@ def _measured(result: Mapping[str, Any]) -> list[str]:
 def _rows(result: Mapping[str, Any]) -> list[list[str]]:
     """The head and a row per arm, as texts."""
     costs = [cost for cost in COSTS if cost in result["costs"]]
-    head = ["system", "accuracy", *(f"{cost} saved" for cost in costs), "no signal", "all wrong", "mixed per 100"]
+    saved = [f"{cost} saved" for cost in costs]
+    head = ["system", "accuracy", *saved, "no signal", "all wrong", "all wrong early", "mixed per 100"]
     rows = [head]
     for arm, last in result["last_accuracy"].items():
         signal = result["signal"][arm]
-        shares = ["–" if signal[name] is None else f"{signal[name]:.0%}" for name in ("zero_signal", "all_wrong")]
+        names = ("zero_signal", "all_wrong", "all_wrong_early")
+        shares = ["–" if signal[name] is None else f"{signal[name]:.0%}" for name in names]
         mixed = signal["mixed_per_100"]
         is_baseline = arm == result["baseline"]
         savings = ["1" if is_baseline else saving_text(result, arm, cost) for cost in costs]

@@ -26,7 +26,7 @@ def result(**changes: Any) -> dict[str, Any]:
     def spent(point: float | None) -> dict[str, Any]:
         return {"total": 90, "to_target": 45, "saving": {"point": point, "low": 1, "high": 2.5, "share_unreached": 0}}
 
-    signal = {"zero_signal": 0.25, "all_wrong": None, "mixed": 0.5, "mixed_per_100": 6.25}
+    signal = {"zero_signal": 0.25, "all_wrong": None, "all_wrong_early": 0.5, "mixed": 0.5, "mixed_per_100": 6.25}
     whole = {
         "baseline": "grpo",
         "fraction": 0.95,
@@ -75,8 +75,8 @@ def test_a_row_per_system_from_the_saved_numbers() -> None:
     saved = systems.summary(result())
     assert "runs" not in saved["arms"]["pods"] and saved["last_accuracy"] == {"grpo": 0.5, "pods": 0.625}
     head, grpo, pods = systems._rows(saved)
-    assert grpo == ["grpo", "50.0%", "1", "1", "25%", "–", "6.2"]
-    assert pods == ["pods", "62.5%", "2.00× (1.00–2.50)", "not reached", "25%", "–", "6.2"]
+    assert grpo == ["grpo", "50.0%", "1", "1", "25%", "–", "50%", "6.2"]
+    assert pods == ["pods", "62.5%", "2.00× (1.00–2.50)", "not reached", "25%", "–", "50%", "6.2"]
     assert len(head) == 7 and "".join(systems._measured(saved)).count("\n| ") == 3
 
 

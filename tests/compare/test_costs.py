@@ -73,10 +73,24 @@ def test_shares_are_of_all_steps_of_all_runs() -> None:
         return step(1, (8, 2, 0), 9) | counts
 
     found = signal([[groups(1, 4, 3, 0, 1), groups(3, 4, 1, 2, 1)], [groups(0, 4, 4, 1, 0)]])
-    assert found == {"zero_signal": 4 / 12, "all_wrong": 3 / 14, "mixed": 8 / 14, "mixed_per_100": 100 * 8 / 30}
-    assert signal([[{"step": 1}]]) == dict.fromkeys(("zero_signal", "all_wrong", "mixed", "mixed_per_100"))
+    assert found == {
+        "zero_signal": 4 / 12,
+        "all_wrong": 3 / 14,
+        "all_wrong_early": 3 / 14,
+        "mixed": 8 / 14,
+        "mixed_per_100": 100 * 8 / 30,
+    }
+    assert signal([[{"step": 1}]]) == dict.fromkeys(found)
     nothing = signal([[groups(0, 0, 0, 0, 0)]])
     assert nothing["zero_signal"] is None and nothing["mixed_per_100"] == 0
+
+
+def test_early_are_the_steps_of_the_first_5000_rollouts_of_each_run() -> None:
+    def line(rollouts: int, wrong: int) -> Json:
+        return step(1, (rollouts, 0, 0), 9) | {"groups/all": 10, "groups/left_out": 0, "groups/all_wrong": wrong}
+
+    found = signal([[line(2000, 4), line(3000, 2), line(10, 9)], [line(4999, 0), line(1, 6), line(1, 9)]])
+    assert found["all_wrong_early"] == 12 / 40 and found["all_wrong"] == 30 / 60
 
 
 def compared(folder: Path, num_seeds: int = 2) -> tuple[CompareConfig, list[Member]]:
@@ -111,7 +125,13 @@ def test_a_saving_is_the_baselines_cost_to_the_target_over_the_arms(tmp_path: Pa
     assert [rollouts[arm]["to_target"] for arm in ("grpo_ga", "pods", "grpo")] == [20, 5, None]
     assert rollouts["pods"]["saving"]["point"] == 4.0 and steps["pods"]["saving"]["point"] == 2.0
     assert rollouts["grpo"]["saving"]["point"] is None and rollouts["grpo_ga"]["saving"]["point"] == 1.0
-    assert result["signal"]["pods"] == {"zero_signal": 0.25, "all_wrong": 0.25, "mixed": 0.75, "mixed_per_100": 60.0}
+    assert result["signal"]["pods"] == {
+        "zero_signal": 0.25,
+        "all_wrong": 0.25,
+        "all_wrong_early": 0.25,
+        "mixed": 0.75,
+        "mixed_per_100": 60.0,
+    }
 
 
 def test_an_older_log_leaves_its_cost_out_for_all(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ COSTS = {
 """Name -> what it counts. Rollouts are all: trained on, left out, and probes."""
 _OF_STEP = {"rollouts": ("rollouts/all", "rollouts/left_out", "rollouts/probes"), "tokens": ("tokens/generated",)}
 """Cost -> the metrics of a step whose sum it is."""
+EARLY_ROLLOUTS = 5000
+"""The beginning of a run, in which hopeless questions are most frequent."""
+_JUDGED = ("groups/all", "groups/left_out")
 _OF_EVALUATION = {"seconds": "seconds/train_elapsed", "steps": "step"}
 
 
@@ -72,22 +76,31 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
 
     Returns:
         "zero_signal": share of the groups trained on whose kept rewards are all equal; "all_wrong" and "mixed": share
-        of all judged groups without a right rollout, and with right and wrong ones; "mixed_per_100": groups with right
+        of all judged groups without a right rollout, and with right and wrong ones; "all_wrong_early": as "all_wrong",
+        of the steps in which a run's first `EARLY_ROLLOUTS` rollouts were generated; "mixed_per_100": groups with right
         and wrong rollouts per 100 rollouts. None: a log does not say.
     """
-
-    def total(*names: str) -> float | None:
-        values: list[Any] = [line.get(name) for log in logs for line in log for name in names]
-        return math.fsum(values) if all(_is_number(value) for value in values) else None
-
-    mixed, judged = total("groups/mixed"), total("groups/all", "groups/left_out")
-    rollouts = total(*_OF_STEP["rollouts"])
+    mixed, judged = _total(logs, "groups/mixed"), _total(logs, *_JUDGED)
+    early = [_first(log, EARLY_ROLLOUTS) for log in logs]
     return {
-        "zero_signal": _share(total("groups/zero_signal"), total("groups/all")),
-        "all_wrong": _share(total("groups/all_wrong"), judged),
+        "zero_signal": _share(_total(logs, "groups/zero_signal"), _total(logs, "groups/all")),
+        "all_wrong": _share(_total(logs, "groups/all_wrong"), judged),
+        "all_wrong_early": _share(_total(early, "groups/all_wrong"), _total(early, *_JUDGED)),
         "mixed": _share(mixed, judged),
-        "mixed_per_100": _share(mixed and 100 * mixed, rollouts),
+        "mixed_per_100": _share(mixed and 100 * mixed, _total(logs, *_OF_STEP["rollouts"])),
     }
+
+
+def _first(log: Sequence[Line], num_rollouts: int) -> Sequence[Line]:
+    """The steps up to the one with which a run has generated so many rollouts; all, where the log does not say."""
+    spent = accumulate(_total([[line]], *_OF_STEP["rollouts"]) or 0.0 for line in log)
+    return log[: next((place for place, count in enumerate(spent, start=1) if count >= num_rollouts), len(log))]
+
+
+def _total(logs: Sequence[Sequence[Line]], *names: str) -> float | None:
+    """The sum of some metrics over all lines; None where one of them is missing."""
+    values: list[Any] = [line.get(name) for log in logs for line in log for name in names]
+    return math.fsum(values) if all(_is_number(value) for value in values) else None
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
