@@ -77,7 +77,7 @@ def test_a_row_per_system_from_the_saved_numbers() -> None:
     head, grpo, pods = systems._rows(saved)
     assert grpo == ["grpo", "50.0%", "1", "1", "25%", "–", "50%", "6.2"]
     assert pods == ["pods", "62.5%", "2.00× (1.00–2.50)", "not reached", "25%", "–", "50%", "6.2"]
-    assert len(head) == 7 and "".join(systems._measured(saved)).count("\n| ") == 3
+    assert len(head) == 8 and "".join(systems._measured(saved)).count("\n| ") == 3
 
 
 def test_a_quick_comparison_is_not_saved() -> None:
