@@ -56,23 +56,21 @@ def systems(
 def _list(found: Sequence[System], result: Mapping[str, Any] | None) -> None:
     from podsrl.compare.systems import saving_text
 
-    table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False, header_style="bold")
-    table.add_column("system", no_wrap=True, style="cyan")
-    table.add_column("idea", ratio=1)
-    table.add_column("source", min_width=10, max_width=10)
-    table.add_column("parts and numbers", ratio=1, overflow="fold")
-    if result is not None:
-        table.add_column("saves", min_width=7, max_width=12, justify="right")
+    table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column(ratio=1, overflow="fold")
     for system in found:
-        evidence = [] if result is None else [saving_text(result, system.name)]
-        table.add_row(system.name, system.about.idea, short_source(system.about.source), system.slots, *evidence)
+        lines = [system.about.idea, f"{short_source(system.about.source)}: {system.slots}"]
+        if result is not None and (saving := saving_text(result, system.name)):
+            lines.append(f"{result['last_accuracy'][system.name]:.1%} right at the end, rollouts saved: {saving}")
+        table.add_row(system.name, "\n".join(lines))
     output.print(table, highlight=False, markup=False)
     if result is None:
         print_paragraph("No comparison of them was measured yet.")
     else:
         print_paragraph(
-            f"saves: rollouts of {result['baseline']} to {result['fraction']:.0%} of its own best accuracy, over those "
-            f"of the system to the same; in brackets its 95 % interval over {result['num_seeds']} seeds. "
+            f"Rollouts saved: those of {result['baseline']} to {result['fraction']:.0%} of its own best accuracy, over "
+            f"those of the system to the same; below 1 it spends more. In brackets: the 95 % interval over {result['num_seeds']} seeds. "
             f"Measured on {result['hardware']}."
         )
     say("\none of them:   pods systems NAME\nall compared:  pods compare systems")
