@@ -70,7 +70,8 @@ def _list(found: Sequence[System], result: Mapping[str, Any] | None) -> None:
     else:
         print_paragraph(
             f"Rollouts saved: those of {result['baseline']} to {result['fraction']:.0%} of its own best accuracy, over "
-            f"those of the system to the same; below 1 it spends more. In brackets: the 95 % interval over {result['num_seeds']} seeds. "
+            f"those of the system to the same; below 1 it spends more. In brackets: the 95 % interval over "
+            f"{result['num_seeds']} seeds. "
             f"Measured on {result['hardware']}."
         )
     say("\none of them:   pods systems NAME\nall compared:  pods compare systems")
