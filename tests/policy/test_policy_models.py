@@ -167,7 +167,7 @@ def test_an_unknown_device_is_refused_before_the_weights_are_read(device: str) -
 
 
 def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for count, device in [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2")]:
+    for count, device in [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2"), (2, "cuda:200"), (1, "cuda:999999999999")]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         with pytest.raises(UsageError, match=f"model.device = '{device}': torch sees {count} CUDA devices here"):
             load_model(ModelConfig(path="/nowhere", device=device))

@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 from transformers.utils import logging as transformers_logging
 
 from podsrl.config.schema import ModelConfig
-from podsrl.errors import UnavailableError, UsageError, nearest
+from podsrl.errors import UnavailableError, UsageError, nearest, short
 from podsrl.lib.model_files import check_files, has_own_code
 
 BUILTIN_PREFIX = "builtin:"
@@ -97,14 +97,13 @@ def find_device(name: str) -> torch.device:
     """The torch device of `model.device` on this machine. UsageError: it is unknown or not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UsageError(f"model.device = {name!r}: wanted auto, cpu, cuda or cuda:N")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if (match := re.fullmatch(r"cpu|cuda(?::([0-9]{1,18}))?", name)) is None:
+        raise UsageError(f"model.device = {short(name)}: wanted auto, cpu, cuda or cuda:N")
+    if name != "cpu" and int(match[1] or 0) >= torch.cuda.device_count():  # a large index is no torch.device
         raise UsageError(
             f"model.device = {name!r}: torch sees {torch.cuda.device_count()} CUDA devices here; use auto or cpu"
         )
-    return device
+    return torch.device(name)
 
 
 @contextmanager
