@@ -103,6 +103,18 @@ def test_the_page_fits_and_can_be_read(browser: Browser, page: str, width: int, 
     assert browser.problems == []
 
 
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_a_group_of_512_rollouts_fits(
+    browser: Browser, tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make, width: int
+) -> None:
+    rollouts = [make_rollout(index, float(index % 3 == 0)) for index in range(512)]
+    run = make_run(tmp_path / "run", groups=[make_group(1, rollouts=rollouts)])
+    browser.show(width, is_phone=width == PHONE)
+    browser.open(write_report([run], tmp_path / "report.html").as_uri())
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run('document.querySelector(".strip").childElementCount') == 512
+
+
 def test_on_a_phone_an_open_group_has_each_text_in_full_width(browser: Browser, page: str) -> None:
     browser.show(PHONE, is_phone=True)
     browser.open(page)
