@@ -141,3 +141,10 @@ def test_a_runs_config_is_complete(pods: Pods, tmp_path: Path) -> None:
     assert config.model.path == "builtin:arithmetic-mixed" and config.about.name == "GRPO"
     code, _, errors = pods("train", "--resume", "run", "--stop.steps=2")
     assert code == 0, errors
+
+
+def test_a_missing_recipe_names_the_nearest_or_the_folders(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean 'systems/dars'"):
+        read_tree("systems/darss")
+    with pytest.raises(UsageError, match=r"Known: demo, .*paper/…, pods, systems, systems/…\.$"):
+        read_tree(tmp_path / "nope.toml")

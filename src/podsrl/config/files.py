@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -109,7 +110,10 @@ def _what_is_missing(path: Path) -> str:
     with_suffix = path.parent / f"{path.name}.toml"
     if with_suffix.is_file():
         return f"no such file, and no such recipe. Did you mean '{with_suffix}'?"
-    return f"no such file, and no such recipe.{nearest(str(path), recipe_names())}"
+    hint = nearest(str(path), recipe_names())
+    if "Did you mean" not in hint:  # a folder's recipes are too many to name
+        hint = nearest(str(path), dict.fromkeys(re.sub("/.*", "/…", name) for name in recipe_names()))
+    return f"no such file, and no such recipe.{hint}"
 
 
 def _read_file(path: Path) -> bytes | None:

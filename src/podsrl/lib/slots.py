@@ -161,8 +161,10 @@ def make_slots(
             if option not in names:
                 raise UsageError(f"{name!r} needs the slot {option!r}; wanted slots among {', '.join(names)}")
             if name not in names[option]:
+                others = " and ".join(other for other in part.needs if name in names.get(other, ()))
                 raise UsageError(
-                    f"{option} = {', '.join(names[option])!r}; wanted {name!r}, which fills another slot too"
+                    f"{others} = {name!r} works with {option} = {name!r} alone, which is "
+                    f"{', '.join(names[option])!r}: set both, or choose another part"
                 )
     for name in options:
         if name not in parts:

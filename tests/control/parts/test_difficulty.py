@@ -11,7 +11,7 @@ import pytest
 
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.parts.candidates import count_right
-from podsrl.control.parts.difficulty import Difficulty
+from podsrl.control.parts.difficulty import Difficulty, difficulty
 from podsrl.control.parts.features import features_of
 from podsrl.control.parts.predictor import empty
 from podsrl.control.population import Population, simulate
@@ -59,6 +59,13 @@ def test_a_probing_step_asks_references_then_questions_near_the_target() -> None
     third = second.after(answered(chosen))
     assert dots.ask(third) == []
     assert dots.trained(third) == {group.id for group in third.groups if group.is_trained}
+
+
+def test_questions_that_were_chosen_after_the_probes_are_asked_as_they_are() -> None:
+    dots, first = budget(), view()
+    second = first.after(answered(dots.ask(first)))
+    chosen = [Ask(index=7, num_rollouts=8)]
+    assert list(difficulty(num_references=12, num_rollouts=4).rollouts(second, chosen)) == chosen
 
 
 def test_the_steps_between_two_probes_use_what_was_learned() -> None:
@@ -145,7 +152,7 @@ def test_a_large_set_is_sampled() -> None:
 @pytest.mark.parametrize("slot", ["questions", "rollouts"])
 def test_it_has_to_fill_both_slots(slot: str) -> None:
     other = {"questions": "rollouts", "rollouts": "questions"}[slot]
-    with pytest.raises(UsageError, match=rf"budget.{other} = .*wanted 'difficulty'"):
+    with pytest.raises(UsageError, match=rf"^budget.{slot} = 'difficulty' .*budget.{other} = 'difficulty'"):
         make_budget({slot: "difficulty"}, {})
 
 

@@ -165,7 +165,7 @@ def test_a_profile_without_a_question_to_train_on_is_an_error_that_names_the_thr
 
 def test_it_fills_both_slots() -> None:
     for slot, other in (("questions", "rollouts"), ("rollouts", "questions")):
-        with pytest.raises(UsageError, match=f"budget.{other} = .*wanted 'profile'"):
+        with pytest.raises(UsageError, match=f"^budget.{slot} = 'profile' .*budget.{other} = 'profile'"):
             make_budget({slot: "profile"}, {})
 
 
