@@ -29,3 +29,6 @@ BENCHMARKS = {
     "record-gsm8k-lengths": "infinite_sampling.record_gsm8k",
 }
 """Name on the command line -> module below this package."""
+
+COMMANDS = {"all": "everything", "pages": "pages"}
+"""What works on the benchmarks together, in the same form."""

@@ -9,29 +9,30 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks import BENCHMARKS
+from benchmarks import BENCHMARKS, COMMANDS
 from podsrl.errors import PodsError, UsageError, nearest
 from podsrl.lib.machine import set_waiting_policy
 
 USAGE = "usage: python -m benchmarks NAME [options]      (NAME --help: its options, with examples)"
+MODULES = BENCHMARKS | COMMANDS
 
 
 def main(arguments: Sequence[str]) -> int:
     """List the benchmarks or run one; returns the exit code."""
     name, *rest = arguments or ["--help"]
     if name in ("--help", "-h"):
-        width = max(map(len, BENCHMARKS))
-        print("\n".join([USAGE, "", *(f"  {each:{width}}  {first_line(each)}" for each in BENCHMARKS)]))
+        width = max(map(len, MODULES))
+        listed = ([f"  {each:{width}}  {first_line(each)}" for each in names] for names in (BENCHMARKS, COMMANDS))
+        print("\n".join([USAGE, *(line for lines in listed for line in ("", *lines))]))
         return 0
     name = name.replace("_", "-")  # as its module may be called
     try:
-        if name not in BENCHMARKS:
+        if name not in MODULES:
             raise UsageError(
-                f"benchmark {name!r}: no such benchmark, wanted one of {', '.join(BENCHMARKS)}."
-                f"{nearest(name, BENCHMARKS)}"
+                f"benchmark {name!r}: no such benchmark, wanted one of {', '.join(MODULES)}.{nearest(name, MODULES)}"
             )
         set_waiting_policy()  # before torch is imported
-        module: Any = import_module(f"benchmarks.{BENCHMARKS[name]}")
+        module: Any = import_module(f"benchmarks.{MODULES[name]}")
         module.main(rest)
     except PodsError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def first_line(name: str) -> str:
     """What a benchmark measures: the first line of its docstring, read without importing torch."""
-    path = Path(__file__).parent.joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py")
+    path = Path(__file__).parent.joinpath(*MODULES[name].split(".")).with_suffix(".py")
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 

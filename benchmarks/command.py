@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 from rich.console import Console, RenderableType
 
+from benchmarks import files
+from benchmarks.files import ROOT, Result
 from benchmarks.timing import Say, one_thread
 from podsrl.cli.progress import bar
-from podsrl.lib.machine import hardware_line
-
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-Result = dict[str, Any]
-"""JSON-able. `measure` adds "name" and "hardware"."""
+from podsrl.errors import UsageError
 
 
 def new_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -46,25 +44,34 @@ def measure(
         table: the result for a terminal, rich or plain text; None: always JSON.
         publish: writes whatever else `--save` writes, from the result.
         keep_threads: whether torch keeps its number of threads; otherwise it has one.
+
+    Raises:
+        UsageError: `--save` with `--quick`, or where git names no commit.
     """
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     name = parser.prog.split()[-1]
-    file = RESULTS / f"{name.replace('-', '_')}.json"
-    parser.add_argument("--save", action="store_true", help=f"also write {file.relative_to(ROOT)}")
+    parser.add_argument("--save", action="store_true", help=f"also write {os.path.relpath(files.path_of(name), ROOT)}")
     options = parser.parse_args(arguments)
     is_json, is_saved = options.json or table is None, options.save
     del options.json, options.save  # what is left says what was measured
+    if is_saved and getattr(options, "quick", False):
+        raise UsageError("--save with --quick: wanted the whole measurement; leave one out")
+    if is_saved and files.commit() is None:
+        raise UsageError("--save: git names no commit of this folder, and a result names its own; wanted a clone")
     with nullcontext() if keep_threads else one_thread(), bar(name) as show:
+        start, before = time.monotonic(), files.stamp(name, vars(options))
         facts = run(options, lambda text: show(0, None, text))
-        result = {"name": name, "hardware": hardware_line(), **facts}
-    text = json.dumps(result, indent=1, ensure_ascii=False)
+        after = {"load_after": round(os.getloadavg()[0], 2), "minutes": round((time.monotonic() - start) / 60, 2)}
+        result: Result = {**before, **after, **facts}
+    text = files.text_of(result)
     if is_json or table is None:
-        print(text)
+        print(text, end="")
     elif isinstance(shown := table(result), str):
         print(shown)
     else:
         Console().print(shown)
     if is_saved:
-        file.write_text(text + "\n", encoding="utf-8")
+        path = files.write(result)
         if publish is not None:
             publish(json.loads(text))
+        print(f"Wrote {path}. `python -m benchmarks pages` writes it into the docs.", file=sys.stderr)

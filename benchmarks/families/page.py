@@ -1,4 +1,4 @@
-"""Which model families of transformers run, and how exactly; `--save` also writes the tables of docs/families.md.
+"""Which model families of transformers run, and how exactly.
 
     python -m benchmarks families              all families of the installed transformers, about a minute on one core
     python -m benchmarks families qwen2 gpt2   some of them
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,14 +18,14 @@ from benchmarks.families.judge import GAP, Verdict, family_names, judge
 from benchmarks.timing import Say
 from podsrl.errors import UsageError, nearest
 
-PAGE = command.ROOT / "docs" / "families.md"
-BEGIN, END = "<!-- tables: python -m benchmarks families --save -->\n", "<!-- end of the tables -->\n"
-
 
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("families", __doc__)
     parser.add_argument("families", nargs="*", help="names; default: all")
-    command.measure(parser, arguments, run, lambda result: page(_verdicts(result), result), publish=publish)
+    options, others = parser.parse_known_args(arguments)
+    if options.families and "--save" in others:
+        raise UsageError("--save: wanted all families, got some of them; leave out the names")
+    command.measure(parser, arguments, run, lambda result: page(verdicts_of(result)))
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -43,23 +43,15 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     for name in options.families or known:
         say(name)
         verdicts.append(asdict(judge(name)))
-    return {"transformers": transformers.__version__, "are_all": not options.families, "families": verdicts}
+    return {"transformers": transformers.__version__, "families": verdicts}
 
 
-def publish(result: dict[str, Any]) -> None:
-    """Write the tables into docs/families.md. UsageError: only some families were tried."""
-    if not result["are_all"]:
-        raise UsageError("--save: wanted all families, got some of them; docs/families.md is left as it is")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    text = before + BEGIN + page(_verdicts(result), result) + END + rest.partition(END)[2]
-    PAGE.write_text(text, encoding="utf-8")
-
-
-def _verdicts(result: dict[str, Any]) -> list[Verdict]:
+def verdicts_of(result: dict[str, Any]) -> list[Verdict]:
+    """From a result's JSON."""
     return [Verdict(**each) for each in result["families"]]
 
 
-def page(verdicts: Sequence[Verdict], setting: Mapping[str, Any]) -> str:
+def page(verdicts: Sequence[Verdict]) -> str:
     """The tables in Markdown."""
     runs = [each for each in verdicts if each.forward is not None]
     refused = [each for each in verdicts if each.why_refused is not None]
@@ -69,7 +61,6 @@ def page(verdicts: Sequence[Verdict], setting: Mapping[str, Any]) -> str:
         "| family | decode step | update | rows of at most | engine, nats | update, nats |\n|---|---|---|--:|--:|--:|\n"
     )
     return (
-        f"\ntransformers {setting['transformers']}; {setting['hardware']}.\n\n"
         f"**{len(runs)} run**; the largest difference of all is {worst:.0e} nats ({GAP:g} would fail the test).\n\n"
         + head
         + "".join(map(row, runs))

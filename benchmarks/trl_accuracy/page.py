@@ -9,11 +9,8 @@ from rich.table import Table
 
 from benchmarks import command
 from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text, steps_text
-from podsrl.errors import UsageError
 
-PAGE = command.ROOT / "docs" / "benchmarks.md"
 PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.png"
-BEGIN, END = "<!-- table: python -m benchmarks trl-accuracy --save -->\n", "<!-- end of the table -->\n"
 Json = dict[str, Any]
 
 
@@ -52,22 +49,15 @@ def markdown(result: Json) -> str:
     lines = [[*head[:-1], "the same by CPU seconds", head[-1]], ["---"] * (len(head) + 1)]
     lines += [[*cells[:-1], cpu, cells[-1]] for cells, cpu in zip(body, of_cpu, strict=True)]
     shown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return (
-        f"![Held-out accuracy against training seconds](images/{PICTURE.name})\n\n{shown}\n\n"
-        f"{_title(result)}; {_spread_note(result)}. Measured on {result['hardware']}.\n"
-    )
+    return f"{shown}\n\n{_title(result)}; {_spread_note(result)}.\n"
 
 
 def publish(result: Json) -> None:
-    """Draw the picture and write the table into docs/benchmarks.md. UsageError: the result is that of --quick."""
-    if result["quick"]:
-        raise UsageError("--save: wanted a whole measurement, got --quick; the page and the picture stay as they are")
+    """Draw the picture."""
     from benchmarks.trl_accuracy.picture import draw
     from podsrl.report.figures.theme import save_png
 
     save_png(draw(result), PICTURE)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(before + BEGIN + markdown(result) + END + rest.partition(END)[2], encoding="utf-8")
 
 
 def _title(result: Json) -> str:

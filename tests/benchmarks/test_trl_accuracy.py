@@ -236,19 +236,10 @@ def test_the_tables_show_times_and_bounds(result: dict[str, Any]) -> None:
     assert "not in 30.0" in cells[4] and set(cells[5:8]) == {"–"} and cells[8] == "≥ 10.0× (10.0 … 10.0)"
 
 
-def test_publishing_replaces_the_table_and_draws_the_picture(
-    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "benchmarks.md"
-    file.write_text(f"before\n{page.BEGIN}old\n{page.END}after\n")
-    monkeypatch.setattr(page, "PAGE", file)
+def test_publishing_draws_the_picture(result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
     page.publish(result)
-    page.publish(result)
-    assert file.read_text() == f"before\n{page.BEGIN}{page.markdown(result)}{page.END}after\n"
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-    with pytest.raises(UsageError, match="--quick"):
-        page.publish({**result, "quick": True})
 
 
 def test_the_picture_names_all_arms_and_says_which_missed_the_target(result: dict[str, Any]) -> None:
@@ -257,11 +248,6 @@ def test_the_picture_names_all_arms_and_says_which_missed_the_target(result: dic
     ticks = [tick.get_text() for tick in figure.axes[1].get_yticklabels()]
     assert ticks == list(seeds.ARMS)
     assert "not in 30.0 s" in texts and "3.0 s   ≥ 10.0× as fast" in texts
-
-
-def test_the_page_has_the_place_of_the_table() -> None:
-    text = page.PAGE.read_text()
-    assert text.count(page.BEGIN) == text.count(page.END) == 1
 
 
 @pytest.fixture

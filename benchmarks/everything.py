@@ -1,0 +1,4 @@
+"""Measure all: every benchmark that saves a figure.
+
+python -m benchmarks all
+"""

@@ -1,0 +1,47 @@
+"""The measured parts of README and docs: each is a function of the result files that gives Markdown."""
+
+from collections.abc import Callable
+
+from benchmarks.figures import speed, trl, when_pods_helps
+from benchmarks.figures.headline import Figure, one, side_by_side
+from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
+from benchmarks.files import Files
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *when_pods_helps.FIGURES)
+}
+"""Name -> figure, in the order of the table in docs/benchmarks.md."""
+IN_README = ("select-large", "engine", "trl-step", "trl-accuracy")
+
+
+def all_figures(files: Files) -> str:
+    """The table of docs/benchmarks.md."""
+    return side_by_side(files, list(FIGURES.values()))
+
+
+def readme_figures(files: Files) -> str:
+    """The table of the README."""
+    return side_by_side(files, [FIGURES[name] for name in IN_README])
+
+
+def families(files: Files) -> str:
+    """The tables of docs/families.md, from the newest result: they are of a kind on every processor."""
+    from benchmarks.families.page import page, verdicts_of
+
+    result = newest(files("families"))
+    if result is None:
+        return NOT_MEASURED
+    return f"transformers {result['transformers']}; {where(result)}.\n\n{page(verdicts_of(result))}"
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "all": all_figures,
+    "readme": readme_figures,
+    "families": families,
+    "one": one,
+    "where": where_measured,
+    **speed.PARTS,
+    **trl.PARTS,
+    **when_pods_helps.PARTS,
+}
+"""Name in a mark -> function of the files and of the mark's other words."""

@@ -1,0 +1,248 @@
+"""Seconds, tokens per second and memory of podsrl's own parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.figures.headline import Figure
+from benchmarks.figures.markdown import per_processor, percent, table
+from benchmarks.files import Files, Result
+from benchmarks.timing import Spread, spread_text
+
+OURS, PEER, SHARED = "podsrl", "transformers continuous batching", "shared prompts"
+PLAIN, PLAIN_FAST = "own prompts", "own prompts, same matmul"
+
+
+def times(spread: Spread, form: str = ".2f") -> str:
+    """A ratio with its spread.
+
+    Example:
+        >>> times({"min": 1.0, "median": 2.0, "max": 4.0}, ".1f")
+        '2.0× (1.0 … 4.0)'
+    """
+    return f"{spread['median']:{form}}× ({spread['min']:{form}} … {spread['max']:{form}})"
+
+
+def span(values: list[float], form: str) -> str:
+    """Lowest to highest.
+
+    Example:
+        >>> span([0.2, 0.1], ".1f")
+        '0.1 to 0.2'
+    """
+    low, high = f"{min(values):{form}}", f"{max(values):{form}}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _cases(result: Result, num_groups: int) -> dict[str, Any]:
+    return {case["rewards"]: case for case in result["cases"] if case["num_groups"] == num_groups}
+
+
+def _select_large(result: Result) -> str:
+    cases = _cases(result, 4096)
+    scan = [case["ratio_to_scan"]["median"] for case in cases.values()]
+    sorts = ", ".join(f"{times(case['ratio_to_sort'])} on {kind}" for kind, case in cases.items())
+    return f"{sorts} rewards; {span(scan, '.2f')}× of a scan per group"
+
+
+def _select_step(result: Result) -> str:
+    cases = _cases(result, 8).values()
+    milliseconds = [case["max_variance_ms"] for case in cases]
+    return (
+        f"{span(milliseconds, '.1f')} ms, {span([case['ratio_to_scan']['median'] for case in cases], '.1f')}× the scan"
+    )
+
+
+def arm(model: Result, name: str) -> Any:
+    """What the benchmark `engine` found of an engine on a model."""
+    return next(each for each in model["arms"] if each["arm"] == name)
+
+
+def _engine(result: Result) -> str:
+    models = [
+        f"{times(ours['ratio_to_hf'], '.1f')} and, by CPU seconds, "
+        f"{times(ours['ratio_to_continuous_batching_by_cpu'], '.1f')} on {model['parameters'] / 1e6:.1f} M"
+        for model in result["models"]
+        for ours in [arm(model, OURS)]
+    ]
+    return "; ".join(models)
+
+
+def _demo_ratio(result: Result) -> str:
+    stages = ", ".join(f"{stage['ratio']['median']:.1f}" for stage in result["demo"])
+    return f"{stages} at steps {', '.join(str(stage['step']) for stage in result['demo'])}"
+
+
+def _first_engine(result: Result) -> str:
+    return ", ".join(f"{times(each['speedup'], '.1f')} at step {step}" for step, each in result["stages"].items())
+
+
+def _schedule(result: Result, name: str) -> Any:
+    return next(each for each in result["engine"]["arms"] if each["schedule"] == name)
+
+
+def _infinite_sampling(result: Result) -> str:
+    refilled, dynamic = _schedule(result, "continuous"), _schedule(result, "dynamic")
+    return (
+        f"{times(refilled['tokens_per_second_to_micro'])} at {percent(refilled['kv_bytes_to_full'])} of full-group memory, "
+        f"{times(dynamic['tokens_per_second_to_micro'])} with `dynamic`"
+    )
+
+
+def _update(result: Result) -> str:
+    own, fast = ([each["ratio_by_cpu"][key]["median"] for each in result["lengths"]] for key in (PLAIN, PLAIN_FAST))
+    return f"{_listed(own, '.2f')}; {_listed(fast, '.2f')} with the same matrix library"
+
+
+def _listed(values: list[float], form: str) -> str:
+    return ", ".join(f"{value:{form}}×" for value in values)
+
+
+def _update_memory(result: Result) -> str:
+    first, *others = (each["update_bytes"] for each in result["memory"])
+    return " : ".join(["1", *(f"{each / first:.3f}" for each in others)])
+
+
+def _loop(result: Result) -> str:
+    share = result["overhead"]
+    spare = 1000 * share["median"] * result["seconds_step"]
+    return (
+        f"{percent(share['median'], 1)} ({percent(share['min'], 1)} … {percent(share['max'], 1)}), about {spare:.0f} ms of "
+        f"{1000 * result['seconds_step']:.0f} ms"
+    )
+
+
+def _ahead(result: Result) -> str:
+    ends = {
+        name: f"{percent(own['accuracy'][-1], 1)} after {own['elapsed'][-1]:.1f} s"
+        for name, own in result["arms"].items()
+    }
+    return f"{times(result['throughput']['ahead'])}; held out {ends['ahead']}, in turn {ends['sync']}"
+
+
+def _reference_solutions(result: Result) -> str:
+    sets = result["rewards"]["math_correct"]["sets"]
+    return "; ".join(f"{name.upper()} {each['num_correct']:,} of {each['num_rows']:,}" for name, each in sets.items())
+
+
+def _budgets(result: Result) -> str:
+    parts = {name: each["share"] for name, each in result["parts"].items()}
+    worst = max(parts, key=lambda name: parts[name])
+    return f"{percent(min(parts.values()), 1)} to {percent(parts[worst], 1)} (`{worst}`) of {1000 * result['cpu_seconds_step']:.0f} ms"
+
+
+def _planner(result: Result) -> str:
+    return f"{span([row['ratio_to_control'] for row in result['rows'][1:]], '.2f')}× the measured ones"
+
+
+FIGURES = (
+    Figure(
+        "select-large",
+        "select",
+        "time of max-variance selection over that of `torch.sort` alone, `[4096, 1024]` float32, m = 256",
+        _select_large,
+        lambda result: float(_cases(result, 4096)["continuous"]["ratio_to_sort"]["median"]),
+    ),
+    Figure("select-step", "select", "selection at the demo's size, `[8, 64]`, m = 16", _select_step),
+    Figure(
+        "engine",
+        "engine",
+        "tokens per second of the engine over those of Hugging Face `generate` at batch 256, and over those of "
+        "transformers' continuous batching; 64 prompts × 16, random models, one thread",
+        _engine,
+        lambda result: float(arm(result["models"][0], OURS)["ratio_to_hf"]["median"]),
+    ),
+    Figure(
+        "first-engine",
+        "first-engine",
+        "the demo's generation, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the model's "
+        "own forward); same tokens",
+        _first_engine,
+        lambda result: float(next(iter(result["stages"].values()))["speedup"]["median"]),
+    ),
+    Figure(
+        "demo-ratio",
+        "engine",
+        "the demo's seconds to generate, n = 64 over n = 16",
+        _demo_ratio,
+        lambda result: float(result["demo"][0]["ratio"]["median"]),
+    ),
+    Figure(
+        "infinite-sampling",
+        "infinite-sampling",
+        "128 rollouts on 32 slots: tokens per second over those of sequential micro groups; same completions",
+        _infinite_sampling,
+        lambda result: float(_schedule(result, "continuous")["tokens_per_second_to_micro"]["median"]),
+    ),
+    Figure(
+        "update",
+        "update",
+        "seconds of packed rows with shared prompts over those of padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
+        _update,
+        lambda result: float(result["lengths"][1]["ratio_by_cpu"][PLAIN]["median"]),
+    ),
+    Figure("update-memory", "update", "peak memory of the update, n = 16, 64, 256, m = 16", _update_memory),
+    Figure(
+        "loop",
+        "loop",
+        "share of a step that is neither model, sampling nor optimizer",
+        _loop,
+    ),
+    Figure(
+        "budgets",
+        "budgets",
+        "processor time of a part of a budget or of the loss, as a share of the demo's step",
+        _budgets,
+    ),
+    Figure(
+        "ahead",
+        "ahead",
+        "the demo's steps generated one step ahead in a child process: steps per second over those of steps that "
+        "generate and then train; two cores, 5 paired seeds",
+        _ahead,
+        lambda result: float(result["throughput"]["ahead"]["median"]),
+    ),
+    Figure(
+        "planner",
+        "planner",
+        "predicted seconds of a step at choices that the fit has not seen",
+        _planner,
+        command="planner --cpu-time",
+    ),
+    Figure(
+        "reference-solutions",
+        "reference-solutions",
+        "reference solutions that get the full reward of `math_correct`",
+        _reference_solutions,
+    ),
+)
+
+
+def engine_table(files: Files) -> str:
+    """Every engine on every model."""
+    head = ("model", "engine", "tokens/s", "to HF `generate` at batch 256", "the same by CPU seconds")
+    head = (*head, "to continuous batching, by CPU seconds")
+
+    def rows(result: Result) -> str:
+        return table(
+            head,
+            (
+                (
+                    model["model"],
+                    each["arm"],
+                    spread_text(each["tokens_per_second"], ",.0f"),
+                    times(each["ratio_to_hf"], ".1f"),
+                    times(each["ratio_to_hf_by_cpu"], ".1f"),
+                    times(each["ratio_to_continuous_batching_by_cpu"], ".1f"),
+                )
+                for model in result["models"]
+                for each in model["arms"]
+            ),
+            num_left=2,
+        )
+
+    return per_processor(files("engine"), rows)
+
+
+PARTS: dict[str, Callable[..., str]] = {"engine-table": engine_table}

@@ -1,0 +1,94 @@
+"""podsrl beside TRL, and PODS in TRL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.figures.headline import Figure
+from benchmarks.figures.markdown import per_processor
+from benchmarks.figures.speed import times
+from benchmarks.files import Files, Result
+
+
+def _seconds(part: str) -> Callable[[Result], str]:
+    def text(result: Result) -> str:
+        ragged, equal = (times(result[part][kind]["cpu_ratio"]) for kind in ("ragged", "equal"))
+        return f"{ragged} on ragged completions, {equal} on completions of equal length"
+
+    return text
+
+
+def _ragged(part: str) -> Callable[[Result], float]:
+    return lambda result: float(result[part]["ragged"]["cpu_ratio"]["median"])
+
+
+def _losses(result: Result) -> str:
+    both = (max(each[key] for each in result["losses"].values()) for key in ("difference", "gradient_difference"))
+    loss, gradient = (f"{value:.1e}" for value in both)
+    return f"equal to {loss} and {gradient}"
+
+
+def _pods(result: Result) -> str:
+    plain, with_reference = (times(result["betas"][beta]["ratio"]) for beta in ("0.0", "0.04"))
+    return f"{plain}; with a reference model {with_reference}"
+
+
+def _sooner(result: Result, arm: str) -> dict[str, Any]:
+    found: dict[str, Any] = result["clocks"]["seconds"]["0.99"]["sooner"][arm]
+    return found
+
+
+def _accuracy(result: Result) -> str:
+    from benchmarks.trl_accuracy.times import ratio_text
+
+    pods, plain = (ratio_text(_sooner(result, arm)) for arm in (result["ours"], "podsrl, 16 trained"))
+    return f"PODS 64 → 16: {pods}; 16 → 16 without a selection: {plain}"
+
+
+def accuracy_table(files: Files) -> str:
+    """Training seconds to an accuracy, of six arms, and their curves."""
+    from benchmarks.trl_accuracy.page import markdown
+
+    return per_processor(files("trl-accuracy"), markdown)
+
+
+FIGURES = (
+    Figure(
+        "trl-update",
+        "trl",
+        "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M), same 8 × 16 rollouts, one thread",
+        _seconds("update"),
+        _ragged("update"),
+    ),
+    Figure(
+        "trl-step",
+        "trl",
+        "CPU seconds of one whole step (generate, score, update) over those of TRL's GRPOTrainer, same model and sizes",
+        _seconds("step"),
+        _ragged("step"),
+    ),
+    Figure(
+        "trl-losses",
+        "trl",
+        "loss and gradient on the same batch: GRPO, Dr. GRPO, DAPO, GSPO, CISPO, and TRL's",
+        _losses,
+    ),
+    Figure(
+        "trl-pods",
+        "trl-pods",
+        "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over GRPOTrainer, "
+        "which trains on all 64",
+        _pods,
+        lambda result: float(result["betas"]["0.0"]["ratio"]["median"]),
+    ),
+    Figure(
+        "trl-accuracy",
+        "trl-accuracy",
+        "the demo's task to 99 % held-out accuracy, greedily, 5 paired seeds: training seconds of TRL's GRPOTrainer "
+        "64 → 64 over podsrl's",
+        _accuracy,
+        lambda result: float(_sooner(result, result["ours"])["median"]),
+    ),
+)
+PARTS: dict[str, Callable[..., str]] = {"trl-accuracy-table": accuracy_table}

@@ -1,0 +1,96 @@
+"""Result files: benchmarks/results/PROCESSOR/NAME.json, one folder per family of processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from podsrl.lib.machine import hardware_line, processor_facts, processor_family
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+NO_CODE = (":!benchmarks/results", ":!src/podsrl/compare/systems.json")
+"""What a measurement writes below the folders of the code."""
+Result = dict[str, Any]
+"""JSON-able; `stamp` says what stands in each."""
+Files = Callable[[str], Mapping[str, Result]]
+"""Name of a benchmark -> its results by processor ("AMD Zen 5"), in the order of their names."""
+
+
+def folder_name(processor: str) -> str:
+    """
+    Example:
+        >>> folder_name("AMD Zen 5")
+        'amd-zen-5'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-")
+
+
+def path_of(name: str, processor: str | None = None) -> Path:
+    """The file of a benchmark's result; processor None: this machine's."""
+    folder = folder_name(processor or processor_family(processor_facts()))
+    return RESULTS / folder / f"{name.replace('-', '_')}.json"
+
+
+def read_all(name: str) -> dict[str, Result]:
+    """A benchmark's results by processor; empty: there is none."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob(f"*/{name.replace('-', '_')}.json")]
+    return {result["processor"]: result for result in sorted(found, key=lambda result: str(result["processor"]))}
+
+
+def write(result: Result) -> Path:
+    """Save a result of this machine."""
+    path = path_of(result["name"], result["processor"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text_of(result), encoding="utf-8")
+    return path
+
+
+def text_of(result: Result) -> str:
+    """As it stands in a file."""
+    return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+
+
+def stamp(name: str, options: Mapping[str, Any]) -> Result:
+    """Where, when and of which code a measurement that starts now is.
+
+    "commit" is that of the checkout (None without git), "has_changes" whether its code differs from it,
+    "load" the number of processes that want to run, as a mean over one minute.
+    """
+    return {
+        "name": name,
+        "processor": processor_family(processor_facts()),
+        "hardware": hardware_line(),
+        "commit": commit(),
+        "has_changes": has_changes(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "version": version("podsrl"),
+        "options": {key: str(value) if isinstance(value, Path) else value for key, value in options.items()},
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def commit(revision: str = "HEAD") -> str | None:
+    """The short hash of a commit; None: there is no such commit, or no git."""
+    return git("rev-parse", "--short=10", "--verify", "--quiet", f"{revision}^{{commit}}")
+
+
+def has_changes() -> bool:
+    """Whether the code differs from the commit that is checked out."""
+    return git("status", "--porcelain", "--", "src", "benchmarks", *NO_CODE) != ""
+
+
+def git(*arguments: str) -> str | None:
+    """What git answers in this checkout; None where it fails."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
