@@ -12,6 +12,8 @@ from typing import Any
 from benchmarks import BENCHMARKS, COMMANDS
 from podsrl.errors import PodsError, UsageError, nearest
 from podsrl.lib.machine import set_waiting_policy
+from podsrl.lib.parent import end_with_parent
+from podsrl.lib.signals import leave_on_signal
 
 USAGE = "usage: python -m benchmarks NAME [options]      (NAME --help: its options, with examples)"
 MODULES = BENCHMARKS | COMMANDS
@@ -50,4 +52,6 @@ def first_line(name: str) -> str:
 
 
 if __name__ == "__main__":
+    end_with_parent()
+    leave_on_signal()
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,241 @@
-"""Measure all: every benchmark that saves a figure.
+"""Run every benchmark that saves a result, one after another; goes on where it stopped.
 
-python -m benchmarks all
+    python -m benchmarks all                      measures and saves what this processor has no file of, for this commit
+    python -m benchmarks all --quick              each with its quick size, saving nothing; some minutes
+    python -m benchmarks all --only select loop   some of them
+    python -m benchmarks all --minutes 60         starts nothing that took longer than what is left of an hour
+    python -m benchmarks all --since COMMIT       leaves out what was measured at COMMIT or later
+
+Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the minutes
+in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks something
+(a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
 """
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import BENCHMARKS, files
+from benchmarks.files import ROOT, Result
+from podsrl.cli.progress import bar
+from podsrl.errors import PodsError, UsageError, nearest
+from podsrl.lib.parent import asked_of_child
+from podsrl.lib.time_left import time_text
+
+LOGS = ROOT / "runs" / "benchmarks"
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "planner": ("--cpu-time", "--save"),
+    "trl-accuracy": ("--save", "--out", "{folder}"),
+    "systems": ("--save", "--out", "{folder}"),
+    "when-pods-helps": ("bases", "tune", "map", "versus", "kept", "rules", "harder", "publish"),
+}
+"""Of the whole measurement, where they are not `--save` alone; {folder} holds finished parts, one folder per commit."""
+QUICK: Mapping[str, tuple[str, ...]] = {
+    "first-engine": ("--stages", "0", "--rounds", "1"),
+    "families": ("qwen2", "gpt2"),
+    "planner": ("--steps", "2", "--probe-seconds", "8"),
+    "interval-coverage": ("--comparisons", "2"),
+    "trl-accuracy": ("--quick", "--out", "{folder}"),
+    "systems": ("--quick", "--out", "{folder}"),
+}
+"""Of the quick size, where they are not `--quick` alone."""
+NEED_GPU = ("engine-gpu", "figure1")
+PATIENCE_SECONDS = 30.0
+"""After Ctrl-C, how long a benchmark may take to end."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a benchmark."""
+
+    name: str
+    state: str
+    """"done", "skipped" or "failed"."""
+    minutes: float = 0.0
+    why: str = ""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks all", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is saved")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them")
+    parser.add_argument("--minutes", type=float, help="start nothing that would take longer than what is left of these")
+    parser.add_argument(
+        "--since", default="HEAD", metavar="COMMIT", help="measured then or later counts; default: HEAD"
+    )
+    options = parser.parse_args(arguments)
+    names = saving()
+    for name in options.only or ():
+        if name not in names:
+            raise UsageError(f"--only {name}: wanted some of {', '.join(names)}.{nearest(name, names)}")
+    since = files.commit(options.since)
+    if since is None:
+        raise UsageError(f"--since {options.since}: git knows no such commit here; wanted one of this clone")
+    if files.has_changes() and not options.quick:
+        raise UsageError(
+            "the code has changes that no commit has, and results name their commit: commit them, or --quick"
+        )
+    outcomes = run_all([name for name in names if name in (options.only or names)], since, options)
+    Console().print(summary(outcomes, is_quick=options.quick))
+    for outcome in outcomes:
+        if outcome.why:
+            print(f"{outcome.name} {outcome.state}: {outcome.why}")
+    if any(outcome.state == "done" for outcome in outcomes) and not options.quick:
+        print("`python -m benchmarks pages` writes the new figures into README and docs.")
+    if failed := [outcome.name for outcome in outcomes if outcome.state == "failed"]:
+        raise PodsError(f"{len(failed)} failed: {', '.join(failed)}; the same command runs them again")
+
+
+def saving() -> list[str]:
+    """Benchmarks that save a result, in the order in which they run: short ones first, the unknown last."""
+    names = [name for name in BENCHMARKS if "command.measure(" in source(name) or name in ARGUMENTS]
+    return sorted(names, key=lambda name: (minutes(name) is None, minutes(name) or 0))
+
+
+@cache
+def source(name: str) -> str:
+    """The text of a benchmark's module."""
+    path = (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split("."))
+    path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    return path.read_text(encoding="utf-8")
+
+
+def minutes(name: str) -> float | None:
+    """How long a benchmark took last, on this processor or else on another; None: not known."""
+    here = files.path_of(name)
+    known = {result["processor"]: result.get("minutes") for result in files.read_all(name).values()}
+    mine = json.loads(here.read_text(encoding="utf-8")).get("minutes") if here.exists() else None
+    return mine or max((each for each in known.values() if each), default=None)
+
+
+def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> list[Outcome]:
+    """Run benchmarks one after another. KeyboardInterrupt leaves what is finished."""
+    start, outcomes = time.monotonic(), []
+    for number, name in enumerate(names):
+        left = None if options.minutes is None else options.minutes - (time.monotonic() - start) / 60
+        expected = None if options.quick else minutes(name)
+        why = why_not(name, since, is_quick=options.quick)
+        if not why and left is not None and left < (expected or 0):
+            why = f"takes about {expected:.0f} minutes, {max(left, 0):.0f} are left"
+        if why:
+            outcomes.append(Outcome(name, "skipped", why=why))
+            continue
+        later = [None if options.quick else minutes(each) for each in names[number:]]
+        known = sum(60 * each for each in later if each)
+        text = f"[{number + 1}/{len(names)}] {name}" + (f", all: about {time_text(known)} left" if known else "")
+        outcomes.append(run_one(name, arguments_of(name, since, is_quick=options.quick), text, expected))
+    return outcomes
+
+
+def why_not(name: str, since: str, *, is_quick: bool) -> str:
+    """Why a benchmark need not or cannot run; empty: it runs."""
+    if name in NEED_GPU and not has_gpu():
+        return "needs a GPU"
+    if is_quick:
+        return "" if name in QUICK or '"--quick"' in source(name) else "has no quick size"
+    here = files.path_of(name)
+    measured_at = json.loads(here.read_text(encoding="utf-8"))["commit"] if here.exists() else None
+    if measured_at and files.git("merge-base", "--is-ancestor", since, measured_at) is not None:
+        return f"was measured at commit {measured_at}"
+    return ""
+
+
+def arguments_of(name: str, since: str, *, is_quick: bool) -> list[str]:
+    """What follows a benchmark's name on its command line."""
+    folder = LOGS / f"{name}-{files.commit()}"
+    if is_quick:
+        folder = LOGS / f"{name}-quick-{time.strftime('%Y%m%d-%H%M%S')}"
+    chosen = QUICK.get(name, ("--quick",)) if is_quick else ARGUMENTS.get(name, ("--save",))
+    return [each.replace("{folder}", str(folder)) for each in chosen]
+
+
+def has_gpu() -> bool:
+    """Whether torch sees one."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def run_one(name: str, arguments: Sequence[str], text: str, expected: float | None) -> Outcome:
+    """Run one benchmark in a process of its own, which ends with this one."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log, start = LOGS / f"{name}.log", time.monotonic()
+    command = [sys.executable, "-m", "benchmarks", name, *arguments]
+    environment = {**os.environ, **asked_of_child()}
+    with log.open("wb") as file, bar(text) as show:
+        child = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            while child.poll() is None:
+                time.sleep(0.2)
+                done = time.monotonic() - start
+                show(min(done, 60 * expected) if expected else done, 60 * expected if expected else None, "")
+        finally:
+            end(child)
+    took = (time.monotonic() - start) / 60
+    if child.returncode == 0:
+        return Outcome(name, "done", took)
+    why = f"{last_line(log)} (see {os.path.relpath(log)})"
+    return Outcome(name, "skipped" if child.returncode == 2 else "failed", took, why)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a benchmark and what it has started in its session."""
+    with suppress(ProcessLookupError):
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(PATIENCE_SECONDS)
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def last_line(log: Path) -> str:
+    """What a benchmark said last."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no output"
+
+
+def summary(outcomes: Sequence[Outcome], *, is_quick: bool) -> Table:
+    """Minutes and headline of each, and its ratio to that of the committed file."""
+    from benchmarks.figures import FIGURES
+
+    first = {figure.benchmark: figure for figure in reversed(FIGURES.values())}
+    shown = Table(title="quick sizes: nothing is saved" if is_quick else None)
+    for column in ("benchmark", "", "minutes", "figure", "to the committed one"):
+        shown.add_column(column)
+    for outcome in outcomes:
+        figure, here = first.get(outcome.name), files.path_of(outcome.name)
+        cells = ["", ""]
+        if figure and here.exists() and not is_quick:
+            new, old = json.loads(here.read_text(encoding="utf-8")), committed(here)
+            cells[0] = figure.text(new)
+            if figure.value and old:
+                cells[1] = f"{figure.value(new) / figure.value(old):.2f}×"
+        spent = f"{outcome.minutes:.1f}" if outcome.minutes else ""
+        shown.add_row(outcome.name, outcome.state, spent, *cells)
+    return shown
+
+
+def committed(path: Path) -> Result | None:
+    """A result file as it stands in the commit that is checked out; None: it does not."""
+    text = files.git("show", f"HEAD:{path.relative_to(ROOT).as_posix()}")
+    return None if text is None else dict(json.loads(text))

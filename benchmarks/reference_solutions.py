@@ -2,6 +2,7 @@
 
     PODS_DATA=DIR python -m benchmarks reference-solutions                 with 1 and with 2 processes
     PODS_DATA=DIR python -m benchmarks reference-solutions --workers 4     with 4
+    PODS_DATA=DIR python -m benchmarks reference-solutions --quick         the first rows
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
 `answer`). The rewards `math_correct` and `boxed_correct` judge in worker processes, as in a run. Against its own answer
@@ -27,12 +28,14 @@ from podsrl.score.workers.pool import WorkerPool
 from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 
+QUICK_ROWS = 200
 REWARDS = ("math_correct", "boxed_correct")
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("reference-solutions", __doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to measure with")
+    parser.add_argument("--quick", action="store_true", help="the first 200 rows of each file, one process")
     command.measure(parser, arguments, run)
 
 
@@ -40,13 +43,18 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Judge the files below PODS_DATA."""
     if "PODS_DATA" not in os.environ:
         raise UsageError("PODS_DATA is not set: wanted a folder with gsm8k/ and math/ as JSON lines")
-    return measure(Path(os.environ["PODS_DATA"]), options.workers, say)
+    folder = Path(os.environ["PODS_DATA"])
+    if options.quick:
+        return measure(folder, [1], say, num_rows=QUICK_ROWS)
+    return measure(folder, options.workers, say)
 
 
-def measure(folder: Path, workers: Sequence[int], say: Say = lambda text: None) -> dict[str, Any]:
+def measure(
+    folder: Path, workers: Sequence[int], say: Say = lambda text: None, num_rows: int | None = None
+) -> dict[str, Any]:
     """Judge all sets with each reward and each number of workers; the verdicts must not depend on the latter."""
     load = os.getloadavg()[0]
-    sets = {"gsm8k": gsm8k(folder), "math": math(folder)}
+    sets = {"gsm8k": gsm8k(folder)[:num_rows], "math": math(folder)[:num_rows]}
     by_reward = {}
     for reward in REWARDS:
         say(reward)
