@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks.figures import speed, trl, when_pods_helps
+from benchmarks.figures import papers, sampling, speed, systems, tables, trl, when_pods_helps
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
 from benchmarks.files import Files
@@ -40,7 +40,10 @@ PARTS: dict[str, Callable[..., str]] = {
     "families": families,
     "one": one,
     "where": where_measured,
-    **speed.PARTS,
+    **tables.PARTS,
+    **sampling.PARTS,
+    **systems.PARTS,
+    **papers.PARTS,
     **trl.PARTS,
     **when_pods_helps.PARTS,
 }

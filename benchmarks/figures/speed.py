@@ -217,32 +217,3 @@ FIGURES = (
         _reference_solutions,
     ),
 )
-
-
-def engine_table(files: Files) -> str:
-    """Every engine on every model."""
-    head = ("model", "engine", "tokens/s", "to HF `generate` at batch 256", "the same by CPU seconds")
-    head = (*head, "to continuous batching, by CPU seconds")
-
-    def rows(result: Result) -> str:
-        return table(
-            head,
-            (
-                (
-                    model["model"],
-                    each["arm"],
-                    spread_text(each["tokens_per_second"], ",.0f"),
-                    times(each["ratio_to_hf"], ".1f"),
-                    times(each["ratio_to_hf_by_cpu"], ".1f"),
-                    times(each["ratio_to_continuous_batching_by_cpu"], ".1f"),
-                )
-                for model in result["models"]
-                for each in model["arms"]
-            ),
-            num_left=2,
-        )
-
-    return per_processor(files("engine"), rows)
-
-
-PARTS: dict[str, Callable[..., str]] = {"engine-table": engine_table}

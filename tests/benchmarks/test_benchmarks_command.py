@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import BENCHMARKS, command
+from benchmarks import BENCHMARKS, COMMANDS, command, files
 from benchmarks.__main__ import first_line, main
 from benchmarks.timing import ratios, spread_text, take_turns
+from podsrl.errors import UsageError
 
 
 def test_every_benchmark_is_listed_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == main(["--help"]) == 0
     listed = capsys.readouterr().out
-    for name in BENCHMARKS:
+    for name in (*BENCHMARKS, *COMMANDS):
         assert first_line(name).endswith("."), name
         assert f"  {name} " in listed and first_line(name) in listed
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [*BENCHMARKS, *COMMANDS])
 def test_the_help_of_a_benchmark_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
@@ -40,18 +41,30 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
 def test_a_result_is_printed_and_saved_with_its_hardware_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
     torch.set_num_threads(2)
     parser = command.new_parser("some-name", "Some benchmark.")
     parser.add_argument("--size", type=int)
     arguments = ["--size", "3", "--json", "--save"]
+    if files.commit() is None:
+        pytest.skip("not in a clone")
     command.measure(parser, arguments, lambda options, say: {"size": options.size, "left": sorted(vars(options))})
     assert torch.get_num_threads() == 2
     result = json.loads(capsys.readouterr().out)
     assert (result["name"], result["size"], result["left"]) == ("some-name", 3, ["size"])
-    assert "(1 thread)" in result["hardware"]
-    assert json.loads((tmp_path / "some_name.json").read_text()) == result
+    assert "(1 thread)" in result["hardware"] and result["options"] == {"size": 3}
+    assert result["commit"] == files.commit() and result["minutes"] == 0 and result["has_changes"] in (True, False)
+    [file] = tmp_path.glob("*/some_name.json")
+    assert json.loads(file.read_text()) == result == files.read_all("some-name")[result["processor"]]
+    assert file.parent.name == files.folder_name(result["processor"])
+
+
+def test_a_quick_size_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
+    parser = command.new_parser("some-name", "Some benchmark.")
+    parser.add_argument("--quick", action="store_true")
+    with pytest.raises(UsageError, match="--save with --quick"):
+        command.measure(parser, ["--save", "--quick"], lambda options, say: pytest.fail("ran"))
 
 
 @pytest.mark.slow

@@ -1,23 +1,24 @@
-"""docs/systems.md is what the recipes and the committed comparison say.
-
-PODS_WRITE_DOCS=1 python -m pytest tests/benchmarks/test_systems_page.py      writes its lists and tables anew
-"""
+"""docs/systems.md is what the recipes and the committed comparison say."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import command, systems
+from benchmarks import systems
+from benchmarks.figures.systems import PARTS
+from benchmarks.files import ROOT, read_all
 from podsrl.compare.runs import plan
 from podsrl.compare.systems import measured, read_system, system_names
 from podsrl.config.load import build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+
+
+PAGE = ROOT / "docs" / "systems.md"
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -46,38 +47,34 @@ def result(**changes: Any) -> dict[str, Any]:
     return whole | changes
 
 
-def test_the_page_is_what_the_recipes_and_the_result_say() -> None:
-    if os.environ.get("PODS_WRITE_DOCS"):
-        systems.write_page()
-    text = systems.PAGE.read_text(encoding="utf-8")
-    wrong = "docs/systems.md differs from the recipes or the result; write it anew with PODS_WRITE_DOCS=1"
-    assert systems.filled(text) == text, wrong
+def test_the_page_has_a_section_of_every_system_and_all_its_parts() -> None:
+    text = PAGE.read_text(encoding="utf-8")
     assert all(f"### {name}\n" in text and read_system(name).about.name in text for name in system_names())
+    assert all(f"<!-- figures: {name} -->" in text for name in PARTS)
 
 
-def test_the_page_has_numbers_only_of_the_committed_result() -> None:
-    file = command.RESULTS / "systems.json"
-    text = systems.PAGE.read_text(encoding="utf-8")
-    assert file.exists() == systems.IN_PACKAGE.exists() == (systems.NOT_MEASURED not in text)
-    if file.exists():
-        assert file.read_bytes() == systems.IN_PACKAGE.read_bytes()
-        assert measured() == json.loads(file.read_text()) and {*measured()["last_accuracy"]} == {*system_names()}  # type: ignore[index]
+def test_what_pods_systems_shows_is_a_committed_result() -> None:
+    shown = measured()
+    assert shown in read_all("systems").values()
+    assert shown is not None and {*shown["last_accuracy"]} == {*system_names()}
 
 
 def test_all_arms_have_the_learning_rate_that_the_page_names(tmp_path: Path) -> None:
     config = build(CompareConfig, read_tree("systems"), "systems")
     rates = {member.config.optim.lr for member in plan(config, tmp_path)}
-    assert len(rates) == 1, "READING in benchmarks/systems.py says that all systems have one learning rate"
-    assert f"{rates.pop():g}" in systems.PAGE.read_text(encoding="utf-8")
+    assert len(rates) == 1, "READING in benchmarks/figures/systems.py says that all systems have one learning rate"
+    assert f"{rates.pop():g}" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_row_per_system_from_the_saved_numbers() -> None:
     saved = systems.summary(result())
     assert "runs" not in saved["arms"]["pods"] and saved["last_accuracy"] == {"grpo": 0.5, "pods": 0.625}
-    head, grpo, pods = systems._rows(saved)
+    head, grpo, pods = systems.rows_of(saved)
     assert grpo == ["grpo", "50.0%", "1", "1", "25%", "–", "50%", "6.2"]
     assert pods == ["pods", "62.5%", "2.00× (1.00–2.50)", "not reached", "25%", "–", "50%", "6.2"]
-    assert len(head) == 8 and "".join(systems._measured(saved)).count("\n| ") == 3
+    files = {"systems": {"abacus": saved | {"processor": "abacus", "commit": "ab12", "date": "2026-01-02T03:04+00:00"}}}
+    page = PARTS["systems-measured"](lambda name: files[name])
+    assert len(head) == 8 and page.count("\n| ") == 3 and "abacus (an abacus; commit ab12, 2026-01-02)" in page
 
 
 def test_a_quick_comparison_is_not_saved() -> None:
@@ -86,15 +83,11 @@ def test_a_quick_comparison_is_not_saved() -> None:
 
 
 def test_what_is_saved_is_shown(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, pods: Any) -> None:
-    file, page = tmp_path / "systems.json", tmp_path / "systems.md"
-    page.write_text(systems.PAGE.read_text())
+    file = tmp_path / "systems.json"
     monkeypatch.setattr(systems, "IN_PACKAGE", file)
-    monkeypatch.setattr(systems, "PAGE", page)
     saved = systems.summary(result())
-    monkeypatch.setattr(systems, "measured", lambda: saved)
     systems.publish(saved)
     assert json.loads(file.read_text()) == saved
-    assert "| pods | 62.5% | 2.00× (1.00–2.50) |" in page.read_text() and systems.NOT_MEASURED not in page.read_text()
     monkeypatch.setattr("podsrl.compare.systems.measured", lambda: saved)
     monkeypatch.setenv("COLUMNS", "200")
     code, said, _ = pods("systems")

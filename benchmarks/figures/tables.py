@@ -1,0 +1,183 @@
+"""Tables and figures of the pages on the engine, the update, steps ahead and the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.figures.markdown import each, per_processor, percent, table
+from benchmarks.figures.speed import PLAIN, PLAIN_FAST, span, times
+from benchmarks.files import Files, Result
+from benchmarks.timing import spread_text
+
+
+def engine(files: Files) -> str:
+    """Every engine on every model."""
+    head = ("model", "engine", "tokens/s", "to HF `generate` at batch 256", "the same by CPU seconds")
+    head = (*head, "to continuous batching, by CPU seconds")
+
+    def text(result: Result) -> str:
+        rows = (
+            (
+                model["model"],
+                arm["arm"],
+                spread_text(arm["tokens_per_second"], ",.0f"),
+                times(arm["ratio_to_hf"], ".1f"),
+                times(arm["ratio_to_hf_by_cpu"], ".1f"),
+                times(arm["ratio_to_continuous_batching_by_cpu"], ".1f"),
+            )
+            for model in result["models"]
+            for arm in model["arms"]
+        )
+        return table(head, rows, num_left=2)
+
+    return per_processor(files("engine"), text)
+
+
+def demo_generation(files: Files) -> str:
+    """Seconds and token forwards of the demo's generation, for 64 and for 16 rollouts per question."""
+    head = ("training steps", "n = 64", "n = 16", "seconds, 64 over 16", "forwards per token, n = 64", "n = 16")
+
+    def text(result: Result) -> str:
+        rows = (
+            (
+                str(stage["step"]),
+                *(f"{1000 * stage[f'seconds_{n}']:.0f} ms" for n in (64, 16)),
+                spread_text(stage["ratio"]),
+                *(f"{stage[f'forwards_per_token_{n}']:.2f}" for n in (64, 16)),
+            )
+            for stage in result["demo"]
+        )
+        return table(head, rows, num_left=0)
+
+    return per_processor(files("engine"), text)
+
+
+def forwards(files: Files) -> str:
+    """Shares of the token forwards that n = 64 needs, from the first stage of training to the last."""
+    return each(files("engine"), lambda found: " … ".join(percent(s["forwards_per_token_64"]) for s in found["demo"]))
+
+
+def demo_ratio(files: Files) -> str:
+    """Seconds of n = 64 over those of n = 16, over the stages of training."""
+    return each(files("engine"), lambda found: span([stage["ratio"]["median"] for stage in found["demo"]], ".1f"))
+
+
+def matmul_share(files: Files) -> str:
+    """Share of matrix products in the engine's operations."""
+
+    def text(result: Result) -> str:
+        return " and ".join(f"{percent(each['op_time']['matmul'])} on {each['model']}" for each in result["models"])
+
+    return each(files("engine"), text)
+
+
+def update(files: Files) -> str:
+    """Packed rows with shared prompts over padded rows."""
+    head = ("prompt : answer", "tokens left", "packed and shared, to padded rows through PyTorch's matmul")
+    head = (*head, "to padded rows through the same matmul", "gradients differ by")
+
+    def text(result: Result) -> str:
+        rows = (
+            (
+                f"{found['prompt']} : {found['answer']}",
+                f"{found['floor']:.2f}",
+                *(times(found["ratio_by_cpu"][key]) for key in (PLAIN, PLAIN_FAST)),
+                f"{found['gradient_difference']:.1e}",
+            )
+            for found in result["lengths"]
+        )
+        return f"{result['model']}, medians of {result['rounds']} rounds by CPU seconds.\n\n{table(head, rows)}"
+
+    return per_processor(files("update"), text)
+
+
+def update_mebibytes(files: Files) -> str:
+    """Peak memory of the update, by n."""
+
+    def text(result: Result) -> str:
+        return ", ".join(f"{row['update_bytes'] / 2**20:,.0f}" for row in result["memory"]) + " MiB"
+
+    return each(files("update"), text)
+
+
+def ahead(files: Files) -> str:
+    """Steps in turn, in a child process, and ahead."""
+
+    def text(result: Result) -> str:
+        arms = result["arms"]
+        rows = [
+            ["seconds per step (median)", *(f"{own['seconds_step']['median']:.3f}" for own in arms.values())],
+            ["of them waiting for rollouts", *(f"{own['seconds_waited']['median']:.3f}" for own in arms.values())],
+            ["steps per second, `sync` = 1", *(spread_text(result["throughput"][arm]) for arm in arms)],
+        ]
+        rows += [
+            [
+                f"accuracy after {step} steps",
+                *(f"{percent(own['accuracy'][i], 1)} at {own['elapsed'][i]:.1f} s" for own in arms.values()),
+            ]
+            for i, step in enumerate(result["evaluated_steps"])
+            if step
+        ]
+        head = [f"the demo, mean of {result['seeds']} paired seeds", "`sync`", "child process, not ahead", "`ahead`"]
+        return f"{table(head, rows)}\n\nLoad of the machine: {spread_text(result['load'], '.1f')}."
+
+    return per_processor(files("ahead"), text)
+
+
+def planner(files: Files) -> str:
+    """Predicted and measured seconds of a step; the first choice is one that the fit has seen."""
+
+    def text(result: Result) -> str:
+        rows = (
+            (
+                f"{row['choice'][0]} → {row['choice'][1]}" + ("" if number else " (seen)"),
+                *(f"{1000 * row[key]:.0f}" for key in ("predicted", "measured")),
+                f"{row['ratio']:.2f}",
+            )
+            for number, row in enumerate(result["rows"])
+        )
+        clock = "CPU time of the process" if result["clock"] == "process" else "wall-clock time"
+        shown = table(("n → m", "predicted ms", "measured ms", "ratio"), rows)
+        return f"{shown}\n\n{clock}; load of the machine {result['load']:.1f}."
+
+    return per_processor(files("planner"), text)
+
+
+def next_answers(files: Files) -> str:
+    """Reference solutions that are right against the next row's answer too."""
+
+    def text(result: Result) -> str:
+        sets = result["rewards"]["math_correct"]["sets"].values()
+        return " and ".join(str(found["num_correct_by_the_next_answer"]) for found in sets)
+
+    return each(files("reference-solutions"), text)
+
+
+def mixed_task(files: Files) -> str:
+    """How plain GRPO fares on the task of mixed difficulty."""
+
+    def text(result: Result) -> str:
+        signal: dict[str, Any] = result["signal"]["grpo"]
+        return (
+            f"{percent(result['start_accuracy']['grpo'])} to {percent(result['last_accuracy']['grpo'])} in "
+            f"{result['seconds']:g} training seconds (mean of {result['num_seeds']} seeds), with "
+            f"{percent(signal['zero_signal'])} of the groups without signal and {percent(signal['all_wrong'])} all wrong"
+        )
+
+    return each(files("systems"), text)
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "engine-table": engine,
+    "demo-generation": demo_generation,
+    "forwards": forwards,
+    "demo-ratio": demo_ratio,
+    "matmul-share": matmul_share,
+    "update-table": update,
+    "update-mebibytes": update_mebibytes,
+    "ahead-table": ahead,
+    "planner-table": planner,
+    "next-answers": next_answers,
+    "mixed-task": mixed_task,
+}
