@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -27,28 +28,28 @@ REFERENCE = {
         *("podsrl.run.steps.training_step", "podsrl.run.trainer.Trainer", "podsrl.run.step_result.StepResult"),
         *("podsrl.run.collect.Collector", "podsrl.run.learn.Learner", "podsrl.run.evaluate.evaluate"),
     ],
-    "types": ["podsrl.types"],
-    "errors": ["podsrl.errors"],
-    "policy": ["podsrl.policy"],
-    "tasks": ["podsrl.tasks"],
-    "control": ["podsrl.control"],
-    "control.parts": [
+    "podsrl.types": ["podsrl.types"],
+    "podsrl.errors": ["podsrl.errors"],
+    "podsrl.policy": ["podsrl.policy"],
+    "podsrl.tasks": ["podsrl.tasks"],
+    "podsrl.control": ["podsrl.control"],
+    "podsrl.control.parts": [
         *("podsrl.control.parts.fixed", "podsrl.control.parts.mixed", "podsrl.control.parts.harder.harder"),
         *("podsrl.control.parts.difficulty.difficulty", "podsrl.control.parts.profile.profile"),
         *("podsrl.control.parts.dynamics.dynamics", "podsrl.control.parts.bandit.bandit"),
         *("podsrl.control.parts.confidence.Confidence", "podsrl.control.parts.examples.Examples"),
     ],
-    "generate": ["podsrl.generate"],
-    "score": ["podsrl.score"],
-    "score.rewards": ["podsrl.score.rewards.answers", "podsrl.score.rewards.paper", "podsrl.score.rewards.tags"],
-    "replay": ["podsrl.replay"],
-    "select": ["podsrl.select"],
-    "update": ["podsrl.update"],
-    "sync": ["podsrl.sync"],
-    "records": ["podsrl.records"],
-    "compare": ["podsrl.compare"],
-    "report": ["podsrl.report.read", "podsrl.report.html"],
-    "integrations": [
+    "podsrl.generate": ["podsrl.generate"],
+    "podsrl.score": ["podsrl.score"],
+    "podsrl.score.rewards": ["podsrl.score.rewards.answers", "podsrl.score.rewards.paper", "podsrl.score.rewards.tags"],
+    "podsrl.replay": ["podsrl.replay"],
+    "podsrl.select": ["podsrl.select"],
+    "podsrl.update": ["podsrl.update"],
+    "podsrl.sync": ["podsrl.sync"],
+    "podsrl.records": ["podsrl.records"],
+    "podsrl.compare": ["podsrl.compare"],
+    "podsrl.report": ["podsrl.report.read", "podsrl.report.html"],
+    "podsrl.integrations": [
         *("podsrl.integrations.trl", "podsrl.integrations.verl", "podsrl.integrations.art"),
         *("podsrl.integrations.verifiers", "podsrl.integrations.choice.Choice"),
     ],
@@ -66,9 +67,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = BLOCK.sub("", (ROOT / place).read_text())
             linked = (normpath(PurePosixPath(place).parent / target) for _, target in LINK.findall(text))
             places += [other for other in dict.fromkeys(linked) if other not in places]
+    found.append(new_file(config, "docs/site.css"))
     for page, names in REFERENCE.items():
-        text = f"# {page}\n\n" + "\n\n".join(f"::: {name}" for name in names)
-        found.append(File.generated(config, f"reference/{page}.md", content=text))
+        found.append(File.generated(config, f"reference/{page}.md", content=reference(page, names)))
     config.nav = navigation()
     return found
 
@@ -79,6 +80,12 @@ def new_file(config: MkDocsConfig, place: str) -> File:
         code = f"# {path.name}\n\n```python\n{path.read_text()}```\n"
         return File.generated(config, place.replace(".py", ".md"), content=code)
     return File.generated(config, place, abs_src_path=str(path))
+
+
+def reference(page: str, names: list[str]) -> str:
+    if names == [page]:  # the page's own heading is that of the module
+        return f"# {page}\n\n::: {page}\n    options: {{show_root_heading: false}}\n"
+    return f"# {page}\n\n" + "\n\n".join(f"::: {name}" for name in names)
 
 
 def navigation() -> list[Any]:
@@ -101,3 +108,12 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
     if found := LOADED.search(output):
         raise PluginError(f"{page.file.src_uri}: a page loads nothing from elsewhere, but there is {found[0]}")
     return output
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings as the site shows them: examples as code, and the pages that they name as links."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            text = re.sub(r"^( *)Example:\n(?=\s+>>>)", r"\1Examples:\n", obj.docstring.value, flags=re.MULTILINE)
+            obj.docstring.value = re.sub(r"\bdocs/[\w-]+\.md\b", r"[\g<0>](../\g<0>)", text)
