@@ -25,7 +25,7 @@ VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core
 	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
 VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
-.PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check clean
+.PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check site package clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
@@ -33,6 +33,8 @@ help:
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
+	@echo "make site    the documentation as a site, with an API reference, in build/site"
+	@echo "make package the source archive and the wheel, checked, in dist"
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   fast tests as another processor, and with two threads"
 
@@ -93,6 +95,14 @@ check: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+site: $(SETUP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+package: $(SETUP)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-peers .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build

@@ -17,12 +17,14 @@ from podsrl.control.parts.profile import profile
 from podsrl.lib.slots import Slot
 
 ENOUGH: dict[str, Callable[..., Any]] = {"one_round": one_round, "mixed": mixed}
+"""Name -> what makes a part for `budget.enough`; the other tables likewise, each for its slot."""
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "stream": stream,
     "dynamics": dynamics,
     "difficulty": difficulty,
     "profile": profile,
 }
+"""For `budget.questions`."""
 ROLLOUTS: dict[str, Callable[..., Any]] = {
     "equal": equal,
     "harder": harder,
@@ -31,8 +33,11 @@ ROLLOUTS: dict[str, Callable[..., Any]] = {
     "bandit": bandit,
     "confidence": Confidence,
 }
+"""For `budget.rollouts`."""
 GUIDES: dict[str, Callable[..., Any]] = {"none": none, "examples": Examples}
+"""For `budget.guide`."""
 KEEPS: dict[str, Callable[..., Any]] = {"all": every, "mixed": mixed_alone}
+"""For `budget.keep`."""
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

@@ -20,6 +20,7 @@ RULES: dict[str, SelectionRule] = {
     "percentile": percentile,
     "keep_all": keep_all,
 }
+"""Name of a rule, as in `select.rule` -> the rule."""
 
 
 def resolve_rule(

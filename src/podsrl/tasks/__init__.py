@@ -37,6 +37,7 @@ TASKS: dict[str, Loader] = {
     "jsonl": load_jsonl,
     "hub": load_hub,
 }
+"""Name of a task set, as in `task.name` -> its loader."""
 
 _DEFAULT = TaskConfig()
 _PATH_CURES = {"jsonl": "set task.path to a file", "hub": "set task.path to a data set's name on the hub"}

@@ -35,6 +35,7 @@ GroupAdvantage: TypeAlias = Callable[[Sequence[Group], Sequence[Selection]], Seq
 [m, T] holds one value per token; T is at least the longest kept completion of the group, and what stands behind a
 completion's end is not read. A group of which nothing was kept gets a tensor [0]."""
 Advantage: TypeAlias = RewardAdvantage | GroupAdvantage
+"""Told apart by the name of the first parameter, `rewards` or `groups`."""
 
 STD_EPS = 1e-4
 """Added to a standard deviation (the authors' PODS code)."""

@@ -21,10 +21,12 @@ from podsrl.update.bins import bins
 from podsrl.update.novelty import Novelty
 
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
+"""What a shape is: groups, selections and their advantages `[m]` or `[m, T]`, to new advantages of either form."""
 
 SHAPES: dict[str, Callable[..., Any]] = {"bins": bins, "novelty": Novelty}
 """Name -> what makes the shape."""
 SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
+"""The slot of `loss.shape`."""
 
 
 def shape_advantages(

@@ -25,6 +25,7 @@ REWARDS: dict[str, Reward] = {
     "strict_format": strict_format,
     "tag_share": tag_share,
 }
+"""Name of a reward, as in `task.rewards` -> the function."""
 
 EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "correct": stated_answer,

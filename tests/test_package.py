@@ -1,0 +1,87 @@
+"""What the source archive and the wheel hold, and what a page on PyPI would show."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = {
+    str(path.relative_to(ROOT / "src"))
+    for path in (ROOT / "src" / "podsrl").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source archive, and the wheel that is built from it; nothing is downloaded."""
+    for package in ("build", "hatchling", "hatch_fancy_pypi_readme"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(archives: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(next(archives.glob("*.whl")))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+    return message_from_string(wheel.read(name).decode())
+
+
+def test_the_wheel_holds_the_source_with_its_data_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == SOURCE
+    needed = {
+        "py.typed",
+        "compare/systems.json",
+        "models/arithmetic/model.safetensors",
+        "config/recipes/paper/a-pods.toml",
+    }
+    assert {f"podsrl/{name}" for name in needed} <= held
+    assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_source_archive_has_what_its_tests_and_pages_need(archives: Path) -> None:
+    with tarfile.open(next(archives.glob("*.tar.gz"))) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in SOURCE} <= held
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*"), ROOT / "configs/paper/README.md"]
+    others = {"mkdocs.yml", "Makefile", "constraints.txt", "tests/test_package.py", "benchmarks/__init__.py"}
+    assert {str(path.relative_to(ROOT)) for path in pages if path.is_file()} | others <= held
+
+
+def test_the_page_on_pypi_has_no_link_that_leads_nowhere(metadata: Message) -> None:
+    text = metadata.get_payload()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    targets = re.findall(r"\]\(([^)]*)\)", re.sub(r"(?ms)^```.*?^```", "", text))
+    assert targets and all(target.startswith("https://") for target in targets)
+    assert "<!--" not in text and "## Install" in text and "docs/" in text
+
+
+def test_the_metadata_name_what_an_index_asks_for(metadata: Message) -> None:
+    assert metadata["Requires-Python"] == ">=3.11" and metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Summary"] and metadata["Keywords"] and metadata.get_all("Project-URL")
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+
+
+def test_twine_finds_nothing_to_say(archives: Path) -> None:
+    pytest.importorskip("twine")
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
