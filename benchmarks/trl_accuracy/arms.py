@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
-from benchmarks.timing import Clock, Taken
 from benchmarks.our_arm import OurArm
+from benchmarks.timing import Clock, Taken
 from benchmarks.trl.setup import Generation, plain_settings
 from benchmarks.trl_accuracy.turns import Arm, Stepwise
 from podsrl.config.load import load_config

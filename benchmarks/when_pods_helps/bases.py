@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from benchmarks import command
 from podsrl.config.load import build
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.errors import UsageError
 from podsrl.lib.progress import Progress, no_progress
-
-from benchmarks import command
 
 FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"

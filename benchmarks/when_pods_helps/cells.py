@@ -62,15 +62,17 @@ class Cell:
             "task.digits": self.digits,
             "task.num_eval": 256,
             "rollouts.num_rollouts": self.num_rollouts,
-            "rollouts.max_new_tokens": 24 + 12 * self.digits,
             "select.rule": "keep_all" if self.num_kept == self.num_rollouts else "max_variance",
             "select.num_kept": self.num_kept,
             "optim.lr": self.rate,
             "loss.kl_beta": self.kl,
         }
         given = dict(text.removeprefix("--").split("=", 1) for text in self.more)
-        return load_config("pods", [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in given]
-                           + [f"{key}={value}" for key, value in given.items()])
+        return load_config(
+            "pods",
+            [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in given]
+            + [f"{key}={value}" for key, value in given.items()],
+        )
 
 
 def config_digest(config: RunConfig) -> str:
@@ -98,8 +100,8 @@ class Log:
         return found
 
     def holds(self, cell: Cell, limits: Mapping[str, float]) -> bool:
-        """Whether the cell is finished: at its highest target, or at limits that are no lower than these."""
+        """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""
         record = self.records.get(cell.key)
-        if record is None:
+        if record is None or record["limits"]["accuracy"] < limits["accuracy"]:
             return False
         return record["end"] == "reached" or all(record["limits"][name] >= limits[name] for name in limits)
