@@ -10,9 +10,9 @@ from podsrl.lib.progress import Progress, no_progress
 
 FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"
-CAREFUL = {"0.3%": 0.0008, "1.4%": 0.004, "4%": None, "18%": 0.2, "59%": 0.6}
-"""Start accuracy on two-digit sums -> share of careful solutions in further pretraining; None: the built-in model."""
-_STEPS = 400
+CAREFUL = {"0.3%": (0.0008, 900), "1.4%": (0.004, 400), "4%": None, "18%": (0.2, 400), "59%": (0.6, 400)}
+"""Start accuracy on two-digit sums -> share of careful solutions, and steps, of further pretraining; None: the built-in
+model."""
 
 
 def base_model(start: str, progress: Progress = no_progress) -> str:
@@ -30,10 +30,11 @@ def base_model(start: str, progress: Progress = no_progress) -> str:
         if start.endswith("%"):
             raise UsageError(f"start {start!r}: no such start accuracy, wanted one of {', '.join(CAREFUL)}, or a model")
         return start
-    if (careful := CAREFUL[start]) is None:
+    if (pretraining := CAREFUL[start]) is None:
         return BUILTIN
+    careful, steps = pretraining
     folder = FOLDER / start
     if not folder.exists():
-        tree = {"start": BUILTIN, "skill_steps": 0, "mixture_steps": _STEPS, "careful": careful}
+        tree = {"start": BUILTIN, "skill_steps": 0, "mixture_steps": steps, "careful": careful}
         pretrain(build(PretrainConfig, tree, "benchmarks"), folder, progress)
     return str(folder)

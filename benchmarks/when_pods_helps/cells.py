@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,16 @@ class Cell:
         return f"GRPO {n}" if n == m else f"PODS {n} → {m}"
 
     @property
+    def title(self) -> str:
+        """It in words."""
+        penalty = f"KL {self.kl:g}, " if self.kl else ""
+        return f"{self.arm} from {self.start}, {penalty}{self.digits} digits, rate {self.rate:g}, seed {self.seed}"
+
+    def at(self, rate: float) -> Cell:
+        """The same at another rate."""
+        return replace(self, rate=rate)
+
+    @property
     def key(self) -> str:
         """The same for equal cells, in this process and in others."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -75,6 +85,17 @@ class Cell:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Where a run ends."""
+
+    accuracy: float = 0.9
+    """Two evaluations in a row are at it."""
+    cpu_seconds: float = 60.0
+    """Of training."""
+    steps: int = 5000
+
+
 def config_digest(config: RunConfig) -> str:
     """Twelve hexadecimal digits of the whole config, but for the folder of the model."""
     text = dump(config.model_copy(update={"model": config.model.model_copy(update={"path": "start"})}))
@@ -82,26 +103,29 @@ def config_digest(config: RunConfig) -> str:
 
 
 class Log:
-    """Finished runs, a line each in a file that only grows."""
+    """Finished runs, a line each in a file that only grows; without a file they are not kept."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path | None) -> None:
         self.file = file
         self.records: dict[str, Json] = {}
         """By the cell's key; of two records of a cell the later one."""
-        for record in read_lines(file):
+        for record in read_lines(file) if file else []:
             self.records[record["key"]] = record
 
     def add(self, cell: Cell, record: Mapping[str, Any]) -> Json:
         """Append a finished run."""
         found = {"key": cell.key, "arm": cell.arm, **asdict(cell), **record}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        append_line(self.file, found)
+        if self.file:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self.file, found)
         self.records[cell.key] = found
         return found
 
-    def holds(self, cell: Cell, limits: Mapping[str, float]) -> bool:
+    def holds(self, cell: Cell, limits: Limits) -> bool:
         """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""
         record = self.records.get(cell.key)
-        if record is None or record["limits"]["accuracy"] < limits["accuracy"]:
+        if record is None or record["limits"]["accuracy"] < limits.accuracy:
             return False
-        return record["end"] == "reached" or all(record["limits"][name] >= limits[name] for name in limits)
+        return record["end"] == "reached" or all(
+            record["limits"][name] >= bound for name, bound in asdict(limits).items()
+        )

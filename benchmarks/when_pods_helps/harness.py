@@ -16,32 +16,21 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
 from benchmarks.timing import Say, Taken, one_thread
-from benchmarks.when_pods_helps.cells import Cell, Json, Log, config_digest
+from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, config_digest
 from podsrl.cli.progress import bar
 from podsrl.compare import time_to_accuracy
 from podsrl.config.schema import RunConfig
 from podsrl.lib.stages import STAGES
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
-_GROWTH = 1.08
+GROWTH = 1.08
 """Of the steps, from one evaluation to the next."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Where a run ends."""
-
-    accuracy: float = 0.95
-    """Two evaluations in a row are at it."""
-    cpu_seconds: float = 40.0
-    """Of training."""
-    steps: int = 5000
 
 
 def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Json:
@@ -117,13 +106,12 @@ def first_at(points: Json, target: float) -> Json | None:
 
 def _next_step(step: int) -> int:
     """The step after which is evaluated next."""
-    return max(step + 1, int(_GROWTH * step))
+    return max(step + 1, int(GROWTH * step))
 
 
 def run_cell(cell: Cell, limits: Limits, log: Log, say: Say = lambda text: None) -> Json:
     """Train a cell, unless the log holds it, and append its record."""
-    bounds = asdict(limits)
-    if log.holds(cell, bounds):
+    if log.holds(cell, limits):
         return log.records[cell.key]
     with one_thread():
         found = train(cell.config(), limits, say=say)
@@ -131,7 +119,7 @@ def run_cell(cell: Cell, limits: Limits, log: Log, say: Say = lambda text: None)
         cell,
         {
             **found,
-            "limits": bounds,
+            "limits": asdict(limits),
             "commit": commit(),
             "cores": sorted(os.sched_getaffinity(0)),
             "load": round(os.getloadavg()[0], 1),
@@ -156,7 +144,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--digits", type=int, default=2)
     parser.add_argument("--kl", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=5000, help="per run at most")
-    parser.add_argument("--until", type=float, default=0.95, help="accuracy at which a run ends")
+    parser.add_argument("--until", type=float, default=0.9, help="accuracy at which a run ends")
     parser.add_argument("--cpu-seconds", type=float, default=40.0, help="of training, per run at most")
     parser.add_argument("--to", type=Path, default=command.ROOT / "runs" / "when-pods-helps" / "tried.jsonl")
     options = parser.parse_args(arguments)
