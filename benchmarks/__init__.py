@@ -20,7 +20,7 @@ BENCHMARKS = {
     "families": "families.page",
     "figure1": "figure1",
     "planner": "planner",
-    "when-pods-helps": "when_pods_helps",
+    "when-pods-helps": "when_pods_helps.map",
     "choosers": "choosers",
     "mass-balance": "mass_balance",
     "systems": "systems",

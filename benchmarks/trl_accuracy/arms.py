@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
+from benchmarks.our_arm import OurArm
 from benchmarks.timing import Clock, Taken
 from benchmarks.trl.setup import Generation, plain_settings
 from benchmarks.trl_accuracy.turns import Arm, Stepwise
@@ -26,8 +27,6 @@ from podsrl.lib.seeds import derive
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.run.data import load_task_set
 from podsrl.run.evaluate import evaluate
-from podsrl.run.metrics import step_metrics
-from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.score import REWARDS
 from podsrl.sync import sync_weights
@@ -57,22 +56,6 @@ class Way:
     batch_tokens: int | None = None
 
 
-class OurArm:
-    """podsrl's own trainer, with its defaults for this task."""
-
-    def __init__(self, sizes: Sizes, *, lr: float, seed: int) -> None:
-        self._trainer = Trainer(demo_config(sizes, lr=lr, seed=seed))
-        self.model = self._trainer.model
-
-    def step(self) -> Taken:
-        clock = Clock()
-        step_metrics(training_step(self._trainer))  # TRL computes its metrics in its step, too
-        return clock.read()
-
-    def close(self) -> None:
-        self._trainer.close()
-
-
 class TrlArm:
     """TRL's own training loop, which stands still between two optimizer steps."""
 
@@ -99,7 +82,7 @@ class TrlArm:
 def new_arm(sizes: Sizes, way: Way | None, *, lr: float, seed: int, budget: float) -> Arm:
     """An arm at its first step; `way` is TRL's alone."""
     if way is None:
-        return OurArm(sizes, lr=lr, seed=seed)
+        return OurArm(demo_config(sizes, lr=lr, seed=seed))
     return TrlArm(sizes, way, lr=lr, seed=seed, budget=budget)
 
 

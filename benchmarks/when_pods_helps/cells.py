@@ -1,0 +1,131 @@
+"""One run of the map: what identifies it, its config, and the log of finished runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.when_pods_helps.bases import base_model
+from podsrl.config.load import dump, load_config
+from podsrl.config.schema import RunConfig
+from podsrl.lib.logs import append_line, read_lines
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run: from which model, with which sizes of a step, rate and seed."""
+
+    start: str
+    """A start accuracy of `bases.CAREFUL`, or a model."""
+    num_rollouts: int
+    """n, per question."""
+    num_kept: int
+    """m; n: all are trained on."""
+    rate: float
+    seed: int
+    digits: int = 2
+    """Of each addend."""
+    kl: float = 0.0
+    """Weight of the KL penalty."""
+    more: tuple[str, ...] = ()
+    """Further options, "section.key=value"; they go before those above."""
+
+    @property
+    def arm(self) -> str:
+        """Its name.
+
+        Example:
+            >>> Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0).arm
+            'PODS 64 → 16'
+        """
+        n, m = self.num_rollouts, self.num_kept
+        return f"GRPO {n}" if n == m else f"PODS {n} → {m}"
+
+    @property
+    def title(self) -> str:
+        """It in words."""
+        penalty = f"KL {self.kl:g}, " if self.kl else ""
+        return f"{self.arm} from {self.start}, {penalty}{self.digits} digits, rate {self.rate:g}, seed {self.seed}"
+
+    def at(self, rate: float) -> Cell:
+        """The same at another rate."""
+        return replace(self, rate=rate)
+
+    @property
+    def key(self) -> str:
+        """The same for equal cells, in this process and in others."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def config(self) -> RunConfig:
+        """The recipe `pods` with what the cell changes, on one thread of the CPU."""
+        values = {
+            "seed": self.seed,
+            "threads": 1,
+            "model.device": "cpu",
+            "model.path": base_model(self.start),
+            "task.digits": self.digits,
+            "task.num_eval": 256,
+            "rollouts.num_rollouts": self.num_rollouts,
+            "select.rule": "keep_all" if self.num_kept == self.num_rollouts else "max_variance",
+            "select.num_kept": self.num_kept,
+            "optim.lr": self.rate,
+            "loss.kl_beta": self.kl,
+        }
+        given = dict(text.removeprefix("--").split("=", 1) for text in self.more)
+        return load_config(
+            "pods",
+            [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in given]
+            + [f"{key}={value}" for key, value in given.items()],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Where a run ends."""
+
+    accuracy: float = 0.9
+    """Two evaluations in a row are at it."""
+    cpu_seconds: float = 60.0
+    """Of training."""
+    steps: int = 5000
+
+
+def config_digest(config: RunConfig) -> str:
+    """Twelve hexadecimal digits of the whole config, but for the folder of the model."""
+    text = dump(config.model_copy(update={"model": config.model.model_copy(update={"path": "start"})}))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Log:
+    """Finished runs, a line each in a file that only grows; without a file they are not kept."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.records: dict[str, Json] = {}
+        """By the cell's key; of two records of a cell the later one."""
+        for record in read_lines(file) if file else []:
+            self.records[record["key"]] = record
+
+    def add(self, cell: Cell, record: Mapping[str, Any]) -> Json:
+        """Append a finished run."""
+        found = {"key": cell.key, "arm": cell.arm, **asdict(cell), **record}
+        if self.file:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self.file, found)
+        self.records[cell.key] = found
+        return found
+
+    def holds(self, cell: Cell, limits: Limits) -> bool:
+        """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""
+        record = self.records.get(cell.key)
+        if record is None or record["limits"]["accuracy"] < limits.accuracy:
+            return False
+        return record["end"] == "reached" or all(
+            record["limits"][name] >= bound for name, bound in asdict(limits).items()
+        )

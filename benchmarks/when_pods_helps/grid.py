@@ -1,0 +1,118 @@
+"""Which runs make the map, in the order of their worth; each arm's own learning rate; when a run is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log
+
+ACCURACY = Limits().accuracy
+"""At which a run ends."""
+RATES = (3e-4, 6e-4, 1.5e-4)
+TUNE_SEEDS = (100, 101)
+"""Used for nothing else."""
+TUNE_START, TUNE_DIGITS = "4%", 2
+MOST_TUNING_STEPS = 60
+"""Of one run."""
+REFERENCE = (64, 16)
+"""The arm whose seconds end the others."""
+PATIENCE = 3.0
+"""A run is given up at so many times the reference's seconds."""
+LEAST_SECONDS, MOST_SECONDS = 6.0, 60.0
+"""CPU seconds of training at which a run is given up, at least and at most."""
+KLS = (0.04, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Runs of equal worth: all its starts and arms, one seed after the other."""
+
+    starts: Sequence[str]
+    sizes: Sequence[tuple[int, int]]
+    """(n, m) of each arm, the reference first."""
+    seeds: Sequence[int]
+    digits: int = 2
+
+    def cells(self) -> Iterator[Cell]:
+        """Its runs; the rates are not theirs yet."""
+        for seed, kl, start, (n, m) in product(self.seeds, KLS, self.starts, self.sizes):
+            yield Cell(start=start, num_rollouts=n, num_kept=m, rate=RATES[0], seed=seed, digits=self.digits, kl=kl)
+
+
+_FIRST = ((64, 16), (16, 16), (256, 16), (64, 64))
+_FEW_KEPT = ((64, 16), (64, 8), (64, 4), (8, 8), (4, 4))
+_OTHER_N = ((64, 16), (16, 16), (32, 16), (128, 16), (32, 32))
+_LARGE_GA = ((64, 16), (128, 128), (256, 256))
+BLOCKS = (
+    Block(starts=("1.4%", "4%", "18%", "0.3%"), sizes=_FIRST, seeds=(0, 1, 2)),
+    Block(starts=("59%",), sizes=_FIRST, seeds=(0, 1, 2)),
+    Block(starts=("4%",), sizes=_FEW_KEPT, seeds=(0, 1, 2)),
+    Block(starts=("4%", "18%"), sizes=_FIRST, seeds=(0, 1, 2), digits=3),
+    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=_OTHER_N, seeds=(0, 1, 2)),
+    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=(*_FIRST, *_OTHER_N[2:]), seeds=(3, 4)),
+    Block(starts=("4%",), sizes=_FEW_KEPT, seeds=(3, 4)),
+    Block(starts=("4%", "18%"), sizes=_FIRST, seeds=(3, 4), digits=3),
+    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=_LARGE_GA, seeds=range(5)),
+)
+QUICK_BLOCKS = (Block(starts=("4%",), sizes=((64, 16), (16, 16)), seeds=(0,)),)
+
+
+def wanted(blocks: Sequence[Block]) -> list[Cell]:
+    """All runs of the blocks, each once, in their order."""
+    return list(dict.fromkeys(cell for block in blocks for cell in block.cells()))
+
+
+def tuned_size(num_rollouts: int, num_kept: int) -> tuple[int, int]:
+    """The arm whose rate this one has: PODS is tuned at 64 → 16, GRPO at 16 and, from 32 rollouts on, at 64.
+
+    Example:
+        >>> tuned_size(256, 16), tuned_size(64, 4), tuned_size(16, 16), tuned_size(128, 128)
+        ((64, 16), (64, 16), (16, 16), (64, 64))
+    """
+    if num_rollouts != num_kept:
+        return REFERENCE
+    return (64, 64) if num_rollouts >= 32 else (16, 16)
+
+
+def tuning_runs(cell: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
+    """The best learning rate of the cell's arm so far, and the run that has to be made to go on; None: it is known.
+
+    The best rate has the fewest steps to `ACCURACY` over all tuning seeds. Steps, not seconds: an arm's step takes as
+    long at one rate as at another, and their number does not depend on what else the machine does. A rate is given up
+    where it has needed as many steps as another in all.
+    """
+    n, m = tuned_size(cell.num_rollouts, cell.num_kept)
+    own = replace(cell, start=TUNE_START, num_rollouts=n, num_kept=m, digits=TUNE_DIGITS)
+    best, fewest = RATES[0], len(TUNE_SEEDS) * MOST_TUNING_STEPS
+    for rate in RATES:
+        steps = 0
+        for run in (replace(own, seed=seed, rate=rate) for seed in TUNE_SEEDS):
+            if steps >= fewest:
+                break
+            if run.key not in tuning.records:
+                most = min(MOST_TUNING_STEPS, fewest - steps)
+                return best, (run, Limits(accuracy=ACCURACY, steps=most, cpu_seconds=MOST_SECONDS))
+            steps += num_steps(tuning.records[run.key])
+        if steps < fewest:
+            best, fewest = rate, steps
+    return best, None
+
+
+def num_steps(record: Json) -> int:
+    """Steps to the tuning's accuracy; where it is not reached, one more than the run could have."""
+    found = record["reached"][f"{ACCURACY:g}"]
+    return int(found["step"] if found else record["limits"]["steps"] + 1)
+
+
+def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
+    """When the cell is given up: after `PATIENCE` times the seconds of the reference with the same seed."""
+    n, m = REFERENCE
+    reference = replace(cell, num_rollouts=n, num_kept=m)
+    reference = replace(reference, rate=tuning_runs(reference, tuning)[0])
+    seconds = MOST_SECONDS
+    if cell != reference and reference.key in log.records:
+        found = log.records[reference.key]["reached"][f"{ACCURACY:g}"]
+        seconds = PATIENCE * found["cpu_seconds"] if found else MOST_SECONDS
+    return Limits(cpu_seconds=round(min(max(seconds, LEAST_SECONDS), MOST_SECONDS), 4))

@@ -1,0 +1,195 @@
+"""Train one arm with one seed until it holds the highest of several accuracies, and record what that took.
+
+    python -m benchmarks.when_pods_helps.harness 64:16 --start=1.4% --rate=3e-4 --seed=0 loss.kl_beta=0.04
+
+Only generating, scoring, selecting and updating count as training. The held-out questions are answered at temperature
+1, as in training, with the same random numbers every time. There is an evaluation at the start, at the end, and
+whenever the steps have grown by 8 % and at least half as many rollouts are right as the lowest accuracy asks. A time
+to an accuracy is that of the first evaluation that has it: nothing is interpolated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import command
+from benchmarks.timing import Say, Taken, one_thread
+from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, config_digest
+from podsrl.cli.progress import bar
+from podsrl.compare import time_to_accuracy
+from podsrl.config.schema import RunConfig
+from podsrl.lib.stages import STAGES
+
+TARGETS = (0.5, 0.8, 0.9, 0.95)
+GROWTH = 1.08
+"""Of the steps, from one evaluation to the next."""
+
+
+def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Json:
+    """Train until a limit is reached.
+
+    Returns:
+        "points": "step", "seconds" and "cpu_seconds" of training, "rollouts" and "tokens" generated, all since the
+        start, and "accuracy", a list over the evaluations each. "reached": target -> the same of the first evaluation
+        at or above it, or None. "stages": mean wall-clock seconds per step by stage.
+        "end": "reached" (the accuracy) or "limit" (another one).
+    """
+    from benchmarks.our_arm import OurArm
+    from podsrl.run.evaluate import evaluate
+
+    points: dict[str, list[Any]] = {
+        name: [] for name in ("step", "seconds", "cpu_seconds", "rollouts", "tokens", "accuracy")
+    }
+    done: dict[str, Any] = dict.fromkeys(points, 0)
+    stages = dict.fromkeys(STAGES, 0.0)
+    with closing(OurArm(config)) as arm:
+        end = ""
+        while not end:
+            if done["step"] >= limits.steps or done["cpu_seconds"] >= limits.cpu_seconds:
+                end = "limit"
+            is_low = arm.metrics.get("accuracy/all", 1.0) < TARGETS[0] / 2
+            if end or not points["step"] or (done["step"] >= _next_step(points["step"][-1]) and not is_low):
+                done["accuracy"] = round(evaluate(arm.trainer).result.accuracy, 6)
+                for name, values in points.items():
+                    values.append(round(done[name], 4))
+                say(f"step {done['step']}, {done['cpu_seconds']:.1f} CPU seconds, accuracy {done['accuracy']:.1%}")
+            if is_held(points["accuracy"], limits.accuracy):
+                end = "reached"
+            if not end:
+                _count(arm.step(), arm.metrics, done, stages)
+    return {
+        "config": config_digest(config),
+        "points": points,
+        "reached": {f"{target:g}": first_at(points, target) for target in TARGETS},
+        "stages": {stage: round(total / max(1, done["step"]), 6) for stage, total in stages.items()},
+        "end": end,
+    }
+
+
+def _count(taken: Taken, metrics: Mapping[str, Any], done: Json, stages: dict[str, float]) -> None:
+    """Add one step to what the run has taken."""
+    done["step"] += 1
+    done["seconds"] += taken.seconds
+    done["cpu_seconds"] += taken.cpu_seconds
+    done["rollouts"] += metrics["rollouts/all"] + metrics["rollouts/left_out"]
+    done["tokens"] += metrics["tokens/generated"]
+    for stage in stages:
+        stages[stage] += metrics[f"seconds/{stage}"]
+
+
+def is_held(accuracies: Sequence[float], target: float) -> bool:
+    """Whether the last two evaluations are at the target.
+
+    Example:
+        >>> is_held([0.9, 0.97, 0.98], 0.97), is_held([0.97, 0.96, 0.98], 0.97), is_held([1.0], 0.97)
+        (True, False, False)
+    """
+    return len(accuracies) > 1 and min(accuracies[-2:]) >= target
+
+
+def first_at(points: Json, target: float) -> Json | None:
+    """Steps, seconds, rollouts and tokens to the first evaluation at or above the target; None: there is none."""
+    step = time_to_accuracy(points["step"], points["accuracy"], target)
+    if step is None:
+        return None
+    place = points["step"].index(step)
+    return {name: values[place] for name, values in points.items()}
+
+
+def _next_step(step: int) -> int:
+    """The step after which is evaluated next."""
+    return max(step + 1, int(GROWTH * step))
+
+
+def run_cell(cell: Cell, limits: Limits, log: Log, say: Say = lambda text: None) -> Json:
+    """Train a cell, unless the log holds it, and append its record."""
+    if log.holds(cell, limits):
+        return log.records[cell.key]
+    with one_thread():
+        found = train(cell.config(), limits, say=say)
+    return log.add(
+        cell,
+        {
+            **found,
+            "limits": asdict(limits),
+            "commit": commit(),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "load": round(os.getloadavg()[0], 1),
+        },
+    )
+
+
+def commit() -> str:
+    """The checkout's commit, with "+" where files differ from it; "" without git."""
+    words = ["git", "-C", str(command.ROOT), "describe", "--always", "--abbrev=9", "--exclude=*", "--dirty=+"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run cells that the command line names, all arms with one seed, then with the next."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("arms", nargs="+", metavar="N:M", help="arms, such as 64:16, and options, section.key=value")
+    parser.add_argument("--start", default="4%", help="start accuracy, or a model; default: 4%%")
+    parser.add_argument("--rate", type=float, nargs="+", default=[3e-4])
+    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--digits", type=int, default=2)
+    parser.add_argument("--kl", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=5000, help="per run at most")
+    parser.add_argument("--until", type=float, default=0.9, help="accuracy at which a run ends")
+    parser.add_argument("--cpu-seconds", type=float, default=40.0, help="of training, per run at most")
+    parser.add_argument("--to", type=Path, default=command.ROOT / "runs" / "when-pods-helps" / "tried.jsonl")
+    options = parser.parse_args(arguments)
+    more = tuple(text for text in options.arms if "=" in text)
+    arms = [tuple(map(int, text.split(":"))) for text in options.arms if "=" not in text]
+    log = Log(options.to)
+    with bar("when-pods-helps") as show:
+        cells = [
+            Cell(
+                start=options.start,
+                num_rollouts=n,
+                num_kept=m,
+                rate=rate,
+                seed=seed,
+                digits=options.digits,
+                kl=options.kl,
+                more=more,
+            )
+            for seed in options.seed
+            for rate in options.rate
+            for n, m in arms
+        ]
+        for cell in cells:
+            title = f"{cell.arm}, rate {cell.rate:g}, seed {cell.seed}"
+            record = run_cell(
+                cell,
+                Limits(accuracy=options.until, cpu_seconds=options.cpu_seconds, steps=options.steps),
+                log,
+                lambda text, title=title: show(0, None, f"{title}: {text}"),
+            )
+            print(line(record), flush=True)
+
+
+def line(record: Json) -> str:
+    """A record as one line of text."""
+    times = (record["reached"].get(f"{target:g}") for target in TARGETS)
+    shown = "  ".join("  –  " if time is None else f"{time['cpu_seconds']:5.1f}" for time in times)
+    points = record["points"]
+    per_step = points["cpu_seconds"][-1] / max(1, points["step"][-1])
+    return (
+        f"{record['start']:>5} kl {record['kl']:g} {record['arm']:14} rate {record['rate']:g} seed {record['seed']}: "
+        f"CPU s to 50/80/90/95 %: {shown}; {points['step'][-1]} steps of {1000 * per_step:.0f} ms, "
+        f"from {points['accuracy'][0]:.1%} to {points['accuracy'][-1]:.1%}, {points['cpu_seconds'][-1]:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,170 @@
+"""What is shown of the map: a table in the terminal, the tables of docs/when-pods-helps.md, and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks import command
+from benchmarks.trl_accuracy.times import seconds_text, steps_text
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.errors import UsageError
+
+PAGE = command.ROOT / "docs" / "when-pods-helps.md"
+PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.png"
+TARGET = "0.9"
+"""Accuracy of the tables' and the picture's ratios."""
+NOT_MEASURED = "not measured"
+Json = dict[str, Any]
+
+
+def condition(row: Json) -> str:
+    """A row's task and penalty."""
+    penalty = f"KL {row['kl']:g}" if row["kl"] else "no KL"
+    return f"{row['digits']} digits, {penalty}"
+
+
+def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARGET) -> str:
+    """A speed-up with its interval and the number of paired seeds.
+
+    Example:
+        >>> entry = {"ratio": 2.0, "bound": "≥", "num_seeds": 3}
+        >>> interval = {"point": 2.0, "low": 1.5, "high": None, "share_unreached": 0}
+        >>> ratio_text({"0.9": {"cpu_seconds": {**entry, "interval": interval}}})
+        '≥ 2.00× (1.50–∞; 3)'
+        >>> ratio_text(None)
+        'not measured'
+    """
+    if over is None:
+        return NOT_MEASURED
+    found = over[target][clock]
+    if found["ratio"] is None:
+        return "neither reaches it"
+    inner = SpeedupInterval.from_json(found["interval"]).range_text if found["num_seeds"] > 1 else "one seed"
+    seeds = f"; {found['num_seeds']}" if found["num_seeds"] > 1 else ""
+    return f"{found['bound']} {found['ratio']:.2f}× ({inner}{seeds})".strip()
+
+
+def rows(result: Json) -> Iterator[list[str]]:
+    """Head and body of the table."""
+    percent = f"{100 * float(TARGET):g} %"
+    yield [
+        "task, penalty",
+        "start",
+        "arm",
+        "rate",
+        "ms per step",
+        f"steps to {percent}",
+        f"CPU seconds to {percent}",
+        "over GRPO m → m",
+        "over GRPO-GA n → n",
+        "final accuracy",
+    ]
+    for row in result["rows"]:
+        for arm in row["arms"]:
+            to, is_pods = arm["to"][TARGET], arm["num_rollouts"] != arm["num_kept"]
+            yield [
+                condition(row),
+                row["start"].replace("%", " %"),
+                arm["arm"],
+                f"{arm['rate']:g}",
+                f"{1000 * arm['cpu_seconds_per_step']:.0f}",
+                steps_text(to["step"]),
+                seconds_text(to["cpu_seconds"], arm["trained"]["cpu_seconds"]),
+                *((ratio_text(arm[key]) for key in ("over_grpo", "over_grpo_ga")) if is_pods else ("", "")),
+                f"{100 * arm['final_accuracy']:.1f} %",
+            ]
+
+
+def table(result: Json) -> Table:
+    """For a terminal."""
+    head, *body = rows(result)
+    shown = Table(title=_note(result), caption=result["hardware"])
+    for name in head:
+        shown.add_column(name, justify="left" if name in head[:3] else "right")
+    for cells in body:
+        shown.add_row(*cells)
+    return shown
+
+
+def main_table(result: Json) -> str:
+    """Speed-ups of PODS by start accuracy and n, with and without a penalty, on two digits at m = 16."""
+    lines = [["start", "n → m", "with KL 0.04: over GRPO", "over GRPO-GA", "without KL: over GRPO", "over GRPO-GA"]]
+    for start in dict.fromkeys(row["start"] for row in result["rows"] if row["digits"] == 2):
+        found = {row["kl"]: row for row in result["rows"] if row["start"] == start and row["digits"] == 2}
+        arms = {
+            kl: {a["arm"]: a for a in row["arms"] if a["num_rollouts"] != a["num_kept"]} for kl, row in found.items()
+        }
+        for name in sorted({name for each in arms.values() for name in each}, key=_sizes):
+            both = [arms.get(kl, {}).get(name, {}) for kl in (0.04, 0.0)]
+            ratios = [ratio_text(arm.get(key)) for arm in both for key in ("over_grpo", "over_grpo_ga")]
+            lines.append([start.replace("%", " %"), name.removeprefix("PODS "), *ratios])
+    return markdown(lines)
+
+
+def parts(result: Json) -> dict[str, str]:
+    """Name of a part of the page -> its text."""
+    return {
+        "speed-ups": f"{main_table(result)}\n\n{_note(result)} Measured on {result['hardware']}, {_commits(result)}.",
+        "times": markdown(list(rows(result))),
+        "rates": markdown(list(_rate_rows(result))),
+    }
+
+
+def markdown(lines: list[list[str]]) -> str:
+    """Cells, head first, as a table."""
+    with_rule = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in with_rule)
+
+
+def publish(result: Json) -> None:
+    """Draw the picture and fill the page's tables. UsageError: the result is that of --quick."""
+    if result["quick"]:
+        raise UsageError("--save: wanted a whole measurement, got --quick; the page and the picture stay as they are")
+    from benchmarks.when_pods_helps.picture import draw
+    from podsrl.report.figures.theme import save_png
+
+    save_png(draw(result), PICTURE)
+    text = PAGE.read_text(encoding="utf-8")
+    for name, part in parts(result).items():
+        begin = f"<!-- {name}: python -m benchmarks when-pods-helps --save -->\n"
+        end = f"<!-- end of {name} -->\n"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{part}\n{end}{rest.partition(end)[2]}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _rate_rows(result: Json) -> Iterator[list[str]]:
+    """Steps to 90 % of the tuning runs, by arm and rate."""
+    rates = sorted({each["rate"] for each in result["tuning"]})
+    yield ["arm", "penalty", *(f"{rate:g}" for rate in rates)]
+    for arm, kl in sorted(
+        {(each["arm"], each["kl"]) for each in result["tuning"]}, key=lambda pair: (-pair[1], pair[0])
+    ):
+        own = [each for each in result["tuning"] if (each["arm"], each["kl"]) == (arm, kl)]
+        steps = (", ".join(_steps(each) for each in own if each["rate"] == rate) for rate in rates)
+        yield [arm, f"KL {kl:g}" if kl else "none", *(text or "given up" for text in steps)]
+
+
+def _steps(run: Json) -> str:
+    return str(run["steps"]) if run["steps"] is not None else "not reached"
+
+
+def _sizes(arm: str) -> tuple[int, int]:
+    n, m = map(int, arm.removeprefix("PODS ").split(" → "))
+    return -m, n
+
+
+def _note(result: Json) -> str:
+    return (
+        f"Times and speed-ups by CPU seconds of training to {100 * float(TARGET):g} %; brackets: 95 % interval over "
+        f"paired seeds, and their number. {result['num_runs']} of {result['num_wanted']} runs are made; the machine's "
+        f"load was {result['max_load']:.1f} at most."
+    )
+
+
+def _commits(result: Json) -> str:
+    names = result["commits"]
+    return f"commit{'s' if len(names) > 1 else ''} {', '.join(names)}"

@@ -1,0 +1,159 @@
+"""From finished runs to figures: seconds to each accuracy, and how many times sooner PODS is than GRPO and GRPO-GA."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.when_pods_helps.cells import Cell, Json, Log
+from benchmarks.when_pods_helps.grid import ACCURACY, limits, tuning_runs
+from benchmarks.when_pods_helps.harness import GROWTH, TARGETS
+from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.student import student_t
+
+Time = tuple[float, bool]
+"""Seconds, and whether the accuracy was reached; otherwise they are all seconds that the run has trained."""
+CLOCKS = ("cpu_seconds", "step", "rollouts")
+
+
+def summarize(cells: Sequence[Cell], log: Log, tuning: Log) -> Json:
+    """All figures of the map.
+
+    Returns:
+        "rates": the learning rate of each arm and condition, and the steps that each rate needed. "rows": one per
+        (digits, KL weight, start), with its arms; one without a finished run is not in it. "num_runs", "num_wanted".
+    """
+    records = {cell: record for cell in cells if (record := _finished(cell, log, tuning)) is not None}
+    rows: dict[tuple[int, float, str], dict[tuple[int, int], dict[int, Json]]] = {}
+    for cell, record in records.items():
+        arms = rows.setdefault((cell.digits, cell.kl, cell.start), {})
+        arms.setdefault((cell.num_rollouts, cell.num_kept), {})[cell.seed] = record
+    return {
+        "targets": TARGETS,
+        "num_runs": len(records),
+        "num_wanted": len(cells),
+        "commits": sorted({record["commit"] for record in records.values()}),
+        "max_load": max((record["load"] for record in records.values()), default=0.0),
+        "tuning": tuned(tuning),
+        "rows": [
+            {"digits": digits, "kl": kl, "start": start, "start_accuracy": _start_accuracy(arms), "arms": _arms(arms)}
+            for (digits, kl, start), arms in sorted(rows.items(), key=lambda item: _order(cells, item[0]))
+        ],
+    }
+
+
+def speedup(base: Sequence[Time], arm: Sequence[Time]) -> Json:
+    """Seconds of the baseline over those of the arm, paired by seed: geometric mean and 95 % interval.
+
+    The interval is Student's t on the log of the ratios. Its standard error also holds the gap between two
+    evaluations. Where runs did not reach the accuracy, their seconds are too few: "bound" is "≥" where these are runs
+    of the baseline alone (the upper end is then infinite), "≤" where they are the arm's alone (the lower end is 0), and
+    "?" where both have such runs (nothing is known).
+
+    Example:
+        >>> speedup([(8.0, True), (8.0, True)], [(4.0, True), (4.0, True)])["ratio"]
+        2.0
+        >>> speedup([(8.0, False)], [(4.0, True)])["bound"]
+        '≥'
+    """
+    logs = [math.log(theirs / own) for (theirs, _), (own, _) in zip(base, arm, strict=True)]
+    missed = (not all(is_reached for _, is_reached in base), not all(is_reached for _, is_reached in arm))
+    bound = {(False, False): "", (True, False): "≥", (False, True): "≤", (True, True): "?"}[missed]
+    ratio, low, high = math.exp(statistics.mean(logs)), 0.0, math.inf
+    if len(logs) > 1:
+        gap = math.log(GROWTH) / math.sqrt(12)  # standard deviation of a time anywhere between two evaluations
+        error = math.hypot(statistics.stdev(logs) / math.sqrt(len(logs)), gap, gap)
+        factor = math.exp(min(student_t(len(logs) - 1) * error, 700.0))  # beyond, a float overflows
+        low, high = ratio / factor, ratio * factor
+    interval = SpeedupInterval(
+        point=None if bound == "?" else ratio,
+        low=0.0 if missed[1] else low,
+        high=math.inf if missed[0] else high,
+        share_unreached=statistics.mean(not is_reached for _, is_reached in arm),
+    )
+    ratios = [round(math.exp(each), 4) for each in logs]
+    return {"ratio": interval.point, "bound": bound, "interval": interval.to_json(), "ratios": ratios}
+
+
+def tuned(tuning: Log) -> list[Json]:
+    """Steps of every tuning run; null where it did not reach the accuracy."""
+    names = ("arm", "kl", "rate", "seed")
+    return [
+        {**{name: record[name] for name in names}, "steps": reached_at(record, ACCURACY, "step")}
+        for record in tuning.records.values()
+    ]
+
+
+def times(records: dict[int, Json], seeds: Sequence[int], target: float, clock: str) -> list[Time]:
+    """Each seed's time to an accuracy."""
+    found = [(reached_at(records[seed], target, clock), records[seed]["points"][clock][-1]) for seed in seeds]
+    return [(end, False) if reached is None else (reached, True) for reached, end in found]
+
+
+def reached_at(record: Json, target: float, clock: str) -> float | None:
+    """When a run had an accuracy; None: it did not."""
+    found = record["reached"][f"{target:g}"]
+    return None if found is None else found[clock]
+
+
+def _finished(cell: Cell, log: Log, tuning: Log) -> Json | None:
+    rate, _ = tuning_runs(cell, tuning)
+    own = cell.at(rate)
+    return log.records[own.key] if log.holds(own, limits(own, log, tuning)) else None
+
+
+def _arms(arms: dict[tuple[int, int], dict[int, Json]]) -> list[Json]:
+    return [_arm(n, m, arms) for n, m in sorted(arms, key=lambda size: (size[0] == size[1], size[1], size[0]))]
+
+
+def _arm(n: int, m: int, arms: dict[tuple[int, int], dict[int, Json]]) -> Json:
+    records = dict(sorted(arms[n, m].items()))
+    ends = [record["points"] for record in records.values()]
+    return {
+        "arm": next(iter(records.values()))["arm"],
+        "num_rollouts": n,
+        "num_kept": m,
+        "rate": next(iter(records.values()))["rate"],
+        "seeds": list(records),
+        "to": {
+            f"{target:g}": {clock: [reached_at(r, target, clock) for r in records.values()] for clock in CLOCKS}
+            for target in TARGETS
+        },
+        "trained": {clock: [r["points"][clock][-1] for r in records.values()] for clock in CLOCKS},
+        "cpu_seconds_per_step": round(sum(p["cpu_seconds"][-1] for p in ends) / sum(p["step"][-1] for p in ends), 4),
+        "final_accuracy": round(statistics.mean(points["accuracy"][-1] for points in ends), 4),
+        "over_grpo": _over(arms, (n, m), (m, m)),
+        "over_grpo_ga": _over(arms, (n, m), (n, n)),
+    }
+
+
+def _over(
+    arms: dict[tuple[int, int], dict[int, Json]], arm: tuple[int, int], base: tuple[int, int]
+) -> dict[str, dict[str, Any]] | None:
+    """Accuracy -> clock -> speed-up over another arm on the seeds that both have; None: there are none."""
+    seeds = sorted(arms[arm].keys() & arms.get(base, {}).keys())
+    if arm == base or not seeds:
+        return None
+    return {
+        f"{target:g}": {
+            clock: {
+                **speedup(times(arms[base], seeds, target, clock), times(arms[arm], seeds, target, clock)),
+                "num_seeds": len(seeds),
+            }
+            for clock in CLOCKS
+        }
+        for target in TARGETS
+    }
+
+
+def _start_accuracy(arms: dict[tuple[int, int], dict[int, Json]]) -> float:
+    """Mean over seeds; all arms have the same."""
+    by_seed = {seed: r["points"]["accuracy"][0] for records in arms.values() for seed, r in records.items()}
+    return round(statistics.mean(by_seed.values()), 4)
+
+
+def _order(cells: Sequence[Cell], row: tuple[int, float, str]) -> tuple[Any, ...]:
+    digits, kl, start = row
+    return digits, -kl, float(start.removesuffix("%"))

@@ -1,0 +1,313 @@
+"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and choices by hand-written numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import command
+from benchmarks.when_pods_helps import bases, grid, map, page, picture
+from benchmarks.when_pods_helps.cells import Cell, Limits, Log, config_digest
+from benchmarks.when_pods_helps.grid import BLOCKS, Block, limits, tuning_runs, wanted
+from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held, run_cell
+from benchmarks.when_pods_helps.harness import main as try_cells
+from benchmarks.when_pods_helps.summary import speedup, summarize, times
+from podsrl.compare.student import student_t
+from podsrl.errors import UsageError
+from podsrl.report.figures.theme import save_png
+
+PODS = Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0)
+GRPO = Cell(start="4%", num_rollouts=16, num_kept=16, rate=3e-4, seed=0)
+
+
+def record(
+    accuracies: list[float], *, step_seconds: float, cpu_limit: float = 60.0, steps: int = 5000
+) -> dict[str, Any]:
+    """What `train` returns of a run with an evaluation after every step."""
+    count = range(len(accuracies))
+    points = {
+        "step": list(count),
+        "seconds": [2 * step_seconds * i for i in count],
+        "cpu_seconds": [step_seconds * i for i in count],
+        "rollouts": [512 * i for i in count],
+        "tokens": [9000 * i for i in count],
+        "accuracy": accuracies,
+    }
+    return {
+        "points": points,
+        "reached": {f"{target:g}": first_at(points, target) for target in TARGETS},
+        "end": "reached" if is_held(accuracies, 0.9) else "limit",
+        "limits": {"accuracy": 0.9, "cpu_seconds": cpu_limit, "steps": steps},
+        "commit": "abc",
+        "load": 0.5,
+    }
+
+
+FAST = [0.04, 0.6, 0.85, 0.92, 0.96, 0.97]
+SLOW = [0.04, 0.1, 0.3, 0.55, 0.7, 0.82, 0.91, 0.94, 0.95, 0.96]
+STUCK = [0.04, 0.5, 0.6, 0.7]
+
+
+def tuning_log(*cells: Cell, best: float = 3e-4) -> Log:
+    """A log in which one rate is the best of all arms."""
+    log = Log(None)
+    for cell in cells:
+        while (found := tuning_runs(cell, log)[1]) is not None:
+            run, bounds = found
+            steps = 3 if run.rate == best else 9
+            log.add(
+                run,
+                {
+                    **record([0.0] * steps + [0.9], step_seconds=1.0, steps=bounds.steps),
+                    "limits": {"steps": bounds.steps},
+                },
+            )
+    return log
+
+
+def brute_force_time(times: list[float], accuracies: list[float], target: float) -> tuple[float, bool]:
+    for time, accuracy in zip(times, accuracies, strict=True):
+        if accuracy >= target:
+            return time, True
+    return times[-1], False
+
+
+@pytest.mark.parametrize("accuracies", [FAST, SLOW, STUCK])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("clock", ["cpu_seconds", "step", "rollouts"])
+def test_a_time_is_that_of_the_first_evaluation_at_the_accuracy_or_all_that_was_trained(
+    accuracies: list[float], target: float, clock: str
+) -> None:
+    found = record(accuracies, step_seconds=0.5)
+    expected = brute_force_time(found["points"][clock], accuracies, target)
+    assert times({7: found}, [7], target, clock) == [expected]
+
+
+def test_times_by_hand() -> None:
+    points = record(SLOW, step_seconds=0.5)["points"]
+    assert first_at(points, 0.9) == {
+        "step": 6, "seconds": 6.0, "cpu_seconds": 3.0, "rollouts": 3072, "tokens": 54000, "accuracy": 0.91
+    }  # fmt: skip
+    assert first_at(record(STUCK, step_seconds=0.5)["points"], 0.9) is None
+    assert [is_held(accuracies, 0.95) for accuracies in (FAST, SLOW, STUCK)] == [True, True, False]
+
+
+def test_a_speed_up_and_its_interval_by_hand() -> None:
+    found = speedup([(8.0, True), (6.0, True)], [(4.0, True), (2.0, True)])
+    assert found["ratio"] == pytest.approx(math.sqrt(6)) and found["ratios"] == [2.0, 3.0] and found["bound"] == ""
+    gap = math.log(1.08) / math.sqrt(12)
+    error = math.sqrt((math.log(3) - math.log(2)) ** 2 / 4 + 2 * gap**2)  # two values: the variance is d² / 2
+    factor = math.exp(student_t(1) * error)
+    assert found["interval"]["low"] == pytest.approx(math.sqrt(6) / factor)
+    assert found["interval"]["high"] == pytest.approx(math.sqrt(6) * factor)
+
+
+def test_a_run_that_was_given_up_makes_a_bound() -> None:
+    reached, given_up = [(4.0, True)] * 3, [(12.0, True), (12.0, False), (12.0, True)]
+    found = speedup(given_up, reached)
+    assert found["bound"] == "≥" and found["ratio"] == pytest.approx(3.0)
+    assert found["interval"]["high"] is None and 2.5 < found["interval"]["low"] < 3.0
+    found = speedup(reached, given_up)
+    assert found["bound"] == "≤" and found["interval"]["low"] == 0.0 and found["interval"]["high"] > 1 / 3
+    found = speedup(given_up, given_up)
+    assert found["bound"] == "?" and found["ratio"] is None
+    assert (found["interval"]["low"], found["interval"]["high"]) == (0.0, None)
+
+
+def test_one_seed_says_nothing_about_others() -> None:
+    found = speedup([(8.0, True)], [(4.0, True)])
+    assert found["ratio"] == 2.0 and (found["interval"]["low"], found["interval"]["high"]) == (0.0, None)
+
+
+def test_every_run_is_wanted_once_and_the_reference_of_a_row_before_its_other_arms() -> None:
+    cells = wanted(BLOCKS)
+    assert len(set(cells)) == len(cells)
+    seen = set()
+    for cell in cells:
+        row = (cell.start, cell.digits, cell.kl, cell.seed)
+        assert row in seen or (cell.num_rollouts, cell.num_kept) == grid.REFERENCE
+        seen.add(row)
+    assert {cell.start for cell in cells} == bases.CAREFUL.keys() and {cell.kl for cell in cells} == {0.04, 0.0}
+    for m in (4, 8, 16):
+        assert {c.num_rollouts for c in cells if c.num_kept == m} >= {m, 64}
+    assert {cell.seed for cell in cells}.isdisjoint(grid.TUNE_SEEDS)
+
+
+def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> None:
+    log, made = Log(None), []
+    steps = {3e-4: 20, 6e-4: 12, 1.5e-4: 40}
+    while (found := tuning_runs(GRPO, log)[1]) is not None:
+        run, bounds = found
+        made.append((run.rate, run.seed, bounds.steps))
+        accuracies = [0.0] * steps[run.rate] + [0.9]
+        log.add(run, {**record(accuracies[: bounds.steps + 1], step_seconds=1.0), "limits": {"steps": bounds.steps}})
+    first, second = grid.TUNE_SEEDS
+    # 3e-4 needs 40 steps in all, 6e-4 then 24; 1.5e-4 has 24 for its first seed and is given up.
+    assert made == [(3e-4, first, 60), (3e-4, second, 60), (6e-4, first, 40), (6e-4, second, 28), (1.5e-4, first, 24)]
+    assert tuning_runs(GRPO, log) == (6e-4, None)
+
+
+def test_a_run_is_given_up_at_three_times_the_seconds_of_the_reference_of_its_seed() -> None:
+    tuning, log = tuning_log(PODS, GRPO), Log(None)
+    assert limits(PODS, log, tuning).cpu_seconds == limits(GRPO, log, tuning).cpu_seconds == grid.MOST_SECONDS
+    log.add(PODS, record(FAST, step_seconds=4.0))  # 90 % at 12 s
+    assert limits(GRPO, log, tuning).cpu_seconds == 36.0
+    log.add(PODS, record(FAST, step_seconds=0.1))
+    assert limits(GRPO, log, tuning).cpu_seconds == grid.LEAST_SECONDS
+    log.add(PODS, record(STUCK, step_seconds=0.1))
+    assert limits(GRPO, log, tuning).cpu_seconds == grid.MOST_SECONDS
+
+
+def test_a_log_holds_what_reached_its_accuracy_or_had_no_lower_limits(tmp_path: Path) -> None:
+    log = Log(tmp_path / "runs.jsonl")
+    bounds = Limits(accuracy=0.9, cpu_seconds=60.0, steps=100)
+    log.add(PODS, record(STUCK, step_seconds=1.0, cpu_limit=30.0))
+    assert log.holds(PODS, replace(bounds, cpu_seconds=30.0)) and not log.holds(PODS, bounds)
+    log.add(PODS, record(FAST, step_seconds=1.0, cpu_limit=30.0))
+    again = Log(tmp_path / "runs.jsonl")
+    assert again.holds(PODS, bounds) and not again.holds(PODS, replace(bounds, accuracy=0.99))
+    assert not again.holds(GRPO, bounds)
+
+
+def full_result() -> dict[str, Any]:
+    """Two arms and two seeds, without a penalty only; one run of GRPO is given up."""
+    tuning, log = tuning_log(PODS, GRPO), Log(None)
+    cells = wanted((Block(starts=("4%",), sizes=((64, 16), (16, 16)), seeds=(0, 1)),))
+    for cell in cells:
+        if cell.kl == 0:
+            accuracies = FAST if cell.num_rollouts == 64 else SLOW if cell.seed == 0 else STUCK
+            log.add(cell, record(accuracies, step_seconds=0.5))
+    return {"quick": False, "name": "when-pods-helps", "hardware": "a $mall processor", **summarize(cells, log, tuning)}
+
+
+def test_a_summary_holds_what_was_run_and_nothing_else() -> None:
+    result = full_result()
+    (row,) = result["rows"]  # nothing was run with a penalty
+    assert (result["num_runs"], result["num_wanted"], row["kl"], row["start_accuracy"]) == (4, 8, 0.0, 0.04)
+    pods, grpo = row["arms"]
+    assert pods["to"]["0.9"]["cpu_seconds"] == [1.5, 1.5]
+    assert grpo["to"]["0.9"]["cpu_seconds"] == [3.0, None] and grpo["trained"]["cpu_seconds"] == [4.5, 1.5]
+    over = pods["over_grpo"]["0.9"]
+    assert over["cpu_seconds"]["ratios"] == [2.0, 1.0] and over["cpu_seconds"]["bound"] == "≥"
+    assert over["step"]["num_seeds"] == 2 and pods["over_grpo_ga"] is None and grpo["over_grpo"] is None
+
+
+def test_a_run_at_another_rate_than_the_best_does_not_count() -> None:
+    tuning, log = tuning_log(PODS, best=6e-4), Log(None)
+    log.add(PODS, record(FAST, step_seconds=0.5))
+    assert summarize([PODS], log, tuning)["rows"] == []
+    log.add(PODS.at(6e-4), record(FAST, step_seconds=0.5))
+    assert summarize([PODS], log, tuning)["rows"][0]["arms"][0]["rate"] == 6e-4
+
+
+def test_the_page_shows_bounds_and_what_was_not_measured(tmp_path: Path) -> None:
+    result = full_result()
+    shown = page.parts(result)
+    (line,) = shown["speed-ups"].splitlines()[2:3]
+    assert "64 → 16" in line and line.count("not measured") == 3 and "≥ 1.41×" in line
+    assert "not in 1.5 (3.0 … not in 1.5)" in shown["times"]
+    assert save_png(picture.draw(result), tmp_path / "map.png").stat().st_size > 10_000
+
+
+def test_saving_fills_the_page_s_parts_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "page.md"
+    marks = [(f"<!-- {name}: python -m benchmarks when-pods-helps --save -->\n", f"<!-- end of {name} -->\n")
+             for name in ("speed-ups", "times", "rates")]  # fmt: skip
+    file.write_text("top\n" + "between\n".join(f"{begin}old\n{end}" for begin, end in marks) + "bottom\n")
+    monkeypatch.setattr(page, "PAGE", file)
+    monkeypatch.setattr(page, "PICTURE", tmp_path / "map.png")
+    result = full_result()
+    page.publish(result)
+    page.publish(result)  # the same again
+    text = file.read_text()
+    assert text.startswith("top\n") and text.endswith("bottom\n") and text.count("between") == 2 and "old" not in text
+    assert all(text.count(part) == 1 for part in page.parts(result).values())
+    with pytest.raises(UsageError, match="--quick"):
+        page.publish({**result, "quick": True})
+
+
+def test_the_real_page_has_the_marks_of_all_parts() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    for name in page.parts(full_result()):
+        begin = text.index(f"<!-- {name}: python -m benchmarks when-pods-helps --save -->\n")
+        assert text.index(f"<!-- end of {name} -->\n") > begin
+
+
+def test_a_digest_is_of_the_config_and_not_of_the_model_s_folder(tmp_path: Path) -> None:
+    config = PODS.config()
+    moved = config.model_copy(update={"model": config.model.model_copy(update={"path": str(tmp_path)})})
+    assert config_digest(config) == config_digest(moved) != config_digest(GRPO.config())
+
+
+def test_an_unknown_start_is_one_line() -> None:
+    with pytest.raises(UsageError, match=r"'5%'.*0\.3%"):
+        bases.base_model("5%")
+    assert bases.base_model("4%") == bases.BUILTIN and bases.base_model("some/model") == "some/model"
+
+
+def test_minutes_below_0_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--minutes"):
+        map.main(["--minutes", "-1", "--out", str(tmp_path)])
+
+
+def test_no_minutes_make_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    map.main(["--minutes", "0", "--out", str(tmp_path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == [] and found["num_runs"] == 0 and not list(tmp_path.iterdir())
+
+
+TINY = ("rollouts.num_prompts=1", "rollouts.max_new_tokens=6", "task.num_eval=4")
+
+
+@pytest.mark.slow
+def test_a_real_run_ends_at_its_limit_and_is_not_made_again(tmp_path: Path) -> None:
+    cell = Cell(start="4%", num_rollouts=4, num_kept=2, rate=3e-4, seed=0, kl=0.04, more=TINY)
+    log = Log(tmp_path / "runs.jsonl")
+    made = run_cell(cell, Limits(steps=2), log)
+    points = made["points"]
+    assert made["end"] == "limit" and points["step"][0] == 0 and points["step"][-1] == 2
+    assert points["rollouts"][-1] == 8 and points["tokens"][-1] > 8 and points["cpu_seconds"][-1] > 0
+    assert sum(made["stages"].values()) > 0 and made["reached"]["0.5"] is None and made["num_kept"] == 2
+    said: list[str] = []
+    again = run_cell(cell, Limits(steps=2), Log(tmp_path / "runs.jsonl"), said.append)
+    assert again == json.loads(json.dumps(made)) and said == []
+    once_more = run_cell(cell, Limits(steps=2), Log(None))
+    assert once_more["points"]["accuracy"] == points["accuracy"] and once_more["points"]["tokens"] == points["tokens"]
+
+
+@pytest.mark.slow
+def test_cells_are_tried_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tried.jsonl"
+    try_cells(["4:2", "2:2", *TINY, "--seed", "3", "--steps", "1", "--to", str(file)])
+    lines = capsys.readouterr().out.splitlines()
+    assert ["PODS 4 → 2" in lines[0], "GRPO 2" in lines[1]] == [True, True]
+    assert [json.loads(line)["seed"] for line in file.read_text().splitlines()] == [3, 3]
+
+
+@pytest.mark.slow
+def test_missing_runs_are_made_in_their_order_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, str]] = []
+
+    def fake_run(cell: Cell, bounds: Limits, log: Log, say: Any) -> dict[str, Any]:
+        made.append((cell.title, log.file.name if log.file else ""))
+        return log.add(cell, record(FAST if cell.rate == 3e-4 else STUCK, step_seconds=0.1, steps=bounds.steps))
+
+    monkeypatch.setattr(map, "run_cell", fake_run)
+    monkeypatch.setattr(map, "BLOCKS", (Block(starts=("4%",), sizes=((64, 16), (16, 16)), seeds=(0,)),))
+    options = map.argparse.Namespace(quick=False, minutes=None, out=tmp_path)
+    result = map.run(options)
+    assert result["num_runs"] == result["num_wanted"] == 4
+    assert [file for _, file in made][:3] == ["tuning.jsonl"] * 3
+    count = len(made)
+    assert map.run(options) == result and len(made) == count
+
+
+def test_the_map_is_saved_under_its_name() -> None:
+    assert (command.RESULTS / "when_pods_helps.json").exists()
