@@ -9,13 +9,14 @@ Torch finds its devices once, so a process runs the tests of one kind (PODS_TEST
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ if DEVICE not in ("cpu", "pretended", "gpu"):
     raise pytest.UsageError(f"PODS_TEST_DEVICE = {DEVICE!r}: wanted cpu, pretended or gpu")
 if DEVICE == "gpu" and not torch.cuda.is_available():
     WHY_NOT = "torch sees no GPU"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All that is made while tests are found stays, so the garbage collector waits: half of the time it takes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not want

@@ -1,5 +1,6 @@
 """The command `pods` from its first instant on: signals end it in one line while the rest is still being imported."""
 
+from podsrl.lib.imports import load
 from podsrl.lib.signals import leave_at_once, leave_on_signal
 
 
@@ -7,6 +8,7 @@ def main() -> None:
     """Run the command line."""
     try:
         leave_on_signal()
+        load("podsrl.cli.main")
         from podsrl.cli.main import main
 
         main()

@@ -15,6 +15,7 @@ from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+from podsrl.lib.imports import load
 from podsrl.lib.logs import LogTail
 from podsrl.lib.signals import exit_code
 
@@ -123,6 +124,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
     Raises:
         UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command with a hint how to resume.
     """
+    load("podsrl.compare.runs", "podsrl.run.prepare")
     from podsrl.compare import runs as comparison
     from podsrl.compare.measure import measure
     from podsrl.run.prepare import prepare

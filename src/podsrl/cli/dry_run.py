@@ -13,6 +13,7 @@ from podsrl.cli.console import counted, errors, output, print_paragraph, say
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.imports import load
 
 if TYPE_CHECKING:
     from podsrl.plan.inputs import Inputs, Trial
@@ -51,6 +52,7 @@ def show_plan(
     if processes < 1:
         raise UsageError(f"--processes {processes}: wanted at least 1")
     bound = None if memory is None else parse_memory(memory)
+    load("podsrl.plan.inputs", "podsrl.plan.preview")
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
     from podsrl.run.folder import RunFolder

@@ -13,6 +13,7 @@ from podsrl.cli.console import errors, output, split_words
 from podsrl.cli.progress import bar, waiting
 from podsrl.errors import UsageError
 from podsrl.evaluate.target import READ_ROLLOUTS, find_target
+from podsrl.lib.imports import load
 
 if TYPE_CHECKING:
     from podsrl.score.accuracy import Accuracy
@@ -76,6 +77,7 @@ def evaluate(
     for line in found.notes:
         errors.print(line, markup=False, soft_wrap=True)
 
+    load("podsrl.evaluate.evaluator", "transformers.modeling_utils")
     from podsrl.evaluate.evaluator import Evaluator
 
     with ExitStack() as stack:

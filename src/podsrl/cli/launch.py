@@ -16,6 +16,7 @@ from podsrl.cli.progress import waiting
 from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes, run_folder
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
+from podsrl.lib.imports import load
 from podsrl.scale.launch import INTERRUPTED, End
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _meet(
 
 def _check(config: str | None, overrides: list[str], folder: Path, num_processes: int, nodes: Nodes | None) -> None:
     """Check all that can be checked before weights are read, so that a mistake is reported once and early."""
+    load("podsrl.run.session")
     from podsrl.run.checks import check_processes
     from podsrl.run.data_digest import describe_data
     from podsrl.run.folder import RunFolder

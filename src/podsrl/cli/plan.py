@@ -16,6 +16,7 @@ from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.imports import load
 from podsrl.lib.progress import part_of
 from podsrl.lib.signals import exit_code
 
@@ -95,6 +96,7 @@ def _advice(config: RunConfig, bound: int | None) -> Json:
 def _from_config(name: str, overrides: list[str], seconds: float, bound: int | None) -> Json:
     config = load_config(name, overrides)
 
+    load("podsrl.plan.probe", "transformers.modeling_utils")
     from podsrl.lib.machine import hardware_line
     from podsrl.plan.machine_use import MachineWatch
     from podsrl.plan.probe import run_probes, still_trainer, verify

@@ -15,6 +15,7 @@ from podsrl.config.load import apply_overrides, build, load_config
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.imports import TRAINING, load
 from podsrl.lib.signals import exit_code
 from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, resuming_command
 
@@ -128,6 +129,7 @@ def _run(
     Returns:
         How it ended, and how many steps it took.
     """
+    load(*TRAINING)
     from podsrl.integrations.trackers import tracking
     from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
@@ -176,6 +178,7 @@ def pretrain(
     options = build(PretrainConfig, apply_overrides(tree, overrides), config or "of pretrain")
     if folder.exists():
         raise UsageError(f"{folder}: this folder exists; choose a new one")
+    load("podsrl.tools.pretrain", "transformers.modeling_utils")
     from podsrl.tools.pretrain import pretrain as run
 
     with bar("pretraining") as update:

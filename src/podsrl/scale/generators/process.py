@@ -39,6 +39,7 @@ _TAIL_BYTES = 1 << 14
 """Of the end of what a child printed, where its last line is looked for."""
 _START = (
     "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
+    "from podsrl.lib.imports import load; load('podsrl.scale.generators.child', 'transformers.modeling_utils'); "
     "from podsrl.scale.generators.child import main; main()"
 )
 
