@@ -25,6 +25,7 @@ BENCHMARKS = {
     "mass-balance": "mass_balance",
     "systems": "systems",
     "interval-coverage": "interval_coverage",
+    "soak": "soak.hour",
     "reference-solutions": "reference_solutions",
     "record-gsm8k-lengths": "infinite_sampling.record_gsm8k",
 }

@@ -1,0 +1,269 @@
+"""An hour of training, looked at from outside: does memory, do files or processes grow, and how fast do the logs.
+
+    python -m benchmarks soak                     an hour, two runs at once, an observer and a live page on the first
+    python -m benchmarks soak --quick             half a minute, small steps
+    python -m benchmarks soak --minutes 600       a night
+    python -m benchmarks soak --read FOLDER --save    writes the result of one that has ended
+
+"pods" is the recipe of that name as it is, with `pods watch` and `pods report --live` beside it. "ahead" takes small
+steps, which it generates one step ahead in a child process and judges in worker processes. Both write checkpoints,
+records and evaluations. Every few seconds this process reads /proc and the folders of both. At the end it sends Ctrl-C,
+looks for what is left behind, and resumes each run for some steps. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import command
+from benchmarks.soak.processes import files, folder_bytes, held_below, shared_memory
+from benchmarks.timing import Say
+from podsrl.cli.console import new_folder
+from podsrl.errors import PodsError, UsageError
+from podsrl.lib.below import below
+from podsrl.lib.logs import append_line, last_line, write_atomically
+from podsrl.lib.parent import asked_of_child
+
+Json = dict[str, Any]
+LONG = {"stop.seconds": "0", "stop.steps": "99999999"}
+RUNS: Mapping[str, Mapping[str, str]] = {
+    "pods": {"checkpoint.every_seconds": "20"},
+    "ahead": {
+        "rollouts.num_prompts": "2",
+        "rollouts.num_rollouts": "16",
+        "select.num_kept": "8",
+        "steps.name": "ahead",
+        "scale.generators": "1",
+        "task.rewards": "{correct = 1.0, any_correct = 0.5}",
+        "task.reward_workers": "1",
+        "task.num_eval": "64",
+        "eval.every_seconds": "0",
+        "eval.every_steps": "200",
+        "checkpoint.every_seconds": "0",
+        "checkpoint.every_steps": "100",
+    },
+}
+"""Run -> its options besides those of the recipe "pods"."""
+QUICK = {
+    "task.num_eval": "8",
+    "rollouts.num_prompts": "2",
+    "rollouts.num_rollouts": "8",
+    "select.num_kept": "4",
+    "checkpoint.every_seconds": "2",
+}
+SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 5.0, 1.0
+PAGE_SECONDS = 15.0
+"""Between two looks at the live page."""
+END_SECONDS = 180.0
+"""How long a command has to end after Ctrl-C, and a resumed run to take its steps."""
+LEAVE_SECONDS = 10.0
+"""How long the processes below a command may outlive it: they look for it once per second."""
+RESUMED_STEPS = 5
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
+
+
+def main(arguments: Sequence[str]) -> None:
+    from benchmarks.soak.page import publish, table
+    from benchmarks.soak.result import summary
+
+    parser = command.new_parser("soak", __doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--quick", action="store_true", help="half a minute, small steps")
+    parser.add_argument("--out", type=Path, help="folder for the runs and the samples; default: a new one below runs/")
+    parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read the samples in this folder")
+
+    def run(options: argparse.Namespace, say: Say) -> Json:
+        folder = options.read or soak(options, say)
+        return summary(folder)
+
+    command.measure(parser, arguments, run, table, publish=publish)
+
+
+@dataclass(slots=True)
+class Started:
+    """A command that runs."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    temporary: Path
+    seen: set[int] = field(default_factory=set)
+    """Process ids below it, so far."""
+    segments: set[str] = field(default_factory=set)
+    """Shared memory that it had, so far."""
+
+    @property
+    def address(self) -> str | None:
+        """Where a live page is served, once it says so."""
+        found = _ADDRESS.search(self.output.read_text(errors="replace"))
+        return found and found[0]
+
+
+def soak(options: argparse.Namespace, say: Say) -> Path:
+    """Run everything for the given minutes; returns the folder with samples.jsonl and end.json.
+
+    Raises:
+        PodsError: a command ended too early.
+        UsageError: not Linux, or an option that cannot be.
+    """
+    if sys.platform != "linux":
+        raise UsageError(f"benchmarks soak reads /proc of Linux, and this is {sys.platform}")
+    if not 0 < options.minutes <= 10_000:
+        raise UsageError(f"--minutes {options.minutes:g}: wanted 0 … 10,000")
+    folder = (options.out or new_folder("soak")).absolute()
+    if folder.exists():
+        raise UsageError(f"--out {folder}: is there already; name a new folder")
+    folder.mkdir(parents=True)
+    seconds, pause = (30.0, QUICK_SAMPLE_SECONDS) if options.quick else (60 * options.minutes, SAMPLE_SECONDS)
+    facts = {"quick": options.quick, "seconds": seconds, "options": {run: dict(own) for run, own in RUNS.items()}}
+    write_atomically(folder / "soak.json", json.dumps({**facts, "commit": _commit()}))
+    with _ending() as commands:
+        for run, own in RUNS.items():
+            chosen = {**LONG, **own, **(QUICK if options.quick else {})}
+            flags = (f"--{key}={value}" for key, value in chosen.items())
+            commands[run] = start(("train", "pods", *flags, "--plain", "--out", str(folder / run)), folder, run)
+        _wait_for_logs(commands, folder, say)
+        commands["watch"] = start(("watch", str(folder / "pods"), "--plain"), folder, "watch")
+        commands["page"] = start(("report", str(folder / "pods"), "--live"), folder, "page")
+        _look_on(commands, folder, seconds, pause, say)
+        say("ending")
+        end = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
+    end |= {"left": left(commands), "resumed": {run: _resume(folder, run) for run in RUNS}}
+    write_atomically(folder / "end.json", json.dumps(end))
+    return folder
+
+
+def start(words: Sequence[str], folder: Path, name: str) -> Started:
+    """Start `pods` with these words; its temporary files go to a folder of its own."""
+    output, temporary = folder / f"{name}.txt", folder / f"{name}.tmp"
+    temporary.mkdir()
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "podsrl.cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **asked_of_child(), "TMPDIR": str(temporary)},
+        )
+    return Started(process, output, temporary)
+
+
+def stop(started: Started) -> int:
+    """Send Ctrl-C, unless the command has ended; returns its exit code.
+
+    Raises:
+        PodsError: it does not end.
+    """
+    started.seen |= below(started.process.pid)
+    if started.process.poll() is None:
+        started.process.send_signal(signal.SIGINT)
+    try:
+        return started.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise PodsError(f"{started.output.stem} did not end within {END_SECONDS:g} s of Ctrl-C") from None
+
+
+def left(commands: Mapping[str, Started]) -> dict[str, list[str]]:
+    """What commands that have ended left behind."""
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while (alive := _alive(commands)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    segments = {path for started in commands.values() for path in started.segments if Path(path).exists()}
+    temporary = [str(path) for started in commands.values() for path in files(started.temporary)]
+    return {"processes": sorted(map(str, alive)), "segments": sorted(segments), "temporary_files": sorted(temporary)}
+
+
+def _alive(commands: Mapping[str, Started]) -> set[int]:
+    return {pid for started in commands.values() for pid in started.seen if Path(f"/proc/{pid}").exists()}
+
+
+def sample(name: str, started: Started, folder: Path) -> Json:
+    """One look at a command."""
+    pid, log = started.process.pid, folder / name / "metrics.jsonl"
+    started.seen |= below(pid)
+    mapped = shared_memory(pid)
+    started.segments |= {path for path in mapped if Path(path).exists()}
+    line = last_line(log) if log.exists() else None
+    return {
+        "command": name,
+        "step": (line or {}).get("step"),
+        "processes": held_below(pid),
+        "segments": len(mapped),
+        "temporary_files": len(files(started.temporary)),
+        "output_bytes": started.output.stat().st_size,
+        "folder_bytes": folder_bytes(folder / name),
+    }
+
+
+def _look_on(commands: Mapping[str, Started], folder: Path, seconds: float, pause: float, say: Say) -> None:
+    begun, next_page = time.monotonic(), 0.0
+    while (passed := time.monotonic() - begun) < seconds:
+        for name, started in commands.items():
+            if started.process.poll() is not None:
+                last = started.output.read_text(errors="replace").strip().rpartition("\n")[2]
+                raise PodsError(f"{name} ended after {passed:.0f} s with code {started.process.returncode}: {last}")
+            append_line(folder / "samples.jsonl", {"seconds": passed, **sample(name, started, folder)})
+        if passed >= next_page and (address := commands["page"].address):
+            next_page = passed + PAGE_SECONDS
+            with suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
+                append_line(folder / "pages.jsonl", {"seconds": passed, "bytes": len(answer.read())})
+        say(f"{passed / 60:.1f} of {seconds / 60:g} minutes")
+        time.sleep(pause)
+
+
+def _wait_for_logs(commands: Mapping[str, Started], folder: Path, say: Say) -> None:
+    deadline = time.monotonic() + 10 * END_SECONDS
+    for run, started in commands.items():
+        say(f"waiting for the first line of {run}")
+        while not (folder / run / "metrics.jsonl").exists():
+            if started.process.poll() is not None or time.monotonic() > deadline:
+                raise PodsError(f"{run} wrote no line: {started.output.read_text(errors='replace').strip()[-300:]}")
+            time.sleep(0.1)
+
+
+def _resume(folder: Path, run: str) -> Json:
+    """Take some more steps: seconds until the first of them is written, and the exit code."""
+    log = folder / run / "metrics.jsonl"
+    step = (last_line(log) or {})["step"]
+    words = ("train", "--resume", str(folder / run), f"--stop.steps={step + RESUMED_STEPS}", "--plain")
+    size, begun = log.stat().st_size, time.monotonic()
+    started = start(words, folder, f"{run}-resumed")
+    while started.process.poll() is None and log.stat().st_size <= size and time.monotonic() < begun + END_SECONDS:
+        time.sleep(0.05)
+    seconds = time.monotonic() - begun
+    try:
+        return {"steps": step, "seconds": seconds, "code": started.process.wait(END_SECONDS)}
+    finally:
+        started.process.kill()
+
+
+@contextmanager
+def _ending() -> Iterator[dict[str, Started]]:
+    """Commands, of which none is left afterwards."""
+    commands: dict[str, Started] = {}
+    try:
+        yield commands
+    finally:
+        for started in commands.values():
+            started.process.kill()
+            started.process.wait()
+
+
+def _commit() -> str:
+    """Of the source that runs; empty where it is no checkout."""
+    found = subprocess.run(
+        ["git", "-C", str(command.ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
