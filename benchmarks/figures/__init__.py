@@ -19,6 +19,11 @@ def all_figures(files: Files) -> str:
     return side_by_side(files, list(FIGURES.values()))
 
 
+def where_all(files: Files, *names: str) -> str:
+    """Hardware and dates of some benchmarks; without names, of all that have a figure in the table."""
+    return where_measured(files, *(names or dict.fromkeys(figure.benchmark for figure in FIGURES.values())))
+
+
 def readme_figures(files: Files) -> str:
     """The table of the README."""
     return side_by_side(files, [FIGURES[name] for name in IN_README])
@@ -39,7 +44,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "readme": readme_figures,
     "families": families,
     "one": one,
-    "where": where_measured,
+    "where": where_all,
     **tables.PARTS,
     **sampling.PARTS,
     **systems.PARTS,

@@ -47,8 +47,15 @@ def where(result: Result) -> str:
 
 
 def where_measured(files: Files, *names: str) -> str:
-    """The hardware lines of benchmarks, each once."""
-    return "; ".join(dict.fromkeys(where(result) for name in names for result in files(name).values())) or NOT_MEASURED
+    """A line per processor: its hardware, and from when to when the benchmarks were measured on it."""
+    dates: dict[tuple[str, str], list[str]] = {}
+    for result in (result for name in names for result in files(name).values()):
+        dates.setdefault((result["processor"], result["hardware"]), []).append(result["date"][:10])
+    lines = [
+        f"- {processor}: {hardware}; {' to '.join(dict.fromkeys((min(days), max(days))))}"
+        for (processor, hardware), days in sorted(dates.items())
+    ]
+    return "\n".join(lines) or NOT_MEASURED
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], num_left: int = 1) -> str:

@@ -1,0 +1,112 @@
+"""`python -m benchmarks all`: what runs, what is left out and why, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import everything, files
+from benchmarks.everything import Outcome, arguments_of, main, run_all, run_one, why_not
+from podsrl.errors import PodsError, UsageError
+
+HERE = "abc0123456"
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results and logs of the tests' own, on a commit of which the files below are."""
+    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(everything, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(files, "commit", lambda revision="HEAD": HERE)
+    monkeypatch.setattr(files, "has_changes", lambda: False)
+    monkeypatch.setattr(files, "git", lambda *arguments: "" if arguments[-1] == HERE else None)
+    return tmp_path
+
+
+def save(name: str, commit: str = HERE, minutes: float = 1.0) -> None:
+    files.path_of(name).parent.mkdir(parents=True, exist_ok=True)
+    result = {"name": name, "processor": "abacus", "commit": commit, "date": "2026-01-02", "minutes": minutes}
+    files.path_of(name).write_text(json.dumps(result))
+
+
+def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    save("select", minutes=9.0)
+    save("loop", commit="old", minutes=3.0)
+    save("budgets", commit="old", minutes=2.0)
+    ran: list[str] = []
+    monkeypatch.setattr(everything, "run_one", lambda name, *rest: ran.append(name) or Outcome(name, "done", 1.0))
+    names = [name for name in everything.saving() if name in ("loop", "select", "budgets", "update")]
+    assert names == ["budgets", "loop", "select", "update"]
+    outcomes = run_all(names, HERE, Namespace(quick=False, minutes=None))
+    assert ran == ["budgets", "loop", "update"]
+    [skipped] = [outcome for outcome in outcomes if outcome.state == "skipped"]
+    assert skipped.name == "select" and HERE in skipped.why
+    assert [outcome.why for outcome in run_all(["loop"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
+
+
+def test_quick_sizes_run_whatever_has_been_measured_and_save_nothing() -> None:
+    save("select")
+    assert why_not("select", HERE, is_quick=True) == "" and why_not("select", HERE, is_quick=False)
+    for name in everything.saving():
+        assert "--save" not in arguments_of(name, HERE, is_quick=True), name
+        wanted = "publish" if name == "when-pods-helps" else "--save"
+        assert wanted in arguments_of(name, HERE, is_quick=False), name
+
+
+def test_a_gpu_benchmark_is_left_out_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(everything, "has_gpu", lambda: False)
+    assert why_not("engine-gpu", HERE, is_quick=True) == "needs a GPU"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--only", "selct"], "'select'"), (["--since", "nowhere"], "--since nowhere"), ([], "changes")],
+)
+def test_bad_options_are_one_line(arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "commit", lambda revision="HEAD": None if revision == "nowhere" else HERE)
+    monkeypatch.setattr(files, "has_changes", lambda: True)
+    with pytest.raises(UsageError, match=named):
+        main(arguments)
+
+
+def test_what_fails_is_named_at_the_end_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = {"select": "failed", "loop": "done"}
+    monkeypatch.setattr(
+        everything, "run_one", lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "loop" else "a cause")
+    )
+    with pytest.raises(PodsError, match="1 failed: select"):
+        main(["--quick", "--only", "select", "loop"])
+    printed = capsys.readouterr().out
+    assert "select failed: a cause" in printed and "loop" in printed
+
+
+@pytest.mark.slow
+def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: Path) -> None:
+    assert run_one("mass-balance", ["--quick", "--json"], "text", None).state == "done"
+    assert json.loads((folders / "logs" / "mass-balance.log").read_text().partition("{")[2].join("{ ".split(" ")))
+    refused = run_one("mass-balance", ["--quick", "--save"], "text", None)
+    assert refused.state == "skipped" and "--save with --quick" in refused.why
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_benchmark_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "all", "--quick", "--only", "update"]
+    process = subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 60
+    while not (started := children.read_text().split()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130 and started
+    assert not any(Path(f"/proc/{child}").exists() for child in started)
