@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.timing import Say, Taken, one_thread
+from benchmarks.timing import Say, Taken, one_thread, titled
 from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, config_digest
 from podsrl.cli.progress import bar
 from podsrl.compare import time_to_accuracy
@@ -150,6 +150,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     more = tuple(text for text in options.arms if "=" in text)
     arms = [tuple(map(int, text.split(":"))) for text in options.arms if "=" not in text]
+    limits = Limits(accuracy=options.until, cpu_seconds=options.cpu_seconds, steps=options.steps)
     log = Log(options.to)
     with bar("when-pods-helps") as show:
         cells = [
@@ -168,14 +169,8 @@ def main(arguments: Sequence[str]) -> None:
             for n, m in arms
         ]
         for cell in cells:
-            title = f"{cell.arm}, rate {cell.rate:g}, seed {cell.seed}"
-            record = run_cell(
-                cell,
-                Limits(accuracy=options.until, cpu_seconds=options.cpu_seconds, steps=options.steps),
-                log,
-                lambda text, title=title: show(0, None, f"{title}: {text}"),
-            )
-            print(line(record), flush=True)
+            say = titled(lambda text: show(0, None, text), cell.title)
+            print(line(run_cell(cell, limits, log, say)), flush=True)
 
 
 def line(record: Json) -> str:

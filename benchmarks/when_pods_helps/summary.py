@@ -95,7 +95,7 @@ def times(records: dict[int, Json], seeds: Sequence[int], target: float, clock: 
 def reached_at(record: Json, target: float, clock: str) -> float | None:
     """When a run had an accuracy; None: it did not."""
     found = record["reached"][f"{target:g}"]
-    return None if found is None else found[clock]
+    return None if found is None else float(found[clock])
 
 
 def _finished(cell: Cell, log: Log, tuning: Log) -> Json | None:
@@ -151,7 +151,7 @@ def _over(
 def _start_accuracy(arms: dict[tuple[int, int], dict[int, Json]]) -> float:
     """Mean over seeds; all arms have the same."""
     by_seed = {seed: r["points"]["accuracy"][0] for records in arms.values() for seed, r in records.items()}
-    return round(statistics.mean(by_seed.values()), 4)
+    return float(round(statistics.mean(by_seed.values()), 4))
 
 
 def _order(cells: Sequence[Cell], row: tuple[int, float, str]) -> tuple[Any, ...]:
