@@ -1,0 +1,71 @@
+"""What `pods demo` and `pods compare` print at their end, and what the demo says before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from podsrl.cli.console import counted, output
+
+QUESTION = """Is your task like this demo's? PODS helps where
+  1. right answers are rare, so that a few rollouts of a question seldom hold one, and
+  2. updates are dear compared with generating: here a KL penalty sends every trained rollout through the model.
+Where right answers are frequent, generate fewer: plain GRPO is as quick. `pods plan CONFIG` measures your model and
+task and suggests n and m; docs/when-pods-helps.md maps where PODS helps and where it does not."""
+Json = dict[str, Any]
+
+
+def print_result(result: Json) -> None:
+    """Two tables, what the quickest arm gains over each other one, and how all of it was measured."""
+    from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
+
+    num_seeds = len(next(iter(result["arms"].values()))["seeds"])
+    title = f"{result['seconds']:g} training seconds per arm, {counted(num_seeds, 'seed')}"
+    output.print(_speedups(result, title))
+    output.print(_times(result))
+    found = {arm: SpeedupInterval.from_json(entry) for arm, entry in result["speedup"].items()}
+    if arm := quickest(found, result["baseline"]):
+        over = {
+            base: {name: SpeedupInterval.from_json(entry) for name, entry in entries.items()}
+            for base, entries in result["speedup_over"].items()
+        }
+        output.print(f"{over_each_text(arm, over, result['fraction'])}.", soft_wrap=True, markup=False, highlight=False)
+    output.print(
+        f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
+        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds.\n"
+        f"Measured on {result['hardware']}.",
+        soft_wrap=True,
+    )
+
+
+def _speedups(result: Json, title: str) -> Table:
+    from podsrl.compare.interval import SpeedupInterval
+    from podsrl.report.numbers import kept
+
+    table = Table(title=title)
+    speedup = f"speed-up over {result['baseline']} (95 %)"
+    for column in ("arm", "n → m", "steps", "final accuracy", "seconds per step", speedup):
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for arm, facts in result["arms"].items():
+        steps = result["steps"][arm]
+        table.add_row(
+            arm,
+            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
+            f"{sum(steps) / len(steps):.0f}",
+            f"{result['mean_accuracy'][arm][-1]:.1%}",
+            f"{sum(result['stage_seconds'][arm].values()):.2f}",
+            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
+        )
+    return table
+
+
+def _times(result: Json) -> Table:
+    table = Table(title="Training seconds until the mean accuracy is")
+    table.add_column("arm")
+    for accuracy in result["seconds_to"]:
+        table.add_column(f"{float(accuracy):.0%}", justify="right")
+    for arm in result["arms"]:
+        times = (found[arm] for found in result["seconds_to"].values())
+        table.add_row(arm, *("not reached" if time is None else f"{time:.1f} s" for time in times))
+    return table
