@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.compare_result import QUESTION, print_result
+from podsrl.cli.compare_result import QUESTION
+from podsrl.cli.compare_result import shown as shown_result
 from podsrl.cli.console import errors, new_folder, output, say, split_words
 from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
 from podsrl.config.files import read_tree, recipe_names
@@ -114,7 +115,7 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     if as_json:
         output.print_json(data=result)
     else:
-        print_result(result)
+        output.print(shown_result(result), soft_wrap=True)
     errors.print(f"pictures and every recorded rollout: {report}", markup=False, soft_wrap=True)
 
 

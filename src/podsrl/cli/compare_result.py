@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
-from podsrl.cli.console import counted, output
+from podsrl.cli.console import counted
 
 QUESTION = """Is your task like this demo's? PODS helps where
   1. right answers are rare, so that a few rollouts of a question seldom hold one, and
@@ -16,27 +18,25 @@ task and suggests n and m; docs/when-pods-helps.md maps where PODS helps and whe
 Json = dict[str, Any]
 
 
-def print_result(result: Json) -> None:
-    """Two tables, what the quickest arm gains over each other one, and how all of it was measured."""
+def shown(result: Json) -> Group:
+    """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware."""
     from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
 
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
     title = f"{result['seconds']:g} training seconds per arm, {counted(num_seeds, 'seed')}"
-    output.print(_speedups(result, title))
-    output.print(_times(result))
-    found = {arm: SpeedupInterval.from_json(entry) for arm, entry in result["speedup"].items()}
-    if arm := quickest(found, result["baseline"]):
-        over = {
-            base: {name: SpeedupInterval.from_json(entry) for name, entry in entries.items()}
-            for base, entries in result["speedup_over"].items()
-        }
-        output.print(f"{over_each_text(arm, over, result['fraction'])}.", soft_wrap=True, markup=False, highlight=False)
-    output.print(
-        f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
-        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds.\n"
+    over = {
+        base: {arm: SpeedupInterval.from_json(entry) for arm, entry in entries.items()}
+        for base, entries in result["speedup_over"].items()
+    }
+    arm = quickest(over[result["baseline"]], result["baseline"])
+    lines = [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
+    lines += [
+        f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other arm's "
+        "time to the same.",
+        "In brackets: its 95 % interval over seeds.",
         f"Measured on {result['hardware']}.",
-        soft_wrap=True,
-    )
+    ]
+    return Group(_speedups(result, title), _times(result), Text("\n".join(lines)))
 
 
 def _speedups(result: Json, title: str) -> Table:

@@ -81,8 +81,9 @@ def quickest(speedups: Mapping[str, SpeedupInterval], baseline: str) -> str | No
     """The arm with the largest speed-up over the baseline; None where no other arm reaches the target.
 
     Example:
-        >>> known = dict(low=0, high=math.inf, share_unreached=0)
-        >>> quickest({name: SpeedupInterval(point=x, **known) for name, x in {"a": 1.0, "b": 0.9, "c": None}.items()}, "a")
+        >>> known = {"low": 0.0, "high": math.inf, "share_unreached": 0.0}
+        >>> found = {arm: SpeedupInterval(point=x, **known) for arm, x in {"a": 1.0, "b": 0.9, "c": None}.items()}
+        >>> quickest(found, "a")
         'b'
     """
     points = {arm: found.point for arm, found in speedups.items() if found.point is not None and arm != baseline}

@@ -132,7 +132,15 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         live=live,
         title=", ".join(by_label),
         comparisons=[
-            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _beside_paper(c, i), _cost_svgs(c, i), times_of(c))
+            (
+                c,
+                _comparison_svg(c, i),
+                _narrow_svg(c, i),
+                headline(c),
+                _beside_paper(c, i),
+                _cost_svgs(c, i),
+                times_of(c),
+            )
             for i, c in enumerate(comparisons)
         ],
         shown=shown,

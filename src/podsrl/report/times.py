@@ -22,9 +22,7 @@ class Times:
 
 def times_of(comparison: Comparison) -> Times:
     """Measure them from the comparison's runs."""
-    curves = {
-        arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()
-    }
+    curves = {arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()}
     arm = quickest(comparison.speedups, comparison.baseline)
     over = {base: bootstrap_speedups(curves, base, comparison.fraction) for base in curves} if arm else {}
     return Times(
