@@ -14,6 +14,7 @@ BENCHMARKS = {
     "loop": "loop",
     "budgets": "budgets",
     "ahead": "ahead",
+    "demo": "demo",
     "trl": "trl.step",
     "trl-accuracy": "trl_accuracy.seeds",
     "trl-pods": "trl.pods",

@@ -21,7 +21,8 @@ from benchmarks.our_arm import OurArm
 from benchmarks.timing import Clock, Taken
 from benchmarks.trl.setup import Generation, plain_settings
 from benchmarks.trl_accuracy.turns import Arm, Stepwise
-from podsrl.config.load import load_config
+from podsrl.config.files import read_tree
+from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.lib.seeds import derive
 from podsrl.policy import load_model, load_tokenizer
@@ -87,7 +88,7 @@ def new_arm(sizes: Sizes, way: Way | None, *, lr: float, seed: int, budget: floa
 
 
 def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -> RunConfig:
-    """The recipe `pods` with other sizes of a step; "section__key" in `more` are further options."""
+    """What the arms of `pods demo` share, with the sizes of a step; "section__key" in `more` are further options."""
     values = {
         "seed": seed,
         "threads": torch.get_num_threads(),
@@ -98,7 +99,8 @@ def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -
         "optim.lr": lr,
         **{key.replace("__", "."): value for key, value in more.items()},
     }
-    return load_config("pods", [f"{key}={json.dumps(value)}" for key, value in values.items()])
+    changes = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    return build(RunConfig, apply_overrides(read_tree("demo")["base"], changes), "of the demo")
 
 
 def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int) -> Any:
@@ -116,14 +118,14 @@ def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int)
 
         kind, options, kept = PODSTrainer, PODSConfig, {"num_kept": sizes.num_kept, "rule": config.select.rule}
     rewards = load_task_set(config.task).rewards
+    plain = plain_settings(
+        rows=num_prompts * sizes.num_rollouts,
+        rows_at_once=way.rows_at_once,
+        generation=way.generation,
+        batch_tokens=way.batch_tokens,
+    )
     arguments = options(
-        **plain_settings(
-            rows=num_prompts * sizes.num_rollouts,
-            rows_at_once=way.rows_at_once,
-            generation=way.generation,
-            batch_tokens=way.batch_tokens,
-        ),
-        **kept,
+        **{**plain, **kept, "beta": config.loss.kl_beta},
         seed=seed,
         use_cpu=True,
         max_steps=num_steps,

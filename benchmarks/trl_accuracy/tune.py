@@ -9,13 +9,13 @@ from typing import Any
 
 from benchmarks.timing import Say, titled
 from benchmarks.trl_accuracy.arms import Sizes, Way, new_arm
-from podsrl.config.load import load_config
+from podsrl.config.files import read_tree
 
 RATES = (3e-4, 1.5e-4, 6e-4)
 """podsrl's own default first, because it ends the others early."""
 FIRST_SEED = 100
 """Seeds from here on do not count afterwards."""
-MAX_STEPS = 40
+MAX_STEPS = 150
 """Of one run."""
 _BATCH_TOKENS = 256
 """Per step of transformers' continuous batching."""
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 def ways(num_rollouts: int) -> list[Way]:
     """How TRL may compute: in one micro-batch or in four, with `generate` or with continuous batching."""
-    rows = load_config("pods").rollouts.num_prompts * num_rollouts
+    rows = read_tree("demo")["base"]["rollouts"]["num_prompts"] * num_rollouts
     return [Way(rows), Way(rows // 4), Way(rows, "continuous batching", _BATCH_TOKENS)]
 
 
@@ -96,7 +96,7 @@ def num_steps(runs: Sequence[Sequence[float]], target: float, num_seeds: int) ->
 
     Example:
         >>> num_steps([[0.5, 1.0], [0.5, 0.6, 0.7]], 0.99, 3)
-        82
+        302
     """
     reached = [len(run) for run in runs if run[-1] >= target]
     return sum(reached) + MAX_STEPS * (num_seeds - len(reached))

@@ -85,7 +85,7 @@ def test_a_resolved_config_is_a_file_that_trains_the_same(pods: Pods, tmp_path: 
     code, again, _ = pods("config", "--resolved", "mine.toml")
     assert code == 0 and again == printed
     code, printed, _ = pods("config", "--resolved", "demo")
-    assert code == 0 and 'baseline = "grpo_ga"' in printed and "[arms.pods" in printed
+    assert code == 0 and 'baseline = "grpo"' in printed and "[arms.pods" in printed
     code, printed, _ = pods("config", "--resolved", "--of", "pretrain")
     assert code == 0 and "careful = 0.03" in printed
     assert pods("config", "--resolved")[0] == 0

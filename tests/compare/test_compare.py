@@ -112,7 +112,8 @@ def test_a_run_that_has_lost_its_first_evaluation_has_no_accuracy_at_the_start(t
 
 def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
     """Two seeds written by hand."""
-    config = demo_config("num_seeds=2", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    target = ("baseline=grpo_ga", "fraction=0.99")
+    config = demo_config("num_seeds=2", "base.stop.seconds=40", "base.eval.every_seconds=5", *target)
     members = hand_written(config, tmp_path)
     result = measure(config, members, tmp_path)
     assert result["speedup"]["pods"]["point"] == 2.0
@@ -124,6 +125,10 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
         "pods": [15.0, 30.0, 40.0],
     }
     assert result["mean_accuracy"]["pods"] == pytest.approx([0.8, 0.8, 0.9])
+    assert set(result["speedup_over"]) == {"grpo", "grpo_ga", "pods"}
+    assert result["speedup_over"][config.baseline] == result["speedup"]
+    assert {arm: over[arm]["point"] for arm, over in result["speedup_over"].items()} == dict.fromkeys(config.arms, 1.0)
+    assert result["seconds_to"]["0.8"]["pods"] == 15.0 and result["seconds_to"]["0.95"]["pods"] is None
     assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
     assert json.loads((tmp_path / "compare.json").read_text()) == result
 

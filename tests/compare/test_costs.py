@@ -95,7 +95,8 @@ def test_early_are_the_steps_of_the_first_5000_rollouts_of_each_run() -> None:
 
 def compared(folder: Path, num_seeds: int = 2) -> tuple[CompareConfig, list[Member]]:
     """Finished runs: twice the rollouts of the baseline per step, half the steps to 80 %."""
-    changes = (f"num_seeds={num_seeds}", "base.stop.seconds=40", "base.eval.every_seconds=5", "fraction=1")
+    seconds = ("base.stop.seconds=40", "base.eval.every_seconds=5")
+    changes = (f"num_seeds={num_seeds}", "baseline=grpo_ga", "fraction=1", *seconds)
     config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
     members = plan(config, folder)
     stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}

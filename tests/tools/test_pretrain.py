@@ -120,6 +120,15 @@ def test_the_mixed_model_is_small_and_says_how_it_was_made() -> None:
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
 
 
+def test_the_demo_s_model_is_small_and_says_how_it_was_made() -> None:
+    folder = Path(model_folder(read_tree("demo")["base"]["model"]["path"]))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 600_000
+    made = build(PretrainConfig, read_tree(folder / "pretrain.toml"), "of the model")
+    assert made.start == "builtin:arithmetic" and made.skill_steps == 0
+    assert isinstance(made.careful, float) and 0 < made.careful < 0.01
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
+
+
 def test_a_start_model_keeps_its_sizes_and_its_tokenizer(tmp_path: Path) -> None:
     start = str(pretrain(TINY, tmp_path / "start"))
     more = TINY.model_copy(update={"start": start, "skill_steps": 0})

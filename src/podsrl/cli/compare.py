@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
+from podsrl.cli.compare_result import QUESTION
+from podsrl.cli.compare_result import shown as shown_result
+from podsrl.cli.console import errors, new_folder, output, say, split_words
 from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
@@ -46,6 +47,7 @@ def demo(
       pods demo --num_seeds=5 --base.stop.seconds=60     longer, with intervals over seeds
     """
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
+    errors.print(QUESTION, markup=False, highlight=False, soft_wrap=True)
     shortened = [text for text in QUICK if quick and text.split("=")[0] not in given]
     _compare("demo", [*shortened, *context.args], out or new_folder("demo"), json)
 
@@ -114,7 +116,7 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     if as_json:
         output.print_json(data=result)
     else:
-        _print_result(result)
+        output.print(shown_result(result), soft_wrap=True)
     errors.print(f"pictures and every recorded rollout: {report}", markup=False, soft_wrap=True)
 
 
@@ -146,35 +148,6 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
     if any(member.config.record.trackers for member in members):
         say(f"trackers: the last lines of {folder}/runs/*.log say where each run can be seen", errors)
     return measure(config, members, folder)
-
-
-def _print_result(result: Json) -> None:
-    from podsrl.compare.interval import SpeedupInterval
-    from podsrl.report.numbers import kept
-
-    seconds = result["seconds"]
-    num_seeds = len(next(iter(result["arms"].values()))["seeds"])
-    table = Table(title=f"{seconds:g} training seconds per arm, {counted(num_seeds, 'seed')}")
-    speedup = f"speed-up over {result['baseline']} (95 %)"
-    for column in ("arm", "n → m", "steps", "final accuracy", "seconds per step", speedup):
-        table.add_column(column, justify="left" if column == "arm" else "right")
-    for arm, facts in result["arms"].items():
-        steps = result["steps"][arm]
-        table.add_row(
-            arm,
-            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
-            f"{sum(steps) / len(steps):.0f}",
-            f"{result['mean_accuracy'][arm][-1]:.1%}",
-            f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
-        )
-    output.print(table)
-    output.print(
-        f"Speed-up: time of {result['baseline']} to {result['fraction']:.0%} of its own best mean accuracy, "
-        f"over the arm's time to the same.\nIn brackets: its 95 % interval over seeds.\n"
-        f"Measured on {result['hardware']}.",
-        soft_wrap=True,
-    )
 
 
 class _Display:

@@ -75,3 +75,36 @@ def end_text(value: float) -> str:
     if value == 0 or value >= 1000:
         return "∞" if value else "0"
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def quickest(speedups: Mapping[str, SpeedupInterval], baseline: str) -> str | None:
+    """The arm with the largest speed-up over the baseline; None where no other arm reaches the target.
+
+    Example:
+        >>> known = {"low": 0.0, "high": math.inf, "share_unreached": 0.0}
+        >>> found = {arm: SpeedupInterval(point=x, **known) for arm, x in {"a": 1.0, "b": 0.9, "c": None}.items()}
+        >>> quickest(found, "a")
+        'b'
+    """
+    points = {arm: found.point for arm, found in speedups.items() if found.point is not None and arm != baseline}
+    return max(points, key=lambda arm: points[arm], default=None)
+
+
+def over_each_text(arm: str, speedups_over: Mapping[str, Mapping[str, SpeedupInterval]], fraction: float) -> str:
+    """How much sooner an arm is than each of the others, in one sentence.
+
+    Args:
+        speedups_over: baseline -> arm -> speed-up over this baseline.
+        fraction: of each baseline's best mean accuracy, which is the target.
+
+    Example:
+        >>> found = SpeedupInterval(point=1.5, low=1.1, high=2.0, share_unreached=0.0)
+        >>> over_each_text("pods", {"grpo": {"pods": found}, "pods": {}}, 0.99)
+        'pods reaches 99 % of the best accuracy of grpo 1.50× (1.10–2.00) as fast'
+    """
+    texts = [
+        f"of {base} {found[arm].text} as fast" if found[arm].point is not None else f"of {base} not at all"
+        for base, found in speedups_over.items()
+        if base != arm
+    ]
+    return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}"

@@ -14,7 +14,7 @@ from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.costs import COSTS, cost_curve, signal
 from podsrl.compare.curves import Curve, common_grid, mean_curve
 from podsrl.compare.runs import Member
-from podsrl.compare.speedups import time_to_accuracy
+from podsrl.compare.speedups import time_to_accuracy, times_to_accuracies
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
 from podsrl.lib.logs import read_lines, write_atomically
@@ -29,7 +29,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
     logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
     curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
     grids = {arm: common_grid(runs) for arm, runs in curves.items()}
-    speedups = bootstrap_speedups(curves, config.baseline, config.fraction)
+    speedups = {base: bootstrap_speedups(curves, base, config.fraction) for base in config.arms}
     result: Json = {
         "baseline": config.baseline,
         "fraction": config.fraction,
@@ -41,7 +41,11 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
         "mean_accuracy": {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()},
         "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
-        "speedup": {arm: found.to_json() for arm, found in speedups.items()},
+        "speedup": {arm: found.to_json() for arm, found in speedups[config.baseline].items()},
+        "speedup_over": {
+            base: {arm: found.to_json() for arm, found in over.items()} for base, over in speedups.items()
+        },
+        "seconds_to": times_to_accuracies(curves),
         "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
         "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
         "costs": _costs(logs, config),

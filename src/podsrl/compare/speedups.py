@@ -5,11 +5,24 @@ Source: arXiv 2504.13818 (speed-up at 99 % of the baseline's best mean accuracy)
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.compare.curves import Array, check_fraction, checked_curve, trained_part
+from podsrl.compare.curves import (
+    Array,
+    Curve,
+    check_fraction,
+    checked_curve,
+    common_grid,
+    mean_curve,
+    trained_part,
+)
 from podsrl.errors import UsageError
+
+ACCURACIES = (0.5, 0.8, 0.9, 0.95)
+"""Fixed ones, beside the target, which depends on the baseline's best."""
 
 
 def time_to_accuracy(times: npt.ArrayLike, accuracies: npt.ArrayLike, target: float) -> float | None:
@@ -33,6 +46,21 @@ def time_to_accuracy(times: npt.ArrayLike, accuracies: npt.ArrayLike, target: fl
     if not np.isfinite(target):
         raise UsageError(f"target is {target}; give a finite accuracy, for example 0.8")
     return _first_at_or_above(checked_times, checked_accuracies, target)
+
+
+def times_to_accuracies(curves: Mapping[str, Sequence[Curve]]) -> dict[str, dict[str, float | None]]:
+    """Each of `ACCURACIES`, as text, -> arm -> when its mean curve over seeds first has it; None: never.
+
+    Example:
+        >>> times_to_accuracies({"a": [([0, 10, 20], [0, 0.5, 0.7]), ([0, 10, 20], [0, 0.7, 0.95])]})
+        {'0.5': {'a': 10.0}, '0.8': {'a': 20.0}, '0.9': {'a': None}, '0.95': {'a': None}}
+    """
+    grids = {arm: common_grid(runs) for arm, runs in curves.items()}
+    means = {arm: mean_curve(runs, grids[arm]) for arm, runs in curves.items()}
+    return {
+        f"{accuracy:g}": {arm: time_to_accuracy(grids[arm], means[arm], accuracy) for arm in curves}
+        for accuracy in ACCURACIES
+    }
 
 
 def speedup(

@@ -45,7 +45,7 @@ class ModelConfig(Section):
 
     path: PathText = "builtin:arithmetic"
     """Model folder in Hugging Face layout, hub name, or one of the small base models in this package:
-    "builtin:arithmetic" and "builtin:arithmetic-mixed"."""
+    "builtin:arithmetic", "builtin:arithmetic-rare" and "builtin:arithmetic-mixed"."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False

@@ -25,6 +25,7 @@ from podsrl.report.health import check_run
 from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
+from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
 
 
@@ -131,7 +132,15 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         live=live,
         title=", ".join(by_label),
         comparisons=[
-            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _beside_paper(c, i), _cost_svgs(c, i))
+            (
+                c,
+                _comparison_svg(c, i),
+                _narrow_svg(c, i),
+                headline(c),
+                _beside_paper(c, i),
+                _cost_svgs(c, i),
+                times_of(c),
+            )
             for i, c in enumerate(comparisons)
         ],
         shown=shown,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from podsrl.compare.interval import quickest
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import AccuracyData, draw_accuracy
 from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
@@ -55,13 +56,7 @@ def _accuracy_data(comparison: Comparison) -> AccuracyData:
 
 def headline(comparison: Comparison) -> str:
     """Say a comparison's result in one sentence, for the arm that reaches the target first."""
-    ratios = {
-        arm: found.point
-        for arm, found in comparison.speedups.items()
-        if found.point is not None and arm != comparison.baseline
-    }
     goal = f"{comparison.fraction * 100:g} % of {comparison.baseline}'s best accuracy"
-    if not ratios:
-        return f"No other arm reaches {goal}"
-    best = max(ratios, key=lambda arm: ratios[arm])
-    return f"{best} reaches {goal} {ratios[best]:.2f}× as fast"
+    arm = quickest(comparison.speedups, comparison.baseline)
+    point = comparison.speedups[arm].point if arm is not None else None
+    return f"No other arm reaches {goal}" if point is None else f"{arm} reaches {goal} {point:.2f}× as fast"

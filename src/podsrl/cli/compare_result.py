@@ -1,0 +1,71 @@
+"""What `pods demo` and `pods compare` print at their end, and what the demo says before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from podsrl.cli.console import counted
+
+QUESTION = """Is your task like this demo's? PODS helps where
+  1. right answers are rare, so that a few rollouts of a question seldom hold one, and
+  2. updates are dear compared with generating: here a KL penalty sends every trained rollout through the model.
+Where right answers are frequent, generate fewer: plain GRPO is as quick. `pods plan CONFIG` measures your model and
+task and suggests n and m; docs/when-pods-helps.md maps where PODS helps and where it does not."""
+Json = dict[str, Any]
+
+
+def shown(result: Json) -> Group:
+    """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware."""
+    from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
+
+    num_seeds = len(next(iter(result["arms"].values()))["seeds"])
+    title = f"{result['seconds']:g} training seconds per arm, {counted(num_seeds, 'seed')}"
+    over = {
+        base: {arm: SpeedupInterval.from_json(entry) for arm, entry in entries.items()}
+        for base, entries in result["speedup_over"].items()
+    }
+    arm = quickest(over[result["baseline"]], result["baseline"])
+    lines = [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
+    lines += [
+        f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other arm's "
+        "time to the same.",
+        "In brackets: its 95 % interval over seeds.",
+        f"Measured on {result['hardware']}.",
+    ]
+    return Group(_speedups(result, title), _times(result), Text("\n".join(lines)))
+
+
+def _speedups(result: Json, title: str) -> Table:
+    from podsrl.compare.interval import SpeedupInterval
+    from podsrl.report.numbers import kept
+
+    table = Table(title=title)
+    speedup = f"speed-up over {result['baseline']} (95 %)"
+    for column in ("arm", "n → m", "steps", "final accuracy", "seconds per step", speedup):
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for arm, facts in result["arms"].items():
+        steps = result["steps"][arm]
+        table.add_row(
+            arm,
+            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
+            f"{sum(steps) / len(steps):.0f}",
+            f"{result['mean_accuracy'][arm][-1]:.1%}",
+            f"{sum(result['stage_seconds'][arm].values()):.2f}",
+            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
+        )
+    return table
+
+
+def _times(result: Json) -> Table:
+    table = Table(title="Training seconds until the mean accuracy is")
+    table.add_column("arm")
+    for accuracy in result["seconds_to"]:
+        table.add_column(f"{float(accuracy):.0%}", justify="right")
+    for arm in result["arms"]:
+        times = (found[arm] for found in result["seconds_to"].values())
+        table.add_row(arm, *("not reached" if time is None else f"{time:.1f} s" for time in times))
+    return table
