@@ -243,6 +243,18 @@ def exists(name: str) -> bool:
     return False
 
 
+def other_on_the_site(text: str) -> list[str]:
+    """Lines that the site's Markdown reads otherwise than GitHub: lists and tables right after text, its own marks."""
+    plain = BLOCK.sub("", text)
+    begins = r"^(?![ \n|>#-]|\d+\. |<!--).+\n((?:- |\d+\. |\|).*)$"
+    return re.findall(begins, plain, re.MULTILINE) + re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*$", plain, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_a_page_reads_the_same_on_the_site(page: Path) -> None:
+    assert other_on_the_site(page.read_text()) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page.read_text(), page.parent) == []
@@ -306,6 +318,8 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
         (unknown_metrics, "`groups/zero_signal`, `seconds/update`", "`groups/no_signal`"),
         (missing_names, "`podsrl.score.is_correct(a, b)`", "`podsrl.score.math.is_correct`"),
         (missing_names, "```python\nfrom podsrl import Task\n```\n", "```python\nfrom podsrl import Tasks\n```\n"),
+        (other_on_the_site, "Two:\n\n- a\n- b\n  more\n- c\n", "Two:\n- a\n- b\n"),
+        (other_on_the_site, "<!-- table -->\n| a |\n|---|\n| 1 |\n", "!!! note\n"),
         (lambda text: broken_links(text, ROOT), "# A b\n[x](#a-b) [y](docs/engine.md)", "# A b\n[x](#a-c)"),
         (lambda text: broken_links(text, ROOT), "[y](docs/engine.md#a-step)", "[y](docs/engine.md#b-step)"),
         (lambda text: broken_links(text, ROOT), "![y](docs/images/slots.png)", "![y](docs/images/slot.png)"),
