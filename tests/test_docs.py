@@ -24,7 +24,9 @@ from podsrl.config.schema import CompareConfig, RunConfig
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "podsrl"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.md")])
+PAGES = sorted(
+    [*(page for folder in ("", "docs", "examples") for page in (ROOT / folder).glob("*.md")), *SOURCE.rglob("*.md")]
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|safetensors"
 USERS_OWN = re.compile(r"^(?:my[-_.]|(?:mine|answers|hacks|questions|heldout|map)\.|runs/|~|\.{0,2}/|[A-Z]+/)")
@@ -83,7 +85,9 @@ def broken_links(text: str, folder: Path) -> list[str]:
             continue
         file, _, anchor = target.partition("#")
         page = folder / file if file else None
-        is_there = page is None or page.exists()
+        # GitHub follows no symbolic link, such as `configs`.
+        on_the_way = [part for part in [page, *page.parents] if ROOT in part.parents] if page else []
+        is_there = page is None or (page.exists() and not any(part.is_symlink() for part in on_the_way))
         if not is_there or (anchor and slug(anchor) not in headings(page.read_text() if page else text)):
             broken.append(target)
     return broken
@@ -241,6 +245,18 @@ def exists(name: str) -> bool:
     return False
 
 
+def other_on_the_site(text: str) -> list[str]:
+    """Lines that the site's Markdown reads otherwise than GitHub: lists and tables right after text, its own marks."""
+    plain = BLOCK.sub("", text)
+    begins = r"^(?![ \n|>#-]|\d+\. |<!--).+\n((?:- |\d+\. |\|).*)$"
+    return re.findall(begins, plain, re.MULTILINE) + re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*$", plain, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_a_page_reads_the_same_on_the_site(page: Path) -> None:
+    assert other_on_the_site(page.read_text()) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page.read_text(), page.parent) == []
@@ -301,9 +317,12 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
         (unknown_metrics, "`groups/zero_signal`, `seconds/update`", "`groups/no_signal`"),
         (missing_names, "`podsrl.score.is_correct(a, b)`", "`podsrl.score.math.is_correct`"),
         (missing_names, "```python\nfrom podsrl import Task\n```\n", "```python\nfrom podsrl import Tasks\n```\n"),
+        (other_on_the_site, "Two:\n\n- a\n- b\n  more\n- c\n", "Two:\n- a\n- b\n"),
+        (other_on_the_site, "<!-- table -->\n| a |\n|---|\n| 1 |\n", "!!! note\n"),
         (lambda text: broken_links(text, ROOT), "# A b\n[x](#a-b) [y](docs/engine.md)", "# A b\n[x](#a-c)"),
         (lambda text: broken_links(text, ROOT), "[y](docs/engine.md#a-step)", "[y](docs/engine.md#b-step)"),
         (lambda text: broken_links(text, ROOT), "![y](docs/images/slots.png)", "![y](docs/images/slot.png)"),
+        (lambda text: broken_links(text, ROOT), "[y](examples/README.md)", "[y](configs/pods.toml)"),
     ],
 )
 def test_the_checks_see_what_they_look_for(check: Callable[[str], Iterable[str]], right: str, wrong: str) -> None:

@@ -61,7 +61,7 @@ def test_the_source_archive_has_what_its_tests_and_pages_need(archives: Path) ->
     with tarfile.open(next(archives.glob("*.tar.gz"))) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in SOURCE} <= held
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*"), ROOT / "configs/paper/README.md"]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
     others = {"mkdocs.yml", "Makefile", "constraints.txt", "tests/test_package.py", "benchmarks/__init__.py"}
     assert {str(path.relative_to(ROOT)) for path in pages if path.is_file()} | others <= held
 
