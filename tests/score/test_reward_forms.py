@@ -172,6 +172,11 @@ def test_an_exception_in_trl_form_is_retried_row_by_row() -> None:
     assert is_nan_where_faulty(values)
 
 
+def test_a_row_function_with_its_arguments_in_the_other_order_is_an_error() -> None:
+    with pytest.raises(UsageError, match="task comes first"):
+        judge_of("f", lambda text, task: 1.0)
+
+
 def test_a_function_of_openrlhf_form_gets_whole_texts_and_answers() -> None:
     judge = judge_of("f", of_openrlhf)
     assert isinstance(judge, BatchForm)

@@ -57,6 +57,8 @@ def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowF
         signature.bind(None, "")
     except TypeError as error:
         raise UsageError(f"reward '{name}' takes {signature} ({error}); wanted {WANTED}") from error
+    if [*signature.parameters][1:2] == ["task"]:
+        raise UsageError(f"reward '{name}' takes {signature}; the task comes first; wanted {WANTED}")
     return RowForm(name, cast(RowReward, function), guard=guard)
 
 
