@@ -34,7 +34,7 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["train", "pods", "--select.num_kep=8"], ["'select.num_kep'", "Did you mean 'select.num_kept'?"]),
         (["train", "pods", "--num_kept=8"], ["'num_kept'", "Did you mean 'select.num_kept'?"]),
         (["train", "pods", "--select.num_kept=65"], ["select.num_kept = 65", "rollouts.num_rollouts = 64"]),
-        (["train", "pods", "--rollouts.num_prompts=0"], ["rollouts.num_prompts = 0", "greater than or equal to 1"]),
+        (["train", "pods", "--rollouts.num_prompts=0"], ["rollouts.num_prompts = 0", "wanted at least 1"]),
         (["train", "pods", "--rollouts.num_rollouts=-4"], ["rollouts.num_rollouts = -4"]),
         (["train", "pods", "--optim.lr=nan"], ["optim.lr = nan", "finite"]),
         (["train", "pods", "--select.num_kept"], ["--select.num_kept", "wanted a value"]),
@@ -53,7 +53,13 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["train", "demo"], ["use pods compare"]),
         (["eval", "runs/none"], ["runs/none", "no such folder"]),
         (["compare", "pods"], ["use pods train"]),
-        (["train"], ["either a CONFIG or --resume RUN"]),
+        (["train"], ["either a CONFIG or --resume RUN", "neither"]),
+        (["train", "pods", "--resume", "nowhere"], ["either a CONFIG or --resume RUN", "both"]),
+        (["train", "pods", "--task.rewards=mine:right"], ["task.rewards = 'mine:right'", """'{"mine:right" = 1.0}'"""]),
+        (["train", "pods", "--optim.betas=[0.9, 1.0]"], ["optim.betas", "wanted less than 1"]),
+        (["launch", "pods"], ["--processes K", "at least 1"]),
+        (["launch", "pods", "--processes=-1"], ["--processes -1", "at least 1"]),
+        (["launch", "pods", "--processes=2", "--dry-run"], ["--dry-run", "pods train"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),
         (["compare", "demo", "--baseline=grpp"], ["baseline = 'grpp' is none of the arms"]),
         (["compare", "demo", "--base.stop.seconds=0"], ["both 0"]),
@@ -154,3 +160,37 @@ def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path
 def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
     code, _, err = pods("train", name)
     check_refused(code, err, [f"config {name}: no such file"])
+
+
+def test_a_config_s_name_with_a_slip_is_the_one_beside_it(pods: Pods) -> None:
+    Path("mine.toml").write_text("")
+    check_refused(*without_output(pods("train", "mine.tml")), ["mine.tml", "Did you mean 'mine.toml'?"])
+
+
+def test_a_folder_of_runs_is_answered_with_the_runs_in_it(pods: Pods) -> None:
+    for name in ("a", "b"):
+        Path("runs", name).mkdir(parents=True)
+        Path("runs", name, "config.toml").write_text("")
+    for words in (["report", "runs"], ["report", "runs/c"], ["train", "--resume", "runs/c"]):
+        check_refused(*without_output(pods(*words)), [words[-1], "runs/a", "runs/b"])
+
+
+def without_output(ended: tuple[int, str, str]) -> tuple[int, str]:
+    code, _, errors = ended
+    return code, errors
+
+
+def test_a_file_of_questions_in_another_format_is_answered_with_the_cure(pods: Pods) -> None:
+    row = {"question": "1+2=", "answer": "3"}
+    files = {
+        "list.json": (json.dumps([row], indent=1), "one list"),
+        "row.json": (json.dumps([row]), "one list"),
+        "table.csv": ("question,answer\n1+2=,3\n", "CSV"),
+    }
+    for name, (text, cure) in files.items():
+        Path(name).write_text(text)
+        words = ("train", "pods", "--task.name=jsonl", f"--task.path={name}", "--dry-run")
+        check_refused(*without_output(pods(*words)), [f"{name}:1", cure])
+    Path("cut.jsonl").write_text(f'{json.dumps(row)}\n{{"question": "x", "answer": 3\n')
+    words = ("train", "pods", "--task.name=jsonl", "--task.path=cut.jsonl", "--dry-run")
+    check_refused(*without_output(pods(*words)), ["cut.jsonl:2", "at character 30"])

@@ -29,7 +29,10 @@ def test_no_name_of_others_hides_one_of_ours() -> None:
     """A key with one of our last parts is answered with ours, unless theirs is longer and means another thing."""
     ours = {key.rpartition(".")[2] for key in all_keys(RunConfig)}
     clashes = {other.theirs.rpartition(".")[2] for other in OTHER_NAMES} & ours
-    assert {(name, find_other_name(name).ours) for name in clashes} == {("lr", "optim.lr")}  # type: ignore[union-attr]
+    assert {(name, find_other_name(name).ours) for name in clashes} == {  # type: ignore[union-attr]
+        ("lr", "optim.lr"),
+        ("steps", "eval.every_steps"),  # a section's name here, so that it never is an unknown key
+    }
 
 
 def fields_of(package: str, *files: str) -> set[str]:
@@ -79,6 +82,18 @@ def test_trl_has_the_names_that_are_called_its() -> None:
         ("train_batch_size=8", "rollouts.num_prompts"),
         ("trainer.n_gpus_per_node=8", "--processes"),
         ("output_dir=x", "--out"),
+        ("rollout.n_samples_per_prompt=8", "rollouts.num_rollouts"),
+        ("n_samples_per_prompt=8", "rollouts.num_rollouts"),
+        ("rollout_batch_size=8", "rollouts.num_prompts"),
+        ("rollout.batch_size=8", "rollouts.num_prompts"),
+        ("data.input_key=q", "task.prompt_column"),
+        ("label_key=a", "task.answer_column"),
+        ("eval.steps=5", "eval.every_steps"),
+        ("eval.n_samples_per_prompt=2", "eval.num_samples"),
+        ("remote_rm_url=reward_func.py", "task.rewards"),
+        ("algo.kl.init_coef=0.01", "loss.kl_beta"),
+        ("ds.lora.rank=8", "lora.rank"),
+        ("actor.adam.lr=1e-6", "optim.lr"),
         ("rollout.temperature=1", "rollouts.temperature"),
     ],
 )

@@ -42,6 +42,7 @@ SMALLER = {
     "train": SMALL,
     "eval": {"num-questions": "4", "samples": "2"},
     "plan": {"measure": "1"},
+    "compare": {"num_seeds": "1", "base.stop.seconds": "1", "base.task.num_eval": "8"},
 }
 """Command -> flags that replace those of the page or are added."""
 REPLACED = ("stop.", "num-questions", "samples")

@@ -13,7 +13,7 @@ import pytest
 from podsrl.cli.dry_run import input_lines
 from podsrl.config.load import load_config
 from podsrl.errors import UnavailableError, UsageError
-from podsrl.plan.inputs import check_inputs
+from podsrl.plan.inputs import check_inputs, pace_advice
 from podsrl.policy import load_model
 from podsrl.run.prepare import prepare
 
@@ -245,3 +245,26 @@ def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_reported(folder: 
         found = check_inputs(load_config("mine.toml", ["model.path=model", *filter(None, [chat])]))
         [line] = [line for line in input_lines(found) if line.startswith("prompts")]
         assert ("task.chat" in line) is is_named
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("def f(task, text): return 1 / 0", "fail on a right answer and on a wrong one"),
+        ("def f(task, text): return 1.0 / len(text)", ""),
+    ],
+)
+def test_rewards_that_fail_on_everything_are_worth_a_word(folder: Path, function: str, said: str) -> None:
+    (folder / "failing_rewards.py").write_text(function + "\n")
+    flags = ["--task.rewards={'failing_rewards:f' = 1.0}", "--task.correct=failing_rewards:f"]
+    found = check_inputs(load_config("mine.toml", flags))
+    assert any("fail on a right answer" in warning for warning in found.warnings) == bool(said)
+
+
+def test_slow_rewards_and_repeated_questions_are_worth_a_word(folder: Path) -> None:
+    config = load_config("mine.toml", ["rollouts.num_prompts=8", "rollouts.num_rollouts=64", "task.reward_workers=4"])
+    assert pace_advice(config, 0.9) == []
+    [slow] = pace_advice(config, 3.0)
+    assert "3.0 s" in slow and "512" in slow and f"{3.0 * 512 / 4 / 60:.1f} min" in slow
+    found = check_inputs(load_config("mine.toml", ["rollouts.num_prompts=17"]))  # of 20 questions 4 are held out
+    assert any("17" in warning and "16 questions" in warning for warning in found.warnings)

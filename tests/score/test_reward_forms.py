@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Rows, Values
@@ -23,6 +24,12 @@ ROWS = Rows(tasks=[TEXT, TEXT, CHAT], texts=["3", "three", "4"], token_ids=[(3,)
 
 def is_nan_where_faulty(values: Values) -> bool:
     return [row for row, value in enumerate(values.values) if math.isnan(value)] == sorted(values.faults)
+
+
+def of_openrlhf(queries: list[str], prompts: list[str], labels: list[str], **kwargs: Any) -> dict[str, Any]:
+    right = [query == prompt + label for query, prompt, label in zip(queries, prompts, labels, strict=True)]
+    rewards = torch.tensor([float(each) for each in right])
+    return {"rewards": rewards, "scores": rewards, "extra_logs": {"right": rewards.mean()}}
 
 
 class Exact:
@@ -163,6 +170,23 @@ def test_an_exception_in_trl_form_is_retried_row_by_row() -> None:
         1: ("raised", f"{reason} (test_reward_forms.py, line {line})")
     }
     assert is_nan_where_faulty(values)
+
+
+def test_a_row_function_with_its_arguments_in_the_other_order_is_an_error() -> None:
+    with pytest.raises(UsageError, match="task comes first"):
+        judge_of("f", lambda text, task: 1.0)
+
+
+def test_a_function_of_openrlhf_form_gets_whole_texts_and_answers() -> None:
+    judge = judge_of("f", of_openrlhf)
+    assert isinstance(judge, BatchForm)
+    assert judge(ROWS) == Values(values=[1.0, 0.0, 1.0], faults={})
+    own = Task(id="own", prompt="1+2=", answer="3", columns={"labels": "three", "queries": "1+2=three"})
+    assert judge(Rows(tasks=[own], texts=["3"], token_ids=[(3,)])).values == [1.0]
+    with pytest.raises(RewardError, match="references"):
+        judge_of("f", lambda queries, prompts, references: [1.0])(ROWS)
+    with pytest.raises(RewardError, match="labels"):  # a name that only functions with `queries` get
+        judge_of("f", lambda prompts, completions, labels: [1.0])(ROWS)
 
 
 def test_a_batch_of_one_that_raises_is_not_called_twice() -> None:

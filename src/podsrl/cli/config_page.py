@@ -36,7 +36,7 @@ Flags, a command's own options (`--out`, `-o`) and the config's name may stand i
 name that nothing has, are errors.
 """
 _ELSEWHERE = """\
-## Coming from TRL, verl or the paper
+## Coming from TRL, verl, OpenRLHF or the paper
 
 What others call an option. An unknown key that stands here is answered with the name in this package. Options with the
 same name on both sides (`temperature`, `top_p`, `max_grad_norm`, `weight_decay`, …) are left out.

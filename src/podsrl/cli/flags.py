@@ -94,6 +94,8 @@ def _unknown(name: str, own: Mapping[str, bool], schemas: Sequence[type[BaseMode
     hint = "" if "." in name or find_other_name(key) is not None else _spelt_alike(name, own, schema)
     if hint:
         return f"{name}: no such option. Did you mean '{hint}'?"
+    if name == "--dry-run":
+        return "--dry-run: only pods train has it; with --processes K it plans for several processes"
     if SCHEMAS["compare"] in schemas and (inner := re.fullmatch(r"(?:base|arms\.[^.]+)\.(.+)", key)):
         key, schema = inner[1], RunConfig
     return f"{name}: {unknown_key(schema, key)}"

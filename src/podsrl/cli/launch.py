@@ -30,7 +30,7 @@ def launch(
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(min=1, help="Number of processes of this machine; each takes a GPU, or a share of the cores."),
+        typer.Option(help="Number of processes of this machine; each takes a GPU, or a share of the cores."),
     ] = 0,
     nodes: Annotated[int, typer.Option(min=1, help="Number of machines; the command is started on each.")] = 1,
     node_rank: Annotated[
@@ -66,8 +66,9 @@ def launch(
       pods launch --nodes 2 --node-rank 1 --rendezvous 10.0.0.1:29500 --processes 8 my.toml
     """
     config, overrides = split_words(config, context.args)
-    if processes == 0:
-        raise UsageError("pods launch wants --processes K, e.g. `pods launch --processes 2 pods`")
+    if processes < 1:
+        got = f"--processes {processes}: " if processes else ""
+        raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")
     folder = run_folder("pods launch --processes 2 pods", config, resume, out)
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     flags = {**allowed, "plain": plain}

@@ -37,7 +37,9 @@ def run_folder(example: str, config: str | None, resume: Path | None, out: Path 
         UsageError: both or neither, or --out with --resume.
     """
     if (config is None) == (resume is None):
-        raise UsageError(f"{' '.join(example.split()[:2])} wants either a CONFIG or --resume RUN, e.g. `{example}`")
+        got = "neither" if config is None else "both"
+        command = " ".join(example.split()[:2])
+        raise UsageError(f"{command} wants either a CONFIG or --resume RUN, and got {got}, e.g. `{example}`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
     return resume or out or new_folder(Path(str(config)).stem)
@@ -113,8 +115,8 @@ def _nothing_left(folder: Path, overrides: list[str]) -> str:
 
     end, stop = read_object(folder / "finished.json"), read_resumed_config(folder, overrides).stop
     steps, seconds = end["step"], end["seconds/train_elapsed"]
-    reached = [f"--stop.steps={2 * stop.steps}"] * (0 < stop.steps <= steps)
-    reached += [f"--stop.seconds={2 * stop.seconds:g}"] * (0 < stop.seconds <= seconds)
+    reached = [f"--stop.steps={2 * steps}"] * (0 < stop.steps <= steps)
+    reached += [f"--stop.seconds={2 * seconds:.0f}"] * (0 < stop.seconds <= seconds)
     return (
         f"the run was already finished, after {counted(steps, 'step')} and {seconds:.1f} s of training; no step was "
         f"left to do\nto train longer: pods train --resume {folder} {' '.join(reached)}"

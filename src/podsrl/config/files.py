@@ -110,7 +110,8 @@ def _what_is_missing(path: Path) -> str:
     with_suffix = path.parent / f"{path.name}.toml"
     if with_suffix.is_file():
         return f"no such file, and no such recipe. Did you mean '{with_suffix}'?"
-    hint = nearest(str(path), recipe_names())
+    beside = [str(found) for found in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+    hint = nearest(str(path), [*recipe_names(), *beside])
     if "Did you mean" not in hint:  # a folder's recipes are too many to name
         hint = nearest(str(path), dict.fromkeys(re.sub("/.*", "/…", name) for name in recipe_names()))
     return f"no such file, and no such recipe.{hint}"

@@ -116,10 +116,14 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
 
 _WANTED = {
     "tuple_type": "wanted a list, in square brackets",
-    "dict_type": "wanted a table of names and values, such as '{name = 1.0}'",
+    "dict_type": "wanted a table of names and values, such as '{{\"{name}\" = 1.0}}'",
     "model_type": "wanted a section: set one of its keys, as --section.key=value",
+    "greater_than_equal": "wanted at least {ge}",
+    "greater_than": "wanted more than {gt}",
+    "less_than_equal": "wanted at most {le}",
+    "less_than": "wanted less than {lt}",
 }
-"""Kind of problem -> message, instead of pydantic's words for programmers."""
+"""Kind of problem -> message, instead of pydantic's words for programmers; the bound, or the given name, in braces."""
 
 
 def _other_kind(model: type[BaseModel], tree: Mapping[str, Any]) -> str | None:
@@ -139,7 +143,11 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         return unknown_key(model, _whole_key(location, problem["input"]))
     if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} has to be set"
-    message = _WANTED.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if wanted := _WANTED.get(problem["type"]):
+        given = problem["input"]
+        name = given if isinstance(given, str) and 0 < len(given) <= 60 and given.isprintable() else "name"
+        message = wanted.format(name=name, **problem.get("ctx", {}))
     named = [cure for cure in all_keys(model) if cure.endswith(f".{key}")] if problem["type"] == "model_type" else []
     hint = f". Did you mean {named[0]!r}?" if named else ""
     return f"{key} = {short(problem['input'])}: {message}{hint}" if key else message

@@ -31,12 +31,15 @@ from podsrl.run.checks import check_processes, check_window
 from podsrl.run.model_shape import read_shape
 from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
 from podsrl.run.sizes import at_most
+from podsrl.score.workers.pool import default_workers
 from podsrl.types import Completion, Rollout
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
 """Reward that decides what is right -> how a right answer may look to it."""
 _RIGHT_OTHERWISE = "Answer: {}."
 _DOES_NOT_KNOW = "I do not know."
+_SLOW_TRIAL_SECONDS, _SLOW_STEP_SECONDS = 1.0, 30.0
+"""Above what a busy machine takes for a quick reward, and what a step may well wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,9 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
                 _check_room(config, found.fitted.longest_prompt)
         judged = found.judged
         tasks = found.fitted.tasks if found.fitted else judged.tasks if judged else None
+        began = time.monotonic()
         trials = _try_rewards(judged) if judged else ()
+        trial_seconds = time.monotonic() - began
         return Inputs(
             num_train=len(tasks.train) if tasks else None,
             num_eval=len(tasks.eval) if tasks else None,
@@ -153,7 +158,7 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
             not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
-            warnings=(*warnings_of(config, found), *trial_advice(trials)),
+            warnings=(*warnings_of(config, found), *trial_advice(trials), *pace_advice(config, trial_seconds)),
             seconds=time.monotonic() - started,
         )
 
@@ -196,11 +201,36 @@ def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
 def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
     """Rewards that do not tell the reference answer from none: they may want another form, or be wrong."""
     rewards = {trial.reward for trial in trials}
-    if len(rewards) != 1 or rewards == {None}:  # failures have a message of their own
+    if rewards == {None}:
+        return [
+            "the rewards fail on a right answer and on a wrong one: rollouts on which they fail are not trained on; "
+            "a wrong answer wants a number, such as 0"
+        ]
+    if len(rewards) != 1:
         return []
     return [
         f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
         "another form, nothing will be learned; `pods check-reward --attack` tries many forms"
+    ]
+
+
+def pace_advice(config: RunConfig, trial_seconds: float) -> list[str]:
+    """Rewards so slow that a step would mostly wait for them: by the seconds of a trial of two answers.
+
+    Example:
+        >>> [line] = pace_advice(RunConfig(), 3.0)
+        >>> line.partition(":")[0]
+        'the rewards took 3.0 s for two answers'
+    """
+    workers = max(2, config.task.reward_workers or default_workers())  # two answers are judged side by side
+    num_rollouts = config.rollouts.num_prompts * config.rollouts.num_rollouts
+    step_seconds = trial_seconds * num_rollouts / workers
+    if trial_seconds < _SLOW_TRIAL_SECONDS or step_seconds < _SLOW_STEP_SECONDS:
+        return []
+    return [
+        f"the rewards took {trial_seconds:.1f} s for two answers: the {num_rollouts:,} of a step may take "
+        f"{step_seconds / 60:,.1f} min with {workers} at a time: make the reward faster, raise task.reward_workers, or "
+        "generate fewer"
     ]
 
 

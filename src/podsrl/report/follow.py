@@ -14,7 +14,7 @@ from podsrl.errors import UsageError, one_line
 from podsrl.lib.logs import LogTail, last_line
 from podsrl.report.read import Line, Run, add_lines, is_comparison, read_config
 from podsrl.report.unknown import unknown_notes
-from podsrl.run.folder import RunFolder
+from podsrl.run.folder import RunFolder, wanted_run
 from podsrl.run.group_log import RecordedGroup, parse_group
 
 State = Literal["starting", "training", "stopped", "finished"]
@@ -36,7 +36,7 @@ def find_runs(path: Path) -> list[Path]:
     if is_comparison(path) or (path / "compare.toml").is_file():
         return sorted(found.parent for found in path.glob("runs/*/config.toml"))
     problem = "has no config.toml" if path.is_dir() else "is no folder"
-    raise UsageError(f"{path} {problem}; give the folder of a run (`pods train`) or of `pods compare`")
+    raise UsageError(f"{path} {problem}; {wanted_run(path)}")
 
 
 def state_of(folder: Path) -> State:

@@ -25,6 +25,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.logs import read_log
 from podsrl.lib.stages import STAGES
 from podsrl.report.unknown import unknown_notes
+from podsrl.run.folder import wanted_run
 from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
 
 Array = npt.NDArray[np.float64]
@@ -250,7 +251,7 @@ def _grids_and_speedups(
 
 def _existing_folder(path: Path) -> Path:
     if not path.is_dir():
-        raise UsageError(f"{path} is not a folder; give the folder of a run (`pods train`) or of `pods compare`")
+        raise UsageError(f"{path} is not a folder; {wanted_run(path)}")
     return path
 
 
@@ -260,7 +261,7 @@ def _existing_file(folder: Path, name: str) -> Path:
             raise UsageError(
                 f"{folder}: this comparison has no result yet; add --live, or look with `pods watch {folder}`"
             )
-        raise UsageError(f"{folder} has no {name}; give the folder of a run (`pods train`) or of `pods compare`")
+        raise UsageError(f"{folder} has no {name}; {wanted_run(folder)}")
     return folder / name
 
 

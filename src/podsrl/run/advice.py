@@ -42,8 +42,10 @@ def eval_note(config: RunConfig) -> str:
         'no evaluation between start and end (eval.every_steps and eval.every_seconds are 0); stops after 100 steps'
     """
     stop, every = config.stop, config.eval
-    ends = [f"{stop.steps:,} steps"] * (stop.steps > 0) + [f"{stop.seconds:,g} s of training"] * (stop.seconds > 0)
-    when = [f"{every.every_steps:,} steps"] * (every.every_steps > 0)
+    ends = [f"{stop.steps:,} {'step' if stop.steps == 1 else 'steps'}"] * (stop.steps > 0) + [
+        f"{stop.seconds:,g} s of training"
+    ] * (stop.seconds > 0)
+    when = [f"{every.every_steps:,} steps" if every.every_steps > 1 else "step"] * (every.every_steps > 0)
     when += [f"{every.every_seconds:,g} s of training"] * (every.every_seconds > 0)
     none = "no evaluation between start and end (eval.every_steps and eval.every_seconds are 0)"
     evaluated = f"evaluation at start and end, and every {' and every '.join(when)}" if when else none
@@ -97,6 +99,16 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
         f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
         f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
         "task.answer_column, or use task.name = 'gsm8k' with task.path"
+    ]
+
+
+def repeat_advice(config: RunConfig, tasks: TaskSet) -> list[str]:
+    """More questions per step than there are."""
+    num_prompts, num_train = config.rollouts.num_prompts, len(tasks.train)
+    if num_prompts <= num_train:
+        return []
+    return [
+        f"rollouts.num_prompts = {num_prompts:,}, and {num_train:,} questions to train on: a step asks some repeatedly"
     ]
 
 

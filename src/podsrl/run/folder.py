@@ -162,3 +162,12 @@ class RunFolder:
     def keep_whole_lines(self, log: str, size: int, step: int) -> None:
         """Leave of a lost log its whole lines up to a checkpoint's size and step."""
         write_atomically(self.path / log, whole_lines(self.path / log, size, step))
+
+
+def wanted_run(path: Path) -> str:
+    """What to give instead of `path`, with the newest runs in it or beside it."""
+    folder = path if path.is_dir() else path.parent
+    found = [file for name in ("config.toml", "compare.toml") for file in folder.glob(f"*/{name}")]
+    newest = [str(file.parent) for file in sorted(found, key=lambda file: file.stat().st_mtime)[-3:]]
+    hint = f", such as {', '.join(reversed(newest))}" if newest else ""
+    return f"give the folder of a run (`pods train`) or of `pods compare`{hint}"

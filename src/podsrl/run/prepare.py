@@ -27,6 +27,7 @@ from podsrl.run.advice import (
     filter_advice,
     metric_advice,
     rate_advice,
+    repeat_advice,
     split_note,
 )
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
@@ -225,6 +226,7 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
         *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
         *(accuracy_advice(config, judged.correct) if judged else ()),
         *(metric_advice(config, judged.rewards, judged.correct) if judged else ()),
+        *(repeat_advice(config, judged.tasks) if judged else ()),
         *(judged.tasks.notes if judged else ()),
         *(fitted.notes if fitted else ()),
     )

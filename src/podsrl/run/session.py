@@ -25,7 +25,7 @@ from podsrl.run.checks import check_data, check_same_weights, forbidden_changes,
 from podsrl.run.collect import OnAnswer
 from podsrl.run.data_digest import describe_data
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder, refusing
+from podsrl.run.folder import RunFolder, refusing, wanted_run
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
 from podsrl.run.prepare import Parts, prepare
@@ -230,7 +230,9 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
     folder = RunFolder(path)
     with refusing(f"--resume {short(str(folder.path))}", "give the folder of a run"):
         if not folder.config.is_file():
-            raise UsageError(f"--resume {folder.path}: no config.toml in it, so no run was started there")
+            raise UsageError(
+                f"--resume {folder.path}: no config.toml in it, so no run was started there; {wanted_run(folder.path)}"
+            )
         folder.check_files()
     tree = read_tree(folder.config)
     old = build(RunConfig, tree, str(folder.config))

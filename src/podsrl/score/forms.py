@@ -1,4 +1,4 @@
-"""The two forms of reward functions, behind one call: `Rows -> Values`.
+"""The forms of reward functions, behind one call: `Rows -> Values`.
 
 The row form is `f(task, completion_text) -> float`, called once per completion. TRL's form is
 `f(prompts, completions, **columns) -> list[float]`, called once per batch, by name: where its signature has these names
@@ -9,6 +9,13 @@ or `**kwargs`, the function gets these lists with one item per row:
     completion_ids   list of token ids
     id, answer       of the task; a data set's own column of that name has precedence
     ...              every column of the data set; None where only other tasks of the batch have it
+
+OpenRLHF's form is `f(queries, prompts, labels) -> {"rewards": tensor, ...}`, known by the name `queries`. Its other two
+lists are text too, where the data set has no column of that name:
+
+    queries          prompt and completion, as one text
+    prompts          text; of a list of chat messages, their contents with a line break between them
+    labels           answer of the task
 
 Asynchronous functions are not supported. `podsrl.score.workers` enforces time limits.
 """
@@ -28,6 +35,9 @@ from podsrl.types import Task
 BATCH_ARGUMENTS = frozenset({"prompts", "completions", "completion_ids"})
 """A function with a parameter of one of these names has TRL's form."""
 
+QUERY_ARGUMENTS = frozenset({"queries", "labels"})
+"""What a function of OpenRLHF's form has besides `prompts`."""
+
 
 def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowForm | BatchForm:
     """Bind a reward function (no class, nothing asynchronous) to its form; see `BATCH_ARGUMENTS`.
@@ -41,12 +51,14 @@ def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowF
         [1.0, 0.2]
     """
     signature = _signature_of(name, function)
-    if BATCH_ARGUMENTS & signature.parameters.keys():
+    if {*BATCH_ARGUMENTS, "queries"} & signature.parameters.keys():
         return BatchForm(name, cast(BatchReward, function), signature, guard=guard)
     try:
         signature.bind(None, "")
     except TypeError as error:
         raise UsageError(f"reward '{name}' takes {signature} ({error}); wanted {WANTED}") from error
+    if [*signature.parameters][1:2] == ["task"]:
+        raise UsageError(f"reward '{name}' takes {signature}; the task comes first; wanted {WANTED}")
     return RowForm(name, cast(RowReward, function), guard=guard)
 
 
@@ -83,7 +95,7 @@ class RowForm:
 
 
 class BatchForm:
-    """A function of TRL's form as `Rows -> Values`.
+    """A function of TRL's form, or of OpenRLHF's, as `Rows -> Values`.
 
     Where the call raises, it is repeated row by row, so that only the bad rows are invalid.
 
@@ -108,6 +120,7 @@ class BatchForm:
         self._named = named.keys() - self._bound
         self._required = {key for key in self._named if named[key].default is inspect.Parameter.empty}
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._has_queries = "queries" in named
 
     def __call__(self, rows: Rows) -> Values:
         if len(rows) == 0:
@@ -138,11 +151,13 @@ class BatchForm:
 
     def _known(self, rows: Rows) -> set[str]:
         distinct_tasks = {id(task): task for task in rows.tasks}.values()
-        return {*BATCH_ARGUMENTS, "id", "answer", *(column for task in distinct_tasks for column in task.columns)}
+        own = BATCH_ARGUMENTS | QUERY_ARGUMENTS if self._has_queries else BATCH_ARGUMENTS
+        return {*own, "id", "answer", *(column for task in distinct_tasks for column in task.columns)}
 
     def _arguments(self, rows: Rows) -> dict[str, list[Any]]:
         self.check(rows)
-        return {name: _argument(name, rows) for name in self._known(rows) if self.reads(name)}
+        argument = _text_argument if self._has_queries else _argument
+        return {name: argument(name, rows) for name in self._known(rows) if self.reads(name)}
 
     def _checked(self, returned: list[Any] | str, num_rows: int) -> list[Any]:
         wanted = f"wanted a list of {num_rows} numbers, one for each completion"
@@ -155,6 +170,8 @@ class BatchForm:
 
 def _items(returned: Any) -> list[Any] | str:
     """The values in what a function returned, or the name of its type where it is no list; may raise anything."""
+    if isinstance(returned, dict) and "rewards" in returned:  # OpenRLHF's form
+        returned = returned["rewards"]
     if hasattr(returned, "tolist"):  # a numpy array or a torch tensor
         returned = returned.tolist()
     return list(returned) if isinstance(returned, (list, tuple)) else type(returned).__name__
@@ -168,6 +185,22 @@ def _argument(name: str, rows: Rows) -> list[Any]:
     if name == "completion_ids":
         return [list(token_ids) for token_ids in rows.token_ids]
     return [task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name)) for task in rows.tasks]
+
+
+def _text_argument(name: str, rows: Rows) -> list[Any]:
+    """An argument of OpenRLHF's form; a data set's own column of that name has precedence."""
+    if name == "prompts":
+        return [_prompt_text(task) for task in rows.tasks]
+    if name == "queries":
+        rows_of = zip(rows.tasks, rows.texts, strict=True)
+        return [task.columns.get(name, _prompt_text(task) + text) for task, text in rows_of]
+    if name == "labels":
+        return [task.columns.get(name, task.answer) for task in rows.tasks]
+    return _argument(name, rows)
+
+
+def _prompt_text(task: Task) -> str:
+    return task.prompt if isinstance(task.prompt, str) else "\n".join(message["content"] for message in task.prompt)
 
 
 def _prompt(task: Task) -> str | list[dict[str, str]]:

@@ -147,12 +147,25 @@ def _parse_line(where: str, line: bytes) -> Row:
     except UnicodeDecodeError as error:
         raise UsageError(f"{where}: not UTF-8: {error.reason} at byte {error.start}; save the file as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON: {error}; wanted one JSON object per line") from error
+        reason = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise UsageError(
+            f"{where}: not JSON: {reason}; wanted one JSON object per line{_other_format(line)}"
+        ) from error
     if not isinstance(row, dict):
-        raise UsageError(f"{where}: {shown(row)}; wanted a JSON object {{...}}")
+        raise UsageError(f"{where}: {shown(row)}; wanted a JSON object {{...}} per line{_other_format(line)}")
     if b"\\ud" in line or b"\\uD" in line:  # UTF-8 itself has no surrogates: only an escape can bring one
         check_row_characters(where, row)
     return row
+
+
+def _other_format(line: bytes) -> str:
+    """What the file seems to be, by a line that is no JSON object."""
+    text = line.strip()
+    if text.startswith(b"["):
+        return "; this looks like one list: write each of its objects on a line of its own"
+    if b"," in text and text[:1] not in b'{["':
+        return "; this looks like CSV: docs/bring-your-own.md has the command that converts it"
+    return ""
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> Row:
