@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.soak.processes import files, folder_bytes, held_below, shared_memory
+from benchmarks.soak.processes import commit, files, folder_bytes, held_below, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -128,7 +128,7 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
     folder.mkdir(parents=True)
     seconds, pause = (30.0, QUICK_SAMPLE_SECONDS) if options.quick else (60 * options.minutes, SAMPLE_SECONDS)
     facts = {"quick": options.quick, "seconds": seconds, "options": {run: dict(own) for run, own in RUNS.items()}}
-    write_atomically(folder / "soak.json", json.dumps({**facts, "commit": _commit()}))
+    write_atomically(folder / "soak.json", json.dumps({**facts, "commit": commit()}))
     with _ending() as commands:
         for run, own in RUNS.items():
             chosen = {**LONG, **own, **(QUICK if options.quick else {})}
@@ -259,11 +259,3 @@ def _ending() -> Iterator[dict[str, Started]]:
         for started in commands.values():
             started.process.kill()
             started.process.wait()
-
-
-def _commit() -> str:
-    """Of the source that runs; empty where it is no checkout."""
-    found = subprocess.run(
-        ["git", "-C", str(command.ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()

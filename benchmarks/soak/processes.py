@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks import command
 from podsrl.lib.below import below
 
 Json = dict[str, Any]
@@ -91,3 +93,9 @@ def _size(path: Path) -> int:
     with suppress(OSError):  # removed meanwhile
         return path.stat().st_size if path.is_file() else 0
     return 0
+
+
+def commit() -> str:
+    """Of the checkout whose benchmarks run; empty where it is none."""
+    words = ["git", "-C", str(command.ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,67 @@
+"""What is killed: small runs, each with another way through a step, all of which must end in the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_ANY = {
+    "threads": "1",
+    "stop.seconds": "0",
+    "stop.steps": "10",
+    "eval.every_seconds": "0",
+    "eval.every_steps": "4",
+    "eval.num_samples": "1",
+    "record.groups_every_steps": "3",
+    "checkpoint.every_seconds": "0",
+    "checkpoint.every_steps": "2",
+    "rollouts.max_new_tokens": "12",
+    "task.num_eval": "6",
+}
+_SMALL = {
+    **_ANY,
+    "task.digits": "1",
+    "rollouts.num_prompts": "2",
+    "rollouts.num_rollouts": "6",
+    "select.num_kept": "4",
+}
+_MIXED = {**_ANY, "rollouts.num_prompts": "3", "rollouts.num_rollouts": "4", "select.num_kept": "4"}
+"""For the recipes of systems, whose rounds, sizes and memories differ."""
+SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "one round, random choice, 2 epochs": ("pods", {**_SMALL, "select.rule": "random", "optim.num_epochs": "2"}),
+    "4 slots, preempted": ("pods", {**_SMALL, "rollouts.num_slots": "4", "rollouts.scheduler": "dynamic"}),
+    "micro groups, cosine rate": (
+        "pods",
+        {
+            **_SMALL,
+            "rollouts.num_slots": "4",
+            "rollouts.scheduler": "micro",
+            "optim.schedule": "cosine",
+            "optim.schedule_steps": "10",
+        },
+    ),
+    "adapters, KL penalty": (
+        "pods",
+        {**_SMALL, "lora.rank": "4", "lora.dropout": "0.1", "loss.kl_beta": "0.01", "optim.num_epochs": "2"},
+    ),
+    "DAPO": ("systems/dapo", _MIXED),
+    "DARS + PODS": ("systems/dars_pods", {**_MIXED, "select.num_kept": "3", "options.harder.most": "8"}),
+    "XRPO": ("systems/xrpo", _MIXED),
+    "GDRO": ("systems/gdro_rollouts", _MIXED),
+    "DPS": ("systems/dps", {**_MIXED, "options.dynamics.candidates": "6"}),
+    "DOTS": ("systems/dots", {**_MIXED, "options.difficulty.num_references": "4"}),
+    "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
+    "one step ahead, in a child process": (
+        "pods",
+        {**_SMALL, "steps.name": "ahead", "scale.generators": "1", "optim.num_epochs": "2"},
+    ),
+}
+"""Name -> recipe, and what replaces its options."""
+AHEAD = "one step ahead, in a child process"
+"""Each of its starts imports everything in the child, so it gets few kills."""
+
+
+def words_of(name: str, replaced: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The words behind `pods` that start a schedule, without --out."""
+    recipe, options = SCHEDULES[name]
+    return ["train", recipe, "--plain", *(f"--{key}={value}" for key, value in {**options, **replaced}.items())]
