@@ -6,9 +6,9 @@
     python -m benchmarks all --minutes 60         starts nothing that took longer than what is left of an hour
     python -m benchmarks all --since COMMIT       leaves out what was measured at COMMIT or later
 
-Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the minutes
-in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks something
-(a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
+Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the
+minutes in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks
+something (a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from benchmarks import command
+from benchmarks import command, files
 
 WORK = command.ROOT / "runs" / "when-pods-helps"
 STARTS = {"1%": 0.004, "4%": None, "20%": 0.2, "60%": 0.6}
@@ -185,6 +185,7 @@ def publish() -> None:
         },
     }
     summary = {
+        **files.stamp("when-pods-helps", {}),
         "hardware": maps["4%"]["hardware"],
         "rates": json.loads((WORK / "rates.json").read_text()),
         "start_accuracy": {start: maps[start]["start_accuracy"]["grpo"] for start in STARTS},
@@ -197,7 +198,7 @@ def publish() -> None:
             for name, part in parts.items()
         },
     }
-    (command.RESULTS / "when_pods_helps.json").write_text(json.dumps(summary, indent=1))
+    files.write(summary)
     images = command.ROOT / "docs" / "images"
     save_png(comparison_figure(read_comparison(WORK / "versus")), images / "versus.png")
     for name, part in parts.items():
