@@ -111,9 +111,7 @@ def saving() -> list[str]:
 @cache
 def source(name: str) -> str:
     """The text of a benchmark's module."""
-    path = (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split("."))
-    path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
-    return path.read_text(encoding="utf-8")
+    return (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
 
 def minutes(name: str) -> float | None:
@@ -132,7 +130,7 @@ def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> li
         expected = None if options.quick else minutes(name)
         why = why_not(name, since, is_quick=options.quick)
         if not why and left is not None and left < (expected or 0):
-            why = f"takes about {expected:.0f} minutes, {max(left, 0):.0f} are left"
+            why = f"takes about {expected or 0:.0f} minutes, {max(left, 0):.0f} are left"
         if why:
             outcomes.append(Outcome(name, "skipped", why=why))
             continue
