@@ -125,16 +125,17 @@ def minutes(name: str) -> float | None:
 def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> list[Outcome]:
     """Run benchmarks one after another. KeyboardInterrupt leaves what is finished."""
     start, outcomes = time.monotonic(), []
+    whys = {name: why_not(name, since, is_quick=options.quick) for name in names}
     for number, name in enumerate(names):
         left = None if options.minutes is None else options.minutes - (time.monotonic() - start) / 60
         expected = None if options.quick else minutes(name)
-        why = why_not(name, since, is_quick=options.quick)
+        why = whys[name]
         if not why and left is not None and left < (expected or 0):
             why = f"takes about {expected or 0:.0f} minutes, {max(left, 0):.0f} are left"
         if why:
             outcomes.append(Outcome(name, "skipped", why=why))
             continue
-        later = [None if options.quick else minutes(each) for each in names[number:]]
+        later = [minutes(each) for each in names[number:] if not whys[each] and not options.quick]
         known = sum(60 * each for each in later if each)
         text = f"[{number + 1}/{len(names)}] {name}" + (f", all: about {time_text(known)} left" if known else "")
         outcomes.append(run_one(name, arguments_of(name, since, is_quick=options.quick), text, expected))
