@@ -6,9 +6,9 @@
     python -m benchmarks all --minutes 60         starts nothing that took longer than what is left of an hour
     python -m benchmarks all --since COMMIT       leaves out what was measured at COMMIT or later
 
-Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the minutes
-in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks something
-(a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
+Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the
+minutes in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks
+something (a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ def saving() -> list[str]:
 @cache
 def source(name: str) -> str:
     """The text of a benchmark's module."""
-    path = (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split("."))
-    path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
-    return path.read_text(encoding="utf-8")
+    return (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
 
 def minutes(name: str) -> float | None:
@@ -127,16 +125,17 @@ def minutes(name: str) -> float | None:
 def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> list[Outcome]:
     """Run benchmarks one after another. KeyboardInterrupt leaves what is finished."""
     start, outcomes = time.monotonic(), []
+    whys = {name: why_not(name, since, is_quick=options.quick) for name in names}
     for number, name in enumerate(names):
         left = None if options.minutes is None else options.minutes - (time.monotonic() - start) / 60
         expected = None if options.quick else minutes(name)
-        why = why_not(name, since, is_quick=options.quick)
+        why = whys[name]
         if not why and left is not None and left < (expected or 0):
-            why = f"takes about {expected:.0f} minutes, {max(left, 0):.0f} are left"
+            why = f"takes about {expected or 0:.0f} minutes, {max(left, 0):.0f} are left"
         if why:
             outcomes.append(Outcome(name, "skipped", why=why))
             continue
-        later = [None if options.quick else minutes(each) for each in names[number:]]
+        later = [minutes(each) for each in names[number:] if not whys[each] and not options.quick]
         known = sum(60 * each for each in later if each)
         text = f"[{number + 1}/{len(names)}] {name}" + (f", all: about {time_text(known)} left" if known else "")
         outcomes.append(run_one(name, arguments_of(name, since, is_quick=options.quick), text, expected))

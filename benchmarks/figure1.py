@@ -5,7 +5,7 @@
 
 For each number of rollouts of one prompt: seconds per token of generation, then seconds and peak memory of the update
 on all of them in one forward and backward (no gradient accumulation, the whole model trained, AdamW with its moments),
-up to the first number that does not fit in memory. `--save` also writes benchmarks/results/figure1.png.
+up to the first number that does not fit in memory. `--save` also draws figure1.png beside the result.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks import command
+from benchmarks.files import path_of
 from benchmarks.models import SHAPES, batch_of, fixed_workload, shaped_model
 from benchmarks.timing import Clock, Say, wait_for
 from podsrl.config.schema import OptimConfig
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--dtype", choices=["bfloat16", "float32"], default="bfloat16" if device == "cuda" else "float32"
     )
-    picture = command.RESULTS / "figure1.png"
+    picture = path_of("figure1").with_suffix(".png")
     command.measure(parser, arguments, run, publish=lambda result: draw(result, picture), keep_threads=True)
 
 

@@ -25,7 +25,8 @@ Files = Callable[[str], Mapping[str, Result]]
 
 
 def folder_name(processor: str) -> str:
-    """
+    """The folder of a family of processors below `RESULTS`.
+
     Example:
         >>> folder_name("AMD Zen 5")
         'amd-zen-5'

@@ -3,7 +3,7 @@
     python -m benchmarks engine                   two models, then the demo: about an hour on one core
     python -m benchmarks engine --quick           one small model and few prompts, about a minute
     python -m benchmarks engine --models s128     another model
-    python -m benchmarks engine --json --save     all figures, also written to benchmarks/results/engine.json
+    python -m benchmarks engine --json --save     all figures, also written below benchmarks/results/
 
 All engines run in one process on one thread, with the same model object, the same sampling, and the same ragged prompts
 with skewed lengths (`benchmarks/models.py`). The settings of each are tuned first on the whole workload; then all take

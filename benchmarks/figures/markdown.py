@@ -72,7 +72,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], num_left: int = 1)
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """
+    """A share as a text.
+
     Example:
         >>> percent(0.084, 1)
         '8.4 %'

@@ -73,7 +73,8 @@ CLAIMS = (
         "half the steps",
         "steps",
         lambda seen: (
-            f"{seen.signal('dapo', 'zero_signal')} of its groups have no signal, GRPO's {seen.signal('grpo', 'zero_signal')}; "
+            f"{seen.signal('dapo', 'zero_signal')} of its groups have no signal, GRPO's "
+            f"{seen.signal('grpo', 'zero_signal')}; "
             "the groups that are left out were generated too"
         ),
     ),
@@ -85,7 +86,8 @@ CLAIMS = (
         lambda seen: (
             f"all-wrong groups in the first rollouts {seen.signal('dars', 'all_wrong_early')}, GRPO "
             f"{seen.signal('grpo', 'all_wrong_early')}. Simulated at equal rollouts: all-wrong groups "
-            f"{seen.simulated('DARS', 'all wrong')} of the stream's, and {seen.simulated('DARS, HW', 'all wrong')} with "
+            f"{seen.simulated('DARS', 'all wrong')} of the stream's, and "
+            f"{seen.simulated('DARS, HW', 'all wrong')} with "
             '`mode = "HW"`'
         ),
     ),
@@ -95,10 +97,10 @@ CLAIMS = (
         "0.25 to 0.4 of the rollouts of dynamic sampling",
         "rollouts",
         lambda seen: (
-            f"simulated, rollouts for as many mixed groups: {seen.simulated('DAPO', 'mixed groups', of='DPS')} of those of "
-            f"dynamic sampling. On the task {seen.mixed('dps')} mixed groups per 100 rollouts, GRPO {seen.mixed('grpo')}: "
-            "probably because a question's success changes there with what other questions teach, which its own history "
-            "does not show"
+            f"simulated, rollouts for as many mixed groups: {seen.simulated('DAPO', 'mixed groups', of='DPS')} of "
+            f"those of dynamic sampling. On the task {seen.mixed('dps')} mixed groups per 100 rollouts, GRPO "
+            f"{seen.mixed('grpo')}: probably because a question's success changes there with what other questions "
+            "teach, which its own history does not show"
         ),
     ),
     Claim(
@@ -127,8 +129,8 @@ CLAIMS = (
         "gains where more steps bring none",
         "rollouts",
         lambda seen: (
-            f"the time is {seen.steps('brorl')} steps, from a model that is not saturated. The argument behind it holds: "
-            f"{seen.gaining(4)} of random policies gain with 4 rollouts, {seen.gaining(512)} with 512"
+            f"the time is {seen.steps('brorl')} steps, from a model that is not saturated. The argument behind it "
+            f"holds: {seen.gaining(4)} of random policies gain with 4 rollouts, {seen.gaining(512)} with 512"
         ),
     ),
     Claim(
@@ -146,8 +148,8 @@ CLAIMS = (
         "+10 % pass@8",
         "rollouts",
         lambda seen: (
-            "it plays equal sizes until a question has been met, and here each is met a few times. Simulated: p(1-p) per "
-            f"rollout {seen.simulated('GDRO rollouts', 'p(1-p)')} of the stream's"
+            "it plays equal sizes until a question has been met, and here each is met a few times. Simulated: p(1-p) "
+            f"per rollout {seen.simulated('GDRO rollouts', 'p(1-p)')} of the stream's"
         ),
     ),
     Claim(

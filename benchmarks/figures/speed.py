@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import per_processor, percent, table
-from benchmarks.files import Files, Result
-from benchmarks.timing import Spread, spread_text
+from benchmarks.figures.markdown import percent
+from benchmarks.files import Result
+from benchmarks.timing import Spread
 
 OURS, PEER, SHARED = "podsrl", "transformers continuous batching", "shared prompts"
 PLAIN, PLAIN_FAST = "own prompts", "own prompts, same matmul"
@@ -85,7 +84,8 @@ def _schedule(result: Result, name: str) -> Any:
 def _infinite_sampling(result: Result) -> str:
     refilled, dynamic = _schedule(result, "continuous"), _schedule(result, "dynamic")
     return (
-        f"{times(refilled['tokens_per_second_to_micro'])} at {percent(refilled['kv_bytes_to_full'])} of full-group memory, "
+        f"{times(refilled['tokens_per_second_to_micro'])} at {percent(refilled['kv_bytes_to_full'])} of full-group "
+        "memory, "
         f"{times(dynamic['tokens_per_second_to_micro'])} with `dynamic`"
     )
 
@@ -106,11 +106,9 @@ def _update_memory(result: Result) -> str:
 
 def _loop(result: Result) -> str:
     share = result["overhead"]
+    low, middle, high = (percent(share[key], 1) for key in ("min", "median", "max"))
     spare = 1000 * share["median"] * result["seconds_step"]
-    return (
-        f"{percent(share['median'], 1)} ({percent(share['min'], 1)} … {percent(share['max'], 1)}), about {spare:.0f} ms of "
-        f"{1000 * result['seconds_step']:.0f} ms"
-    )
+    return f"{middle} ({low} … {high}), about {spare:.0f} ms of {1000 * result['seconds_step']:.0f} ms"
 
 
 def _ahead(result: Result) -> str:
@@ -127,9 +125,11 @@ def _reference_solutions(result: Result) -> str:
 
 
 def _budgets(result: Result) -> str:
-    parts = {name: each["share"] for name, each in result["parts"].items()}
-    worst = max(parts, key=lambda name: parts[name])
-    return f"{percent(min(parts.values()), 1)} to {percent(parts[worst], 1)} (`{worst}`) of {1000 * result['cpu_seconds_step']:.0f} ms"
+    shares = {name: each["share"] for name, each in result["parts"].items()}
+    low, high = min(shares.values()), max(shares.values())
+    worst = next(name for name, share in shares.items() if share == high)
+    step = 1000 * result["cpu_seconds_step"]
+    return f"{percent(low, 1)} to {percent(high, 1)} (`{worst}`) of {step:.0f} ms"
 
 
 def _planner(result: Result) -> str:

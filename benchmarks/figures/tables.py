@@ -162,7 +162,8 @@ def mixed_task(files: Files) -> str:
         return (
             f"{percent(result['start_accuracy']['grpo'])} to {percent(result['last_accuracy']['grpo'])} in "
             f"{result['seconds']:g} training seconds (mean of {result['num_seeds']} seeds), with "
-            f"{percent(signal['zero_signal'])} of the groups without signal and {percent(signal['all_wrong'])} all wrong"
+            f"{percent(signal['zero_signal'])} of the groups without signal and "
+            f"{percent(signal['all_wrong'])} all wrong"
         )
 
     return each(files("systems"), text)

@@ -57,7 +57,7 @@ FIGURES = (
     Figure(
         "trl-update",
         "trl",
-        "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M), same 8 × 16 rollouts, one thread",
+        "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M) and 8 × 16 rollouts, one thread",
         _seconds("update"),
         _ragged("update"),
     ),
@@ -77,8 +77,8 @@ FIGURES = (
     Figure(
         "trl-pods",
         "trl-pods",
-        "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over GRPOTrainer, "
-        "which trains on all 64",
+        "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over "
+        "GRPOTrainer, which trains on all 64",
         _pods,
         lambda result: float(result["betas"]["0.0"]["ratio"]["median"]),
     ),

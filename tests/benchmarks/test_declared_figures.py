@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks import pages
 
-UNIT = r"×(?!\s*\w)|%|(?:ms|µs|s|h|seconds?|minutes?|hours?|times|[MG]i?B|GFLOP/s|tokens/s|tokens per second|milliseconds)\b"
-FIGURE = re.compile(rf"(?<![\w.,-])\d(?:[\d,.]*\d)?\s?(?:{UNIT})")
+UNIT = r"(?:ms|µs|s|h|seconds?|minutes?|hours?|times|[MG]i?B|GFLOP/s|tokens/s|tokens per second|milliseconds)\b"
+FIGURE = re.compile(rf"(?<![\w.,-])\d(?:[\d,.]*\d)?(?:×|\s?(?:%|{UNIT}))")
+"""A number and its unit; in "64 × 16", a size, the sign stands apart."""
 OF_A_MACHINE = re.compile(r"\b(?:AMD|EPYC|Intel|Xeon|Sapphire)\b")
 DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 

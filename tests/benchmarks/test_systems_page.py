@@ -17,7 +17,6 @@ from podsrl.config.load import build, read_tree
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 
-
 PAGE = ROOT / "docs" / "systems.md"
 
 
