@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result as a table of Markdown: each arm's seconds to fixed accuracies, and how much sooner `pods` is than it."""
+    """A table of Markdown: each arm's seconds to fixed accuracies, and how much sooner `pods` is."""
     from podsrl.compare.interval import SpeedupInterval
     from podsrl.report.numbers import kept
 
