@@ -195,6 +195,8 @@ def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: 
     assert (again.tuned, again.seeds) == (store.tuned, store.seeds)
     with pytest.raises(UsageError, match=r"seconds = 90.0, and now it is 5.0.*--out"):
         seeds.Store(tmp_path / "new", {**settings, "seconds": 5.0})
+    with pytest.raises(UsageError, match=r"base = .*--out"):  # the demo's recipe has changed
+        seeds.Store(tmp_path / "new", {**settings, "base": {}})
     store.file.write_text("[]")
     with pytest.raises(UsageError, match="--out"):
         seeds.Store(tmp_path / "new", settings)

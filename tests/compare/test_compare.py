@@ -45,7 +45,7 @@ def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
     tree = read_tree("demo")
     config = build(CompareConfig, {**tree, "arms": {**tree["arms"], "a@0.5": {}, "a@0.6": {}}}, "demo")
     members = plan(config, tmp_path)
-    assert len({member.log for member in members}) == len(members) == 10
+    assert len({member.log for member in members}) == len(members) == 5 * config.num_seeds
     with pytest.raises(UsageError, match="arms"):
         build(CompareConfig, {**tree, "arms": {**tree["arms"], "../a": {}}}, "demo")
 
