@@ -28,7 +28,7 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 .PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check site package clean
 
 help:
-	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
+	@echo "make demo    three arms learn to add, on this machine, in about four minutes"
 	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"

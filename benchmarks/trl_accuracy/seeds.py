@@ -1,14 +1,15 @@
 """Training seconds until held-out accuracy is 90, 95 and 99 %: TRL's GRPOTrainer, PODS in TRL, and podsrl itself.
 
-    python -m benchmarks trl-accuracy            5 seeds, about 20 minutes on an idle core
+    python -m benchmarks trl-accuracy            5 seeds, hours on an idle core
     python -m benchmarks trl-accuracy --quick    one seed, 12 seconds per arm, nothing tuned, under two minutes
     python -m benchmarks trl-accuracy --save     also the picture and the table of docs/benchmarks.md
 
-The demo's model and task, on one thread. All arms have the same questions, rewards, temperature, token limit, loss and
-AdamW; each has its own best learning rate, and TRL its fastest micro-batch and way to generate, out of a grid that is
-measured first. With each seed the arms take turns. After every optimizer step podsrl's engine answers the held-out
-questions greedily; only generating, scoring and updating count as training. Each finished seed is kept in a folder:
-the same command goes on after Ctrl-C. Needs TRL: pip install -e '.[trl]'.
+Model, task, KL penalty and questions per step are those of the recipe `demo`; one thread. All arms have the same
+questions, rewards, temperature, token limit, loss and AdamW; each has its own best learning rate, and TRL its fastest
+micro-batch and way to generate, out of a grid that is measured first. With each seed the arms take turns. After every
+optimizer step podsrl's engine answers the held-out questions greedily; only generating, scoring and updating count as
+training. Each finished seed is kept in a folder: the same command goes on after Ctrl-C. Needs TRL:
+pip install -e '.[trl]'.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks import command
 from benchmarks.timing import Say, titled
-from podsrl.errors import UsageError
+from podsrl.config.files import read_tree
+from podsrl.errors import UsageError, short
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.time_left import time_text
@@ -97,9 +99,8 @@ def check_options(options: argparse.Namespace) -> Json:
     for name in ("seconds", "turn"):
         if not 0 < getattr(options, name) < float("inf"):
             raise UsageError(f"--{name} {getattr(options, name):g}: wanted a number of seconds above 0")
-    return {
-        name: getattr(options, name) for name in ("quick", "tuning_seeds", "seconds", "turn", "questions", "sampled")
-    }
+    names = ("quick", "tuning_seeds", "seconds", "turn", "questions", "sampled")
+    return {**{name: getattr(options, name) for name in names}, "base": read_tree("demo")["base"]}
 
 
 class Store:
@@ -135,7 +136,7 @@ class Store:
             raise UsageError(f"{self.file}: wanted finished seeds of this benchmark; {cure}") from None
         for name, value in self._settings.items():
             if theirs.get(name) != value:
-                was = f"{name} = {theirs.get(name)}, and now it is {value}"
+                was = f"{name} = {short(theirs.get(name))}, and now it is {short(value)}"
                 raise UsageError(f"{self.file}: was measured with {was}; {cure}")
 
 

@@ -18,6 +18,7 @@ from benchmarks.trl_accuracy import page, seeds
 from benchmarks.trl_accuracy.picture import draw
 from benchmarks.trl_accuracy.times import ratio, seconds_to, summary
 from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
+from podsrl.config.files import read_tree
 from podsrl.errors import PodsError, UsageError
 
 
@@ -194,6 +195,8 @@ def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: 
     assert (again.tuned, again.seeds) == (store.tuned, store.seeds)
     with pytest.raises(UsageError, match=r"seconds = 90.0, and now it is 5.0.*--out"):
         seeds.Store(tmp_path / "new", {**settings, "seconds": 5.0})
+    with pytest.raises(UsageError, match=r"base = .*--out"):  # the demo's recipe has changed
+        seeds.Store(tmp_path / "new", {**settings, "base": {}})
     store.file.write_text("[]")
     with pytest.raises(UsageError, match="--out"):
         seeds.Store(tmp_path / "new", settings)
@@ -319,6 +322,7 @@ def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
     ]
     assert weighted == pytest.approx([rollout.reward for group in groups for rollout in group.rollouts])
     assert (trainer.args.temperature, trainer.args.top_k, trainer.args.top_p) == (1.0, 0, 1.0)
+    assert trainer.args.beta == read_tree("demo")["base"]["loss"]["kl_beta"] > 0
     assert (trainer.args.max_completion_length, trainer.args.gradient_accumulation_steps) == (48, 1)
 
 

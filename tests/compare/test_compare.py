@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from podsrl.cli.compare_result import shown
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, open_folder, plan
 from podsrl.config.files import read_tree
@@ -42,7 +45,7 @@ def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
     tree = read_tree("demo")
     config = build(CompareConfig, {**tree, "arms": {**tree["arms"], "a@0.5": {}, "a@0.6": {}}}, "demo")
     members = plan(config, tmp_path)
-    assert len({member.log for member in members}) == len(members) == 10
+    assert len({member.log for member in members}) == len(members) == 5 * config.num_seeds
     with pytest.raises(UsageError, match="arms"):
         build(CompareConfig, {**tree, "arms": {**tree["arms"], "../a": {}}}, "demo")
 
@@ -131,6 +134,16 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
     assert result["seconds_to"]["0.8"]["pods"] == 15.0 and result["seconds_to"]["0.95"]["pods"] is None
     assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
     assert json.loads((tmp_path / "compare.json").read_text()) == result
+
+
+def test_what_is_printed_has_the_times_and_the_gain_over_each_other_arm(tmp_path: Path) -> None:
+    config = demo_config("baseline=grpo_ga", "fraction=0.99", "base.stop.seconds=40", "base.eval.every_seconds=5")
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(shown(measure(config, hand_written(config, tmp_path), tmp_path)))
+    text = console.export_text()
+    times = next(line for line in text.splitlines() if "pods" in line and " s " in line)
+    assert [cell.strip() for cell in times.strip(" │").split("│")[1:]] == ["15.0 s", "15.0 s", "40.0 s", "not reached"]
+    assert "pods reaches 99 % of the best accuracy of grpo 2.67×" in text and "of grpo_ga 2.00×" in text
 
 
 @pytest.mark.slow

@@ -37,14 +37,15 @@ def demo(
 ) -> None:
     """Watch three ways of training against each other, on a laptop, with no download.
 
-    A tiny language model learns to add. GRPO trains on 16 rollouts per question; GRPO with gradient accumulation
-    generates and trains on 64; PODS generates 64 and trains on the 16 whose rewards vary most. Same seconds for each.
+    A tiny language model learns to add, from 1.2 % of right answers, with a KL penalty. GRPO trains on 16
+    rollouts per question; GRPO with gradient accumulation generates and trains on 64; PODS generates 64 and trains on
+    the 16 whose rewards vary most. Same seconds for each.
 
     [bold]Examples[/]
 
       pods demo
       pods demo --quick
-      pods demo --num_seeds=5 --base.stop.seconds=60     longer, with intervals over seeds
+      pods demo --num_seeds=5     longer, with useful intervals
     """
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
     errors.print(QUESTION, markup=False, highlight=False, soft_wrap=True)

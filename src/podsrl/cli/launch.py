@@ -56,7 +56,7 @@ def launch(
 
     [bold]Examples[/]
 
-      pods launch --processes 2 pods                                   the demo's PODS arm
+      pods launch --processes 2 pods                                   PODS on the demo's task
       pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights sharded over 8 GPUs
       pods launch --processes 4 --resume runs/mine                     resume with four
 

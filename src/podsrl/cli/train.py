@@ -80,7 +80,7 @@ def train(
 
     [bold]Examples[/]
 
-      pods train pods                                      the demo's PODS arm
+      pods train pods                                      PODS on the demo's task
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
       pods train my.toml --out runs/mine                   your own config
       pods train --resume runs/mine --stop.steps=200       resume and train longer
