@@ -49,8 +49,9 @@ class Product:
 class Operations(TorchDispatchMode):
     """Within it every operation of this thread is timed, in CPU seconds, those of a backward pass too.
 
-    What no other kind names is "elementwise": norms and activations, and views, which compute nothing. Timing adds about
-    a microsecond to each operation. Operations under `torch.inference_mode` count as the part "generate", all others as "update".
+    What no other kind names is "elementwise": norms, activations, and views, which compute nothing. An operation is
+    somewhat slower when it is timed. Operations under `torch.inference_mode` count as the part "generate", all others
+    as "update".
 
     Example:
         >>> with Operations() as found:
