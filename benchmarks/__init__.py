@@ -11,7 +11,7 @@ BENCHMARKS = {
     "first-engine": "engine.first",
     "infinite-sampling": "infinite_sampling.schedules",
     "update": "update",
-    "loop": "loop",
+    "floor": "floor",
     "budgets": "budgets",
     "ahead": "ahead",
     "demo": "demo",

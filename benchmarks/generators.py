@@ -11,17 +11,19 @@ from podsrl.types import Completion
 
 
 class WatchedGenerator:
-    """A generator that keeps its last requests and counts its seconds; all else is the generator within."""
+    """A generator that keeps its last requests and counts seconds and CPU seconds; all else is the generator within."""
 
     def __init__(self, generator: Any) -> None:
-        vars(self).update(_generator=generator, requests=[], seconds=0.0)
+        vars(self).update(_generator=generator, requests=[], seconds=0.0, cpu_seconds=0.0)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """All completions, once the last one is finished."""
         self.requests = list(requests)
         clock = Clock()
         completions = list(self._generator.generate(self.requests))
-        self.seconds += clock.read().seconds
+        taken = clock.read()
+        self.seconds += taken.seconds
+        self.cpu_seconds += taken.cpu_seconds
         return iter(completions)
 
     def __getattr__(self, name: str) -> Any:

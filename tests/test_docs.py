@@ -311,7 +311,7 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
         (wrong_commands, "`pods eval runs/x --samples 4`", "`pods eval runs/x --sample 4`"),
         (wrong_commands, "```\npods report runs/x\n```", "```\npods bench select\n```"),
         (wrong_commands, "`python -m benchmarks select --quick`", "`python -m benchmarks selection`"),
-        (wrong_commands, "`python -m benchmarks loop --save`", "`python -m benchmarks loop --slowly`"),
+        (wrong_commands, "`python -m benchmarks floor --save`", "`python -m benchmarks floor --slowly`"),
         (unknown_options, "`select.num_kept` and `task.system_prompt = x`", "`select.num_keep`"),
         (unknown_keys, "```toml\n[select]\nnum_kept = 4\n```\n", "```toml\n[select]\nnum_keep = 4\n```\n"),
         (unknown_metrics, "`groups/zero_signal`, `seconds/update`", "`groups/no_signal`"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Fault, Rows, Values
@@ -42,17 +43,7 @@ class _Row:
         return self.completion.finish_reason == "pruned"
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """One function's result for one completion."""
-
-    value: float
-    fault: Fault | None
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the function returned None: it has nothing to say about the completion."""
-        return self.fault is not None and self.fault.kind == "none"
+_NO_FAULTS: Mapping[str, Fault] = MappingProxyType({})
 
 
 class Scorer:
@@ -201,8 +192,12 @@ class Scorer:
         self._count(found)
         extract = EXTRACTORS.get(self._correct)
         answers = {text: None if extract is None else extract(text) for text in set(rows.texts)}
-        verdicts = _by_row(found, len(rows))
-        return [self._rollout(row, of_row, answers[row.text]) for row, of_row in zip(judged, verdicts, strict=True)]
+        faults = _faults_by_row(found)
+        values = zip(*(values.values for values in found.values()), strict=True)
+        return [
+            self._rollout(row, dict(zip(found, of_row, strict=True)), faults.get(i, _NO_FAULTS), answers[row.text])
+            for i, (row, of_row) in enumerate(zip(judged, values, strict=True))
+        ]
 
     def _count(self, judged: Mapping[str, Values]) -> None:
         stopped = {row for values in judged.values() for row in values.stopped}
@@ -211,19 +206,22 @@ class Scorer:
         self.stats.num_hurried += len({row for row, fault in faults if fault.is_hurried})
         self.stats.reasons |= {fault.reason: None for row, fault in faults if row in stopped}
 
-    def _rollout(self, row: _Row, verdicts: Mapping[str, _Verdict], answer: str | None) -> Rollout:
+    def _rollout(
+        self, row: _Row, values: Mapping[str, float], faults: Mapping[str, Fault], answer: str | None
+    ) -> Rollout:
+        """From each function's value, and the faults of those that have none."""
         total = 0.0
         for name, weight in self._weights.items():
-            if not verdicts[name].is_none:
-                total += weight * verdicts[name].value
-        reason = self._invalid_reason(row, verdicts, total)
+            if name not in faults or faults[name].kind != "none":
+                total += weight * values[name]
+        reason = self._invalid_reason(row, faults, total)
         return Rollout(
             completion=row.completion,
             text=row.text,
             reward=total if reason is None else math.nan,
-            parts={name: verdicts[name].value for name in self._weights},
-            is_correct=reason is None and verdicts[self._correct].value >= 1,
-            is_formatted=reason is None and (self._format is None or verdicts[self._format].value >= 1),
+            parts={name: values[name] for name in self._weights},
+            is_correct=reason is None and values[self._correct] >= 1,
+            is_formatted=reason is None and (self._format is None or values[self._format] >= 1),
             answer=answer,
             invalid_reason=reason,
         )
@@ -238,21 +236,22 @@ class Scorer:
             is_formatted=False,
         )
 
-    def _invalid_reason(self, row: _Row, verdicts: Mapping[str, _Verdict], total: float) -> str | None:
+    def _invalid_reason(self, row: _Row, faults: Mapping[str, Fault], total: float) -> str | None:
         """Why there is no usable reward, naming every function that failed; None where there is one."""
-        if failures := self._failures(verdicts):
+        if failures := self._failures(faults):
             return "; ".join(fault.reason for fault in failures.values())
         if not math.isfinite(total):
             return f"the weighted sum of the rewards is {total}, not a finite number"
         return _UNFINISHED.get(row.completion.finish_reason)
 
-    def _failures(self, verdicts: Mapping[str, _Verdict]) -> dict[str, Fault]:
+    def _failures(self, faults: Mapping[str, Fault]) -> Mapping[str, Fault]:
         """The faults of one row that make it invalid: None counts only where all rewards are None."""
-        is_empty = all(verdicts[name].is_none for name in self._weights)
+        if not faults:
+            return faults
+        silent = {name for name, fault in faults.items() if fault.kind == "none"}
+        is_empty = silent.issuperset(self._weights)
         return {
-            name: verdict.fault
-            for name, verdict in verdicts.items()
-            if verdict.fault is not None and (not verdict.is_none or (is_empty and name in self._weights))
+            name: fault for name, fault in faults.items() if name not in silent or (is_empty and name in self._weights)
         }
 
     def probe(self, task: Task) -> list[str]:
@@ -280,7 +279,7 @@ class Scorer:
             for fault in judged[name].faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
-        failed = [self._failures(verdicts) for verdicts in _by_row(judged, len(rows))]
+        failed = [self._failures(faults) for _, faults in sorted(_faults_by_row(judged).items())]
         failures = [faults[name].reason for name in judged for faults in failed if name in faults]
         unweighted = [values for name, values in judged.items() if name not in self._weights]
         others = [fault.reason for values in unweighted for fault in values.faults.values()]
@@ -297,8 +296,10 @@ def _check_weights(rewards: Mapping[str, float]) -> None:
         raise UsageError(f"task.rewards: all weights of {list(rewards)} are 0; give at least one another weight")
 
 
-def _by_row(judged: Mapping[str, Values], num_rows: int) -> list[dict[str, _Verdict]]:
-    return [
-        {name: _Verdict(values.values[row], values.faults.get(row)) for name, values in judged.items()}
-        for row in range(num_rows)
-    ]
+def _faults_by_row(judged: Mapping[str, Values]) -> dict[int, dict[str, Fault]]:
+    """Of the rows that have any, by the function's name."""
+    faults: dict[int, dict[str, Fault]] = {}
+    for name, values in judged.items():
+        for row, fault in values.faults.items():
+            faults.setdefault(row, {})[name] = fault
+    return faults

@@ -1,0 +1,62 @@
+"""`python -m benchmarks floor`: operations are found with their shapes, and the parts add up to the step."""
+
+import json
+from io import StringIO
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+
+from benchmarks.floor import PARTS, Step, made_up, measure, table
+from benchmarks.operations import Floor, Operations, Product, fastest
+
+
+def silent(text: str) -> None:
+    assert text
+
+
+def test_products_are_found_forward_and_backward_and_without_gradient() -> None:
+    weight = torch.ones(5, 3, requires_grad=True)
+    with Operations() as found:
+        F.linear(torch.ones(4, 3), weight).sum().backward()
+        with torch.inference_mode():
+            F.linear(torch.ones(2, 7, 3), weight)
+            torch.bmm(torch.ones(6, 1, 2), torch.ones(6, 2, 8))
+    assert found.products == {
+        ("update", Product(1, 4, 3, 5)): 1,
+        ("update", Product(1, 5, 4, 3)): 1,  # the weights' gradient
+        ("generate", Product(1, 14, 3, 5)): 1,
+        ("generate", Product(6, 1, 2, 8)): 1,
+    }
+    assert found.seconds["update", "products"] > 0 and found.num_calls["generate"] >= 2
+
+
+def test_the_products_within_attention_count() -> None:
+    query, key = torch.ones(2, 4, 3, 16), torch.ones(2, 4, 9, 16)
+    with Operations() as found, torch.no_grad():
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, key)
+    assert found.products == {("update", Product(8, 3, 16, 9)): 2}
+    assert found.seconds["update", "attention"] > 0
+
+
+def test_a_floor_is_the_sum_of_its_products() -> None:
+    product = Product(1, 64, 64, 64)
+    floor = Floor()
+    once = floor.seconds({product: 1})
+    assert 0 < once == floor.seconds({product: 3}) / 3 and product.operations == 2 * 64**3
+    assert fastest(Product(1, 512, 512, 512)) > fastest(Product(1, 16, 16, 16))
+
+
+@pytest.mark.slow
+def test_a_made_up_step_is_split_into_its_parts() -> None:
+    with made_up("s128") as step:
+        assert isinstance(step, Step)
+        facts = measure(step, 1, silent)
+    seconds = facts["cpu_seconds"]
+    assert seconds["step"] == pytest.approx(seconds["bookkeeping"] + sum(seconds[part] for part in PARTS))
+    assert 0 < facts["floor_seconds"]["update"] < seconds["update"]
+    assert facts["seconds_by_kind"]["generate"]["optimizer"] == 0 < facts["seconds_by_kind"]["update"]["optimizer"]
+    console = Console(file=StringIO(), width=160)
+    console.print(table(json.loads(json.dumps({"rounds": 1, "hardware": "this", "models": {"tiny": facts}}))))
+    assert f"{1000 * seconds['step']:.1f}" in console.file.getvalue()
