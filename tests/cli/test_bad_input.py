@@ -194,3 +194,12 @@ def test_a_file_of_questions_in_another_format_is_answered_with_the_cure(pods: P
     Path("cut.jsonl").write_text(f'{json.dumps(row)}\n{{"question": "x", "answer": 3\n')
     words = ("train", "pods", "--task.name=jsonl", "--task.path=cut.jsonl", "--dry-run")
     check_refused(*without_output(pods(*words)), ["cut.jsonl:2", "at character 30"])
+
+
+def test_the_hint_of_a_finished_run_does_train_longer(pods: Pods) -> None:
+    from podsrl.cli.train import _nothing_left
+
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/config.toml").write_text("[stop]\nsteps = 80\n")
+    Path("runs/a/finished.json").write_text('{"step": 80, "seconds/train_elapsed": 5.0}')
+    assert "--stop.steps=160" in _nothing_left(Path("runs/a"), ["--stop.steps=50"])

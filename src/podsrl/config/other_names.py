@@ -1,8 +1,8 @@
 """What the PODS paper, TRL, verl and OpenRLHF call the options of this package; for unknown keys and the docs.
 
 TRL's names are those of `GRPOConfig`, its `TrainingArguments` and `ModelConfig`; verl's are the ends of its dotted keys
-in `ppo_trainer.yaml`, so that "rollout.n" also stands for "actor_rollout_ref.rollout.n". OpenRLHF's are the flags of `train_ppo_ray`,
-with dots as they are now and with underscores as they were.
+in `ppo_trainer.yaml`, so that "rollout.n" also stands for "actor_rollout_ref.rollout.n". OpenRLHF's are the flags of
+`train_ppo_ray`, with dots as they are now and with underscores as they were.
 """
 
 from __future__ import annotations
