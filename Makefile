@@ -29,7 +29,8 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about two minutes"
-	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
+	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs);"
+	@echo "             of some tests' many slow cases a share that the commit draws, with ALL=1 all"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
@@ -47,13 +48,18 @@ $(SETUP): pyproject.toml constraints.txt
 demo: $(SETUP)
 	$(BIN)/pods demo
 
+# Some tests have hundreds of slow cases: each commit runs its own share of those, ALL=1 all of them.
+SHARE := $(if $(ALL),,$(shell git rev-parse HEAD 2> /dev/null))
+# Slow tests wait for processes, time limits and networks for much of their time: more at once than there are cores.
+SLOW_WORKERS ?= 4
+
 test: unit slow device
 
 unit: $(SETUP)
 	$(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 slow: $(SETUP)
-	$(PYTEST) -n 2 --dist worksteal -m slow
+	PODS_TEST_SHARE=$(SHARE) $(PYTEST) -n $(SLOW_WORKERS) --dist worksteal -m slow
 
 # Torch finds its devices once, so what needs a GPU runs in processes of its own: on one that is not there, then on one
 # of this machine. Either says why it is left out.
