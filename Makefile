@@ -10,7 +10,10 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
 # Where numbers are computed; the other tests give the same on every processor.
-NUMBERS := $(addprefix tests/, generate lib plan policy run scale score select sync tasks update)
+NUMBERS := $(addprefix tests/, generate lib plan policy run scale select sync update)
+# How a server is lost, checked and handed over, and how nodes meet: no number of these depends on the processor.
+NO_NUMBERS := $(addprefix --ignore=tests/, scale/test_nodes.py $(addprefix generate/of_vllm/, test_handover.py \
+	test_server_checks.py test_server_losses.py))
 
 # vLLM wants a torch and a transformers of its own: an environment for its tests alone. The build for CPUs, by its
 # community, brings packages that are built for another torch and keep it from starting; podsrl needs none of them.
@@ -90,10 +93,10 @@ test-peers: $(PEERS_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=$(CURDIR)/src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
 
 other-processor: $(SETUP)
-	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)
+	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NO_NUMBERS) $(NUMBERS)
 
 two-threads: $(SETUP)
-	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/select tests/update
+	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" $(NO_NUMBERS) tests/generate tests/policy tests/select tests/update
 
 check: $(SETUP)
 	$(BIN)/ruff check .
