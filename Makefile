@@ -10,7 +10,10 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
 # Where numbers are computed; the other tests give the same on every processor.
-NUMBERS := $(addprefix tests/, generate lib plan policy run scale score select sync tasks update)
+NUMBERS := $(addprefix tests/, generate lib plan policy run scale select sync update)
+# How a server is lost, checked and handed over, and how nodes meet: no number of these depends on the processor.
+NO_NUMBERS := $(addprefix --ignore=tests/, scale/test_nodes.py $(addprefix generate/of_vllm/, test_handover.py \
+	test_server_checks.py test_server_losses.py))
 
 # vLLM wants a torch and a transformers of its own: an environment for its tests alone. The build for CPUs, by its
 # community, brings packages that are built for another torch and keep it from starting; podsrl needs none of them.
@@ -29,7 +32,8 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about four minutes"
-	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs)"
+	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs);"
+	@echo "             of some tests' many slow cases a share that the commit draws, with ALL=1 all"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
@@ -49,13 +53,18 @@ $(SETUP): pyproject.toml constraints.txt
 demo: $(SETUP)
 	$(BIN)/pods demo
 
+# Some tests have hundreds of slow cases: each commit runs its own share of those, ALL=1 all of them.
+SHARE := $(if $(ALL),,$(shell git rev-parse HEAD 2> /dev/null))
+# Slow tests wait for processes, time limits and networks for much of their time: more at once than there are cores.
+SLOW_WORKERS ?= 4
+
 test: unit slow device
 
 unit: $(SETUP)
 	$(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 slow: $(SETUP)
-	$(PYTEST) -n 2 --dist worksteal -m slow
+	PODS_TEST_SHARE=$(SHARE) $(PYTEST) -n $(SLOW_WORKERS) --dist worksteal -m slow
 
 # Torch finds its devices once, so what needs a GPU runs in processes of its own: on one that is not there, then on one
 # of this machine. Either says why it is left out.
@@ -86,10 +95,10 @@ test-peers: $(PEERS_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=$(CURDIR)/src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
 
 other-processor: $(SETUP)
-	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NUMBERS)
+	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NO_NUMBERS) $(NUMBERS)
 
 two-threads: $(SETUP)
-	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" tests/generate tests/policy tests/select tests/update
+	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" $(NO_NUMBERS) tests/generate tests/policy tests/select tests/update
 
 check: $(SETUP)
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
     python -m benchmarks all                      measures and saves what this processor has no file of, for this commit
     python -m benchmarks all --quick              each with its quick size, saving nothing; some minutes
-    python -m benchmarks all --only select loop   some of them
+    python -m benchmarks all --only select floor  some of them
     python -m benchmarks all --minutes 60         starts nothing that took longer than what is left of an hour
     python -m benchmarks all --since COMMIT       leaves out what was measured at COMMIT or later
 

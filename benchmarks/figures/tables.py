@@ -34,6 +34,45 @@ def engine(files: Files) -> str:
     return per_processor(files("engine"), text)
 
 
+def floor(files: Files) -> str:
+    """Milliseconds of a step by part and kind, beside those of its matrix products alone."""
+    parts = ("generate", "update")
+    kinds = {
+        "matrix products, in the step": "products",
+        "attention, softmax": "attention",
+        "sampling": "sampling",
+        "optimizer": "optimizer",
+        "copies and gathers": "moves",
+        "norms, activations, views": "elementwise",
+    }
+
+    def columns(found: Result, key: str) -> list[float]:
+        return [found[key][part] for part in (*parts, "step")]
+
+    def text(result: Result) -> str:
+        models = list(result["models"].values())
+        head = [f"{model['num_weights']:,} weights: {part}" for model in models for part in (*parts, "step")]
+        whole, least = ([[columns(m, key) for m in models] for key in ("cpu_seconds", "floor_seconds")])
+        ratios = [[f"{a / b:.1f}" for a, b in zip(x, y, strict=True)] for x, y in zip(whole, least, strict=True)]
+        rows = [
+            ["as it is", *(_milliseconds(value) for each in whole for value in each)],
+            ["its matrix products alone", *(_milliseconds(value) for each in least for value in each)],
+            ["ratio", *(cell for each in ratios for cell in each)],
+        ]
+        for name, kind in kinds.items():
+            own = [[_milliseconds(m["seconds_by_kind"][part][kind]) for part in parts] for m in models]
+            rows.append([name, *(cell for each in own for cell in (*each, ""))])
+        rest = [["", "", _milliseconds(m["cpu_seconds"]["bookkeeping"])] for m in models]
+        rows.append(["bookkeeping", *(cell for each in rest for cell in each)])
+        return table(["CPU milliseconds", *head], rows, num_left=1)
+
+    return per_processor(files("floor"), text)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f}"
+
+
 def demo_generation(files: Files) -> str:
     """Seconds and token forwards of the demo's generation, for 64 and for 16 rollouts per question."""
     head = ("training steps", "n = 64", "n = 16", "seconds, 64 over 16", "forwards per token, n = 64", "n = 16")
@@ -170,6 +209,7 @@ def mixed_task(files: Files) -> str:
 
 
 PARTS: dict[str, Callable[..., str]] = {
+    "floor-table": floor,
     "engine-table": engine,
     "demo-generation": demo_generation,
     "forwards": forwards,

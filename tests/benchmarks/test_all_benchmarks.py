@@ -40,17 +40,17 @@ def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     save("select", minutes=9.0)
-    save("loop", commit="old", minutes=3.0)
+    save("floor", commit="old", minutes=3.0)
     save("budgets", commit="old", minutes=2.0)
     ran: list[str] = []
     monkeypatch.setattr(everything, "run_one", lambda name, *rest: ran.append(name) or Outcome(name, "done", 1.0))
-    names = [name for name in everything.saving() if name in ("loop", "select", "budgets", "update")]
-    assert names == ["budgets", "loop", "select", "update"]
+    names = [name for name in everything.saving() if name in ("floor", "select", "budgets", "update")]
+    assert names == ["budgets", "floor", "select", "update"]
     outcomes = run_all(names, HERE, Namespace(quick=False, minutes=None))
-    assert ran == ["budgets", "loop", "update"]
+    assert ran == ["budgets", "floor", "update"]
     [skipped] = [outcome for outcome in outcomes if outcome.state == "skipped"]
     assert skipped.name == "select" and HERE in skipped.why
-    assert [outcome.why for outcome in run_all(["loop"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
+    assert [outcome.why for outcome in run_all(["floor"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
 
 
 def test_quick_sizes_run_whatever_has_been_measured_and_save_nothing() -> None:
@@ -81,14 +81,14 @@ def test_bad_options_are_one_line(arguments: list[str], named: str, monkeypatch:
 def test_what_fails_is_named_at_the_end_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    states = {"select": "failed", "loop": "done"}
+    states = {"select": "failed", "floor": "done"}
     monkeypatch.setattr(
-        everything, "run_one", lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "loop" else "a cause")
+        everything, "run_one", lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "floor" else "a cause")
     )
     with pytest.raises(PodsError, match="1 failed: select"):
-        main(["--quick", "--only", "select", "loop"])
+        main(["--quick", "--only", "select", "floor"])
     printed = capsys.readouterr().out
-    assert "select failed: a cause" in printed and "loop" in printed
+    assert "select failed: a cause" in printed and "floor" in printed
 
 
 @pytest.mark.slow

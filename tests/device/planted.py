@@ -5,6 +5,7 @@ As a command it prints a JSON line for each: its name, and the error that a smal
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ class Fault(NamedTuple):
                 f"planted.py: {self.old!r} stands {text.count(self.old)} times in {self.file}; wanted once"
             )
         path.write_text(text.replace(self.old, self.new))
+        os.utime(path, (0, 0))  # so the bytecode that was copied beside it is of another time
 
 
 FAULTS = (
@@ -111,7 +113,7 @@ def error_of(plant: Callable[[Path], None]) -> str | None:
     """What `scenario` ends with in a process of its own, on a copy of the source that `plant` has changed."""
     with tempfile.TemporaryDirectory() as place:
         copied = Path(place) / "podsrl"
-        shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCE, copied)  # with its bytecode: to compile it takes longer than the scenario
         plant(copied)
         said = Path(place) / "said"
         child = os.fork()
@@ -136,6 +138,7 @@ def _run(place: Path, said: Path) -> int:
 
 def main() -> None:
     """Each child starts with the heavy libraries loaded, and with podsrl not yet."""
+    gc.disable()  # while they are loaded; the children look at none of their objects again
     import pretend
 
     pretend.start()
@@ -144,6 +147,8 @@ def main() -> None:
     import transformers.models.qwen2.modeling_qwen2  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.freeze()
+    gc.enable()
     assert not any(name.partition(".")[0] == "podsrl" for name in sys.modules)
     print(json.dumps(["", error_of(lambda package: None)]), flush=True)
     for fault in FAULTS:

@@ -32,6 +32,7 @@ OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_
 
 
 @pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -> None:
     plain, pods = (train(trl_model, num_kept=m, steps=10, **SETTINGS[name]) for m in (None, N))
@@ -42,6 +43,7 @@ def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_metrics_describe_all_rollouts_and_those_of_the_kept_stand_beside(name: str, trl_model: Path) -> None:
     plain, pods = (train(trl_model, num_kept=m, steps=2, **SETTINGS[name]) for m in (None, N // 4 * 2))

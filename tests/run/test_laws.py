@@ -134,6 +134,7 @@ def test_every_part_stands_in_a_point() -> None:
 
 
 @pytest.mark.one_in(12)
+@pytest.mark.share(4)
 @points
 def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_of_one_round(name: str) -> None:
     trainer = trainer_at(TREES[name])
@@ -183,6 +184,7 @@ def stop_in_round(trainer: Trainer, number: int, patch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.one_in(12)
+@pytest.mark.share(4)
 @points
 def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -206,6 +208,7 @@ def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
 
 
 @pytest.mark.one_in(12)
+@pytest.mark.share(4)
 @points
 def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_goes_on_bit_for_bit(
     name: str, tmp_path: Path

@@ -46,6 +46,9 @@ def _serve(rank: int, num_processes: int, port: int, end: Any) -> None:
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": num_processes, "LOCAL_WORLD_SIZE": num_processes}
     os.environ |= {name: str(value) for name, value in places.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    from podsrl.lib.imports import TRAINING, load
+
+    load(*TRAINING)
     import torch
 
     import looked_at

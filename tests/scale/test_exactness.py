@@ -128,6 +128,7 @@ CASES = {
 
 
 @pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
@@ -162,6 +163,7 @@ def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy
 
 
 @pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.parametrize("more", [(), (LORA,), AHEAD], ids=["full", "lora", "ahead"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(

@@ -73,6 +73,7 @@ def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ODD)
 def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) -> None:
     if name == "end memory":

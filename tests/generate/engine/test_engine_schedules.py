@@ -404,6 +404,7 @@ def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothin
 
 
 @pytest.mark.slow
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_so_do_thousands_of_them(hashing: None, qwen2: Any, name: str) -> None:
     run_seeds(name, range(NUM_QUICK, NUM_ALL), qwen2, choose_by_hash)
