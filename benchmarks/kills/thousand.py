@@ -37,6 +37,7 @@ from podsrl.errors import PodsError, UsageError
 from podsrl.lib.logs import append_line, write_atomically
 
 Json = dict[str, Any]
+QUICK_KILLS = 12
 FRESH_EVERY = 50
 """Kills of forked children per kill of a fresh interpreter."""
 AHEAD_EVERY = 4
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("kills", __doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="12 kills")
+    parser.add_argument("--quick", action="store_true", help="12 kills at most")
     parser.add_argument("--out", type=Path, help="folder for what happened; default: a new one below runs/")
     parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read what happened in this folder")
     command.measure(parser, arguments, lambda own, say: summary(own.read or kills(own, say)), table, publish=publish)
@@ -80,7 +81,7 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     begun, first = time.monotonic(), next(iter(SCHEDULES))
     with Nursery(folder, words_of(first, {"stop.steps": "1"})) as nursery:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)
-        _take_turns(killer, 12 if options.quick else options.kills, is_short=options.quick)
+        _take_turns(killer, min(QUICK_KILLS, options.kills) if options.quick else options.kills, is_short=options.quick)
     facts = {
         "quick": options.quick,
         "seed": options.seed,
