@@ -148,6 +148,8 @@ class _Killer:
         if code:
             raise PodsError(f"{name} ended with code {code}: {self._output.read_text(errors='replace')[-300:]}")
         whole = self._whole[name] = _Whole(ends(folder), used)
+        if not any(line.get("grad_norm") for line in whole.ends["metrics.jsonl"]):
+            raise PodsError(f"{name}: no step had a gradient, so that equal weights would show nothing")
         shutil.rmtree(folder)
         if not self._import_seconds:
             words = [*words_of(name), "--out", str(folder)]
