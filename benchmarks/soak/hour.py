@@ -142,7 +142,7 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
         commands["page"] = start(("report", str(folder / "pods"), "--live"), folder, "page")
         _look_on(commands, folder, seconds, pause, say)
         say("ending")
-        end = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
+        end: Json = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
     end |= {"left": left(commands), "resumed": {run: _resume(folder, run) for run in RUNS}}
     write_atomically(folder / "end.json", json.dumps(end))
     return folder

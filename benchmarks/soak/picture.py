@@ -33,7 +33,7 @@ def draw(result: Json) -> Figure:
 
 
 def _title(each: Json) -> str:
-    return TITLES.get((each["command"], each["kind"]), each["kind"]).replace("`", "")
+    return str(TITLES.get((each["command"], each["kind"]), each["kind"])).replace("`", "")
 
 
 def _lines(axes: Axes, curves: dict[str, list[list[float]]], title: str, unit: float) -> None:
