@@ -37,7 +37,7 @@ def summary(folder: Path) -> Json:
         "kills": len(killed),
         "kills_of_resumed": sum(line["was_resumed"] for line in killed),
         "ends": len(ended),
-        "most_kills_of_one_run": max(line["kills"] for line in ended),
+        "most_kills_of_one_run": max((line["kills"] for line in ended), default=0),
         "failed": [line for line in ended if line["differences"]],
         "left_processes": sum(len(line["left_processes"]) for line in killed),
         "left_segments": sum(len(line["left_segments"]) for line in killed),

@@ -8,7 +8,8 @@ A process that has imported everything forks a child, which runs or resumes `pod
 group get SIGKILL when they have used a random amount of processor time, from none to more than the run needs, and up to
 20 ms later, so that waits for the disk are hit too. Then the next child resumes. A run that has ended is compared with
 one that was never killed: weights, optimizer, what parts remember, metrics without seconds, recorded groups, names of
-files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. Linux only.
+files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. After Ctrl-C
+the result is that of the kills so far. Linux only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -81,7 +83,10 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     begun, first = time.monotonic(), next(iter(SCHEDULES))
     with Nursery(folder, words_of(first, {"stop.steps": "1"})) as nursery:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)
-        _take_turns(killer, min(QUICK_KILLS, options.kills) if options.quick else options.kills, is_short=options.quick)
+        with suppress(KeyboardInterrupt):  # the result is then that of the kills so far
+            _take_turns(
+                killer, min(QUICK_KILLS, options.kills) if options.quick else options.kills, is_short=options.quick
+            )
     facts = {
         "quick": options.quick,
         "seed": options.seed,
