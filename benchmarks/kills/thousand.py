@@ -32,7 +32,7 @@ from benchmarks.kills.children import Child, Fresh, Nursery, cpu_seconds, kill, 
 from benchmarks.kills.compare import differences, ends, unfinished
 from benchmarks.kills.places import read_mark
 from benchmarks.kills.schedules import AHEAD, SCHEDULES, words_of
-from benchmarks.soak.processes import commit, files, shared_memory
+from benchmarks.soak.processes import commit, files, hear_ctrl_c, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -80,6 +80,7 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     if folder.exists():
         raise UsageError(f"--out {folder}: is there already; name a new folder")
     (folder / "temporary").mkdir(parents=True)
+    hear_ctrl_c()
     begun, first = time.monotonic(), next(iter(SCHEDULES))
     with Nursery(folder, words_of(first, {"stop.steps": "1"})) as nursery:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)

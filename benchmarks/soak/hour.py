@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.soak.processes import commit, files, folder_bytes, held_below, shared_memory
+from benchmarks.soak.processes import commit, files, folder_bytes, hear_ctrl_c, held_below, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -127,6 +127,7 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
     if folder.exists():
         raise UsageError(f"--out {folder}: is there already; name a new folder")
     folder.mkdir(parents=True)
+    hear_ctrl_c()
     seconds, pause = 60 * options.minutes, SAMPLE_SECONDS
     if options.quick:
         seconds, pause = min(seconds, QUICK_SECONDS), QUICK_SAMPLE_SECONDS
