@@ -27,6 +27,7 @@ BENCHMARKS = {
     "systems": "systems",
     "interval-coverage": "interval_coverage",
     "soak": "soak.hour",
+    "kills": "kills.thousand",
     "reference-solutions": "reference_solutions",
     "record-gsm8k-lengths": "infinite_sampling.record_gsm8k",
 }

@@ -55,7 +55,6 @@ def _fork(request: dict[str, Any]) -> int:
         mark.set("after the command")
     finally:
         os._exit(code)
-    return 0
 
 
 def _command(words: list[str]) -> int:

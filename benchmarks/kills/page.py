@@ -1,1 +1,107 @@
-"""What is shown of the kills."""
+"""The result of the kills, from what happened; a table in the terminal and in docs/long-runs.md."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.kills.places import PLACES
+from benchmarks.kills.schedules import SCHEDULES
+from benchmarks.soak.page import as_markdown, write_block
+from podsrl.errors import UsageError
+from podsrl.lib.logs import read_lines
+
+Json = dict[str, Any]
+FRESH = "a fresh interpreter, anywhere"
+
+
+def summary(folder: Path) -> Json:
+    """The result of the kills in a folder.
+
+    Raises:
+        UsageError: the folder holds none, or some that have not ended.
+    """
+    for name in ("facts.json", "kills.jsonl"):
+        if not (folder / name).is_file():
+            raise UsageError(f"--read {folder}: has no {name}; give the folder of kills that have ended")
+    lines = read_lines(folder / "kills.jsonl")
+    killed, ended = [line for line in lines if "kill" in line], [line for line in lines if "end" in line]
+    places = Counter(FRESH if line["is_fresh"] else line["place"] for line in killed)
+    return {
+        **json.loads((folder / "facts.json").read_text()),
+        "kills": len(killed),
+        "kills_of_resumed": sum(line["was_resumed"] for line in killed),
+        "ends": len(ended),
+        "most_kills_of_one_run": max((line["kills"] for line in ended), default=0),
+        "failed": [line for line in ended if line["differences"]],
+        "left_processes": sum(len(line["left_processes"]) for line in killed),
+        "left_segments": sum(len(line["left_segments"]) for line in killed),
+        "unfinished": dict(Counter(each for line in killed for each in line["unfinished"])),
+        "places": {place: places[place] for place in (*PLACES, FRESH) if places[place]},
+        "schedules": {
+            name: {
+                "kills": sum(line["schedule"] == name for line in killed),
+                "ends": sum(line["end"] == name for line in ended),
+                "identical": sum(line["end"] == name and not line["differences"] for line in ended),
+            }
+            for name in SCHEDULES
+        },
+    }
+
+
+def rows(result: Json) -> Iterator[list[str]]:
+    """Head and body of the table of schedules."""
+    yield ["schedule", "kills", "runs compared", "bit-identical"]
+    for name, found in result["schedules"].items():
+        yield [name, *(f"{found[what]:,}" for what in ("kills", "ends", "identical"))]
+    identical = sum(found["identical"] for found in result["schedules"].values())
+    yield ["all", f"{result['kills']:,}", f"{result['ends']:,}", f"{identical:,}"]
+
+
+def place_rows(result: Json) -> Iterator[list[str]]:
+    """Head and body of the table of places."""
+    yield ["what the process did when it was killed", "kills"]
+    for place, num in result["places"].items():
+        yield [place, f"{num:,}"]
+
+
+def table(result: Json) -> Table:
+    """For a terminal."""
+    head, *body = rows(result)
+    shown = Table(caption=f"{_rest(result)} {result['hardware']}")
+    for name in head:
+        shown.add_column(name, justify="left" if name == "schedule" else "right")
+    for cells in body:
+        shown.add_row(*cells)
+    shown.add_section()
+    for place, num in list(place_rows(result))[1:]:
+        shown.add_row(place, num)
+    return shown
+
+
+def markdown(result: Json) -> str:
+    """For the page."""
+    tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), place_rows(result)))
+    return f"{tables}\n\n{_rest(result)} Commit {result['commit']}; measured on {result['hardware']}.\n"
+
+
+def publish(result: Json) -> None:
+    """Write the tables of docs/long-runs.md. UsageError: the result is that of --quick."""
+    if result["quick"]:
+        raise UsageError("--save: wanted a whole measurement, got --quick; the page stays as it is")
+    write_block("kills", markdown(result))
+
+
+def _rest(result: Json) -> str:
+    half = ", ".join(f"{what} {num:,} times" for what, num in result["unfinished"].items())
+    return (
+        f"{result['kills_of_resumed']:,} of the kills hit a run that had been resumed already; one run went through "
+        f"{result['most_kills_of_one_run']}. In the folder was half written: {half or 'nothing'}. Left behind: "
+        f"{result['left_processes']} processes, {result['left_segments']} segments of shared memory, "
+        f"{len(result['temporary_files'])} temporary files."
+    )

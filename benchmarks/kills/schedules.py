@@ -15,17 +15,17 @@ _ANY = {
     "record.groups_every_steps": "3",
     "checkpoint.every_seconds": "0",
     "checkpoint.every_steps": "2",
-    "rollouts.max_new_tokens": "12",
+    "rollouts.max_new_tokens": "24",
+    "task.digits": "1",
     "task.num_eval": "6",
 }
 _SMALL = {
     **_ANY,
-    "task.digits": "1",
     "rollouts.num_prompts": "2",
     "rollouts.num_rollouts": "6",
     "select.num_kept": "4",
 }
-_MIXED = {**_ANY, "rollouts.num_prompts": "3", "rollouts.num_rollouts": "4", "select.num_kept": "4"}
+_MIXED = {**_ANY, "rollouts.num_prompts": "4", "rollouts.num_rollouts": "6", "select.num_kept": "6"}
 """For the recipes of systems, whose rounds, sizes and memories differ."""
 SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "one round, random choice, 2 epochs": ("pods", {**_SMALL, "select.rule": "random", "optim.num_epochs": "2"}),
@@ -45,7 +45,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {**_SMALL, "lora.rank": "4", "lora.dropout": "0.1", "loss.kl_beta": "0.01", "optim.num_epochs": "2"},
     ),
     "DAPO": ("systems/dapo", _MIXED),
-    "DARS + PODS": ("systems/dars_pods", {**_MIXED, "select.num_kept": "3", "options.harder.most": "8"}),
+    "DARS + PODS": ("systems/dars_pods", {**_MIXED, "select.num_kept": "4", "options.harder.most": "12"}),
     "XRPO": ("systems/xrpo", _MIXED),
     "GDRO": ("systems/gdro_rollouts", _MIXED),
     "DPS": ("systems/dps", {**_MIXED, "options.dynamics.candidates": "6"}),

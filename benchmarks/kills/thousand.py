@@ -8,7 +8,8 @@ A process that has imported everything forks a child, which runs or resumes `pod
 group get SIGKILL when they have used a random amount of processor time, from none to more than the run needs, and up to
 20 ms later, so that waits for the disk are hit too. Then the next child resumes. A run that has ended is compared with
 one that was never killed: weights, optimizer, what parts remember, metrics without seconds, recorded groups, names of
-files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. Linux only.
+files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. After Ctrl-C
+the result is that of the kills so far. Linux only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,13 +32,14 @@ from benchmarks.kills.children import Child, Fresh, Nursery, cpu_seconds, kill, 
 from benchmarks.kills.compare import differences, ends, unfinished
 from benchmarks.kills.places import read_mark
 from benchmarks.kills.schedules import AHEAD, SCHEDULES, words_of
-from benchmarks.soak.processes import commit, files, shared_memory
+from benchmarks.soak.processes import commit, files, hear_ctrl_c, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.logs import append_line, write_atomically
 
 Json = dict[str, Any]
+QUICK_KILLS = 12
 FRESH_EVERY = 50
 """Kills of forked children per kill of a fresh interpreter."""
 AHEAD_EVERY = 4
@@ -56,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("kills", __doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="12 kills")
+    parser.add_argument("--quick", action="store_true", help="12 kills at most")
     parser.add_argument("--out", type=Path, help="folder for what happened; default: a new one below runs/")
     parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read what happened in this folder")
     command.measure(parser, arguments, lambda own, say: summary(own.read or kills(own, say)), table, publish=publish)
@@ -77,10 +80,14 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     if folder.exists():
         raise UsageError(f"--out {folder}: is there already; name a new folder")
     (folder / "temporary").mkdir(parents=True)
+    hear_ctrl_c()
     begun, first = time.monotonic(), next(iter(SCHEDULES))
     with Nursery(folder, words_of(first, {"stop.steps": "1"})) as nursery:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)
-        _take_turns(killer, 12 if options.quick else options.kills, is_short=options.quick)
+        with suppress(KeyboardInterrupt):  # the result is then that of the kills so far
+            _take_turns(
+                killer, min(QUICK_KILLS, options.kills) if options.quick else options.kills, is_short=options.quick
+            )
     facts = {
         "quick": options.quick,
         "seed": options.seed,
@@ -147,6 +154,8 @@ class _Killer:
         if code:
             raise PodsError(f"{name} ended with code {code}: {self._output.read_text(errors='replace')[-300:]}")
         whole = self._whole[name] = _Whole(ends(folder), used)
+        if not any(line.get("grad_norm") for line in whole.ends["metrics.jsonl"]):
+            raise PodsError(f"{name}: no step had a gradient, so that equal weights would show nothing")
         shutil.rmtree(folder)
         if not self._import_seconds:
             words = [*words_of(name), "--out", str(folder)]

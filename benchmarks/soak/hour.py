@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.soak.processes import commit, files, folder_bytes, held_below, shared_memory
+from benchmarks.soak.processes import commit, files, folder_bytes, hear_ctrl_c, held_below, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -65,6 +65,7 @@ QUICK = {
     "checkpoint.every_seconds": "2",
 }
 SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 5.0, 1.0
+QUICK_SECONDS = 30.0
 PAGE_SECONDS = 15.0
 """Between two looks at the live page."""
 END_SECONDS = 180.0
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
 
     parser = command.new_parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--quick", action="store_true", help="half a minute, small steps")
+    parser.add_argument("--quick", action="store_true", help="half a minute at most, small steps")
     parser.add_argument("--out", type=Path, help="folder for the runs and the samples; default: a new one below runs/")
     parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read the samples in this folder")
 
@@ -126,7 +127,10 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
     if folder.exists():
         raise UsageError(f"--out {folder}: is there already; name a new folder")
     folder.mkdir(parents=True)
-    seconds, pause = (30.0, QUICK_SAMPLE_SECONDS) if options.quick else (60 * options.minutes, SAMPLE_SECONDS)
+    hear_ctrl_c()
+    seconds, pause = 60 * options.minutes, SAMPLE_SECONDS
+    if options.quick:
+        seconds, pause = min(seconds, QUICK_SECONDS), QUICK_SAMPLE_SECONDS
     facts = {"quick": options.quick, "seconds": seconds, "options": {run: dict(own) for run, own in RUNS.items()}}
     write_atomically(folder / "soak.json", json.dumps({**facts, "commit": commit()}))
     with _ending() as commands:
@@ -139,7 +143,7 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
         commands["page"] = start(("report", str(folder / "pods"), "--live"), folder, "page")
         _look_on(commands, folder, seconds, pause, say)
         say("ending")
-        end = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
+        end: Json = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
     end |= {"left": left(commands), "resumed": {run: _resume(folder, run) for run in RUNS}}
     write_atomically(folder / "end.json", json.dumps(end))
     return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -93,6 +94,12 @@ def _size(path: Path) -> int:
     with suppress(OSError):  # removed meanwhile
         return path.stat().st_size if path.is_file() else 0
     return 0
+
+
+def hear_ctrl_c() -> None:
+    """Let Ctrl-C end this process and those that it starts, also where a shell has started it in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def commit() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.lib.logs import LogTail, append_line, last_line, read_lines, read_log, write_atomically
+from podsrl.lib.logs import LogTail, append_line, each_object, last_line, read_lines, read_log, write_atomically
 
 
 def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +87,20 @@ def test_a_log_gives_its_objects_and_counts_a_torn_end(tmp_path: Path) -> None:
     assert read_log(log) == ([{"step": 1}, {"step": 2}], 0)
     log.write_text('{"step": 1}\n{"st')
     assert read_log(log) == ([{"step": 1}], 1)
+    log.write_text('{"step": 1}\n\n{"st\n{"step": 2}\n')
+    with pytest.raises(UsageError, match=r"""line 3: wanted a JSON object, got '{"st';"""):
+        read_log(log)
+
+
+def test_a_line_that_is_written_while_it_is_read_ends_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "groups.jsonl"
+    log.write_text('{"step": 1}\n{"st')
+    lines = each_object(log)
+    assert next(lines) == {"step": 1} and next(lines) is None
+    with log.open("a") as file:
+        file.write('ep": 2}\n')
+    assert list(lines) == []
+    assert list(each_object(log)) == [{"step": 1}, {"step": 2}]
 
 
 def test_bytes_are_written_as_they_are_and_texts_as_utf_8(tmp_path: Path) -> None:

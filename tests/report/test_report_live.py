@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,24 @@ def test_the_page_is_sent_again_only_where_something_is_new(server: live._Server
     assert answer.status == 200 and "step 7" in newer and tag_of(newer) != tag_of(page)
     (run / "finished.json").write_text("{}")
     assert 'data-state="finished"' in ask(server, f"/?since={tag_of(newer)}")[1]
+
+
+def test_all_pages_are_drawn_in_one_thread(run: Path, make_group: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fonts that matplotlib holds open belong to a thread."""
+    drawn: list[int] = []
+    render = live.render_report
+    monkeypatch.setattr(
+        live, "render_report", lambda *a, **k: [drawn.append(threading.get_ident()), render(*a, **k)][1]
+    )
+    page = LivePage([run])
+    for step in range(3):
+        append(run / "groups.jsonl", make_group(step))
+        if step == 0:
+            page.current()
+        else:  # each request has a thread of its own
+            with ThreadPoolExecutor(1) as asking:
+                asking.submit(page.current).result()
+    assert len(drawn) == 3 and len(set(drawn)) == 1 and drawn[0] != threading.get_ident()
 
 
 def test_only_who_asks_for_this_machine_by_its_name_gets_the_page(server: live._Server) -> None:

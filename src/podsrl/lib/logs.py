@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,26 @@ def broken_line(log: Path, number: int, line: bytes) -> UsageError:
 
 def read_log(log: Path) -> tuple[list[Json], int]:
     """All objects of a log, and how many lines a kill has torn: 0 or 1. UsageError: another line is no JSON object."""
-    *whole, last = log.read_bytes().split(b"\n")  # bytes: text files also break lines at characters inside strings
-    lines: list[Json] = []
-    for number, text in enumerate(whole, start=1):
-        if (value := parse_line(text)) is not None:
-            lines.append(value)
-        elif text.strip():
-            raise broken_line(log, number, text)
-    tail = parse_line(last)
-    return lines + ([] if tail is None else [tail]), int(tail is None and bool(last.strip()))
+    found = list(each_object(log))
+    lines = [value for value in found if value is not None]
+    return lines, len(found) - len(lines)
+
+
+def each_object(log: Path) -> Iterator[Json | None]:
+    """The objects of a log one after another, without holding more than one; None for a last line that a kill has torn.
+
+    Raises:
+        UsageError: another line is no JSON object.
+    """
+    with log.open("rb") as file:  # bytes: text files also break lines at characters inside strings
+        for number, line in enumerate(file, start=1):
+            is_whole = line.endswith(b"\n")
+            if (value := parse_line(line)) is not None or (line.strip() and not is_whole):
+                yield value
+            elif line.strip():
+                raise broken_line(log, number, line.removesuffix(b"\n"))
+            if not is_whole:  # what a writer adds in this moment is the rest of this line
+                return
 
 
 def read_lines(log: Path) -> list[Json]:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ class LivePage:
             find_runs(folder)
         self._folders = folders
         self._lock = threading.Lock()
+        # matplotlib opens its fonts again for every thread that draws, and each request has a thread of its own
+        self._drawer = ThreadPoolExecutor(1, "drawer")
         self._tag, self._page = "", ""
         self.problem = ""
         """Why the page is not as new as its logs; empty where it is."""
@@ -61,7 +64,7 @@ class LivePage:
         """A tag that names the content, and the page."""
         with self._lock:
             if time.monotonic() >= self._due:
-                self._refresh()
+                self._drawer.submit(self._refresh).result()
             return self._tag, self._page
 
     def _refresh(self) -> None:

@@ -22,7 +22,7 @@ from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
-from podsrl.lib.logs import read_log
+from podsrl.lib.logs import each_object, read_log
 from podsrl.lib.stages import STAGES
 from podsrl.report.unknown import unknown_notes
 from podsrl.run.folder import wanted_run
@@ -312,9 +312,12 @@ def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:
     """Recorded groups with steps ascending, and the number of lines that are none."""
     if not file.is_file():
         return (), 0
-    lines, num_bad = read_log(file)
+    num_bad = 0
     groups: dict[tuple[int, str], RecordedGroup] = {}
-    for line in lines:
+    for line in each_object(file):  # they are large: not all lines and all records at once
+        if line is None:
+            num_bad += 1
+            continue
         try:
             group = parse_group(line)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):

@@ -1,0 +1,145 @@
+"""`python -m benchmarks soak`: growth per step and what processes hold, by hand; and a small run of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.soak import page
+from benchmarks.soak.processes import files, folder_bytes, held, held_below, kind_of
+from benchmarks.soak.result import after_warm_up, slope, summary, with_steps
+from podsrl.errors import UsageError
+
+MIB = 1 << 20
+
+
+def test_the_slope_is_the_median_one_and_outliers_do_not_move_it() -> None:
+    assert slope([(0, 10.0), (10, 30.0)]) == 2.0
+    assert slope([(step, 3.0 * step + 7) for step in range(1000)]) == 3.0
+    assert slope([(0, 1.0), (1, 2.0), (2, 1000.0), (3, 4.0), (4, 5.0)]) == 1.0
+    assert slope([(5, 1.0), (5, 9.0), (6, 5.0)]) == 0.0  # 4 and -4; the two at the same step have no slope
+    assert slope([]) == slope([(1, 1.0)]) == slope([(1, 1.0), (1, 2.0)]) == 0.0
+
+
+def test_warm_up_is_the_first_quarter_of_the_steps_not_of_the_samples() -> None:
+    points = [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (25, 5.0), (100, 6.0)]
+    assert after_warm_up(points) == [(25, 5.0), (100, 6.0)]
+    assert after_warm_up([]) == []
+
+
+def test_an_observer_has_the_steps_of_the_run_that_it_looks_at() -> None:
+    samples = [("watch", None), ("pods", 3), ("ahead", 50), ("watch", None), ("pods", 5), ("page", None)]
+    found = with_steps([{"command": name, "step": step} for name, step in samples])
+    assert [each["step"] for each in found] == [0, 3, 50, 3, 5, 5]
+
+
+def test_what_a_process_holds_is_read_from_its_files(tmp_path: Path) -> None:
+    process = tmp_path / "7"
+    for name in ("fd/0", "fd/1", "fd/5", "task/7", "task/8"):
+        (process / name).mkdir(parents=True)
+    (process / "smaps_rollup").write_text("7f-7ff ---p 0 00:00 0  [rollup]\nRss:     20 kB\nPss:     12 kB\n")
+    (process / "cmdline").write_text("python\0-c\0from podsrl.scale.generators.child import main\0")
+    assert held(7, tmp_path) == {"pss": 12 * 1024, "rss": 20 * 1024, "files": 3, "threads": 2}
+    assert kind_of(7, tmp_path) == "generator"
+    assert held(8, tmp_path) is None and kind_of(8, tmp_path) == "other"
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="wants Linux's /proc/PID/smaps_rollup")
+def test_a_process_and_its_child_are_counted() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = held_below(os.getpid())
+        assert found["main"]["count"] == 1 and found["main"]["rss"] >= found["main"]["pss"] > MIB
+        assert found["other"]["count"] >= 1
+        child.kill()
+
+
+def test_a_folder_is_measured_by_entry_and_empty_folders_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints/step-1").mkdir(parents=True)
+    (tmp_path / "empty/below").mkdir(parents=True)
+    (tmp_path / "log").write_text("12345")
+    (tmp_path / "checkpoints/step-1/a").write_text("123")
+    (tmp_path / "checkpoints/b").write_text("4")
+    assert folder_bytes(tmp_path) == {"checkpoints": 4, "empty": 0, "log": 5}
+    assert folder_bytes(tmp_path / "none") == {}
+    assert [path.name for path in files(tmp_path)] == ["b", "a", "log"]
+
+
+def ended_soak(folder: Path) -> Path:
+    """Of 101 samples of each run, 10 steps apart: "pods" grows by 512 bytes per step, "ahead" by 2 KiB."""
+    options: dict[str, Any] = {"pods": {}, "ahead": {}}
+    (folder / "soak.json").write_text(json.dumps({"quick": False, "options": options, "commit": "abc"}))
+    again = {"steps": 1000, "seconds": 2.0, "code": 0}
+    left: dict[str, list[str]] = {"processes": [], "segments": [], "temporary_files": []}
+    end = {"pods": 130, "ahead": 130, "left": left, "resumed": {"pods": again, "ahead": again}}
+    (folder / "end.json").write_text(json.dumps(end))
+    with (folder / "samples.jsonl").open("w") as log:
+        for step in range(0, 1001, 10):
+            for name, per_step, num_files in (("pods", 512, 4), ("ahead", 2048, 4 + step // 100)):
+                own = {"rss": 100 * MIB + per_step * step, "pss": MIB, "files": num_files, "threads": 3, "count": 1}
+                sizes = {"metrics.jsonl": 100 * step, "groups.jsonl": 7 * step, "checkpoints": 5}
+                sample = {"seconds": 3.6 * step, "command": name, "step": step, "processes": {"main": own}}
+                more = {"segments": 0, "temporary_files": 1, "output_bytes": step, "folder_bytes": sizes}
+                log.write(json.dumps(sample | more) + "\n")
+    return folder
+
+
+def test_the_result_has_growth_per_step_after_warm_up(tmp_path: Path) -> None:
+    found = summary(ended_soak(tmp_path))
+    assert (found["minutes"], found["steps"]) == (60.0, {"pods": 1000, "ahead": 1000})
+    pods, ahead = found["processes"]
+    assert (pods["steps"], pods["bytes_per_1000_steps"], pods["files_per_1000_steps"]) == (750, 512_000, 0.0)
+    assert ahead["bytes_per_1000_steps"] == 2_048_000 and ahead["files_per_1000_steps"] == pytest.approx(10, rel=0.1)
+    assert (pods["files_most"], ahead["files_most"]) == (4, 14)
+    assert [(each["command"], each["bytes_per_step"]) for each in found["files"]] == [
+        ("pods", 100.0),
+        ("pods", 7.0),
+        ("ahead", 100.0),
+        ("ahead", 7.0),
+    ]
+    assert found["temporary_files"] == 1 and found["checkpoint_bytes"] == {"pods": 5, "ahead": 5}
+
+
+def test_the_page_says_which_memory_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = {**summary(ended_soak(tmp_path)), "hardware": "a machine"}
+    text = page.markdown(result)
+    assert "+0.49 MiB" in text and "+1.95 MiB" in text and "except of: one step ahead: trainer" in text
+    assert "14 (+10.0 per 1,000 steps)" in text and "| 100 | 6 MiB |" in text
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "PICTURE", tmp_path / "soak.png")
+    begin, end = "<!-- written by python -m benchmarks soak --save -->\n", "<!-- end of soak -->\n"
+    page.PAGE.write_text(f"before\n{begin}old\n{end}after\n")
+    page.publish(result)
+    assert page.PAGE.read_text() == f"before\n{begin}{page.markdown(result)}{end}after\n"
+    assert page.PICTURE.stat().st_size > 1000
+    with pytest.raises(UsageError, match="--quick"):
+        page.publish({**result, "quick": True})
+    with pytest.raises(UsageError, match="has no line"):
+        page.write_block("nothing", "")
+
+
+def test_a_folder_without_a_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["soak", "--read", str(tmp_path)]) == 2
+    assert f"--read {tmp_path}: has no soak.json" in capsys.readouterr().err
+    assert main(["soak", "--minutes", "0"]) == 2
+    assert main(["soak", "--out", str(tmp_path)]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="wants Linux's /proc/PID/smaps_rollup")
+def test_a_small_soak_ends_with_nothing_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["soak", "--quick", "--minutes", "0.1", "--out", str(tmp_path / "soak"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["left"] == {"processes": [], "segments": [], "temporary_files": []}
+    assert (result["pods"], result["ahead"], result["page"]) == (130, 130, 130)
+    assert all(each["code"] == 0 for each in result["resumed"].values())
+    kinds = {(each["command"], each["kind"]) for each in result["processes"]}
+    assert kinds >= {("pods", "main"), ("ahead", "main"), ("ahead", "generator"), ("watch", "main"), ("page", "main")}
+    assert all(each["bytes"] > 0 for each in result["files"] if each["file"] == "metrics.jsonl")
