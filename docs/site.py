@@ -92,10 +92,14 @@ def navigation() -> list[Any]:
     """The rows of README's table, the examples, and the reference."""
     table = (ROOT / "README.md").read_text().split("## All pages\n")[1]
     rows = re.findall(r"^\| ([^|]+) \| (.*\]\(.*) \|$", table, re.MULTILINE)
-    groups = [{name.capitalize(): [{title: page} for title, page in LINK.findall(row)]} for name, row in rows]
+    groups = [{capital(name): [{capital(title): page} for title, page in LINK.findall(row)]} for name, row in rows]
     examples = ["examples/README.md", *(f"examples/{path.stem}.md" for path in sorted(ROOT.glob("examples/*.py")))]
     groups.append({"Examples": examples})
     return [{"Home": "README.md"}, *groups, {"API": [{page: f"reference/{page}.md"} for page in REFERENCE]}]
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
