@@ -32,6 +32,10 @@ def draw(result: Json) -> Figure:
         theme.style(axes, title, subtitle=subtitle, x_label="right answers at the start")
         axes.set_xticks(range(len(starts)), [start.replace("%", " %") for start in starts])
     panels[0].set_yscale("log")
+    for text, offset, side in (("PODS sooner ↑", 4, "bottom"), ("PODS later ↓", -4, "top")):
+        panels[0].annotate(
+            text, (-0.28, 1.0), (0, offset), textcoords="offset points", va=side, fontsize=8.5, color=theme.MUTED
+        )
     panels[0].yaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8]))
     panels[0].yaxis.set_minor_locator(NullLocator())
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
