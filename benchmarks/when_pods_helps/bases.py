@@ -10,7 +10,7 @@ from podsrl.lib.progress import Progress, no_progress
 
 FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"
-CAREFUL = {"0.3%": (0.0008, 900), "1.4%": (0.004, 400), "4%": None, "18%": (0.2, 400), "59%": (0.6, 400)}
+CAREFUL = {"0.9%": (0.0008, 900), "1.4%": (0.004, 400), "4%": None, "18%": (0.2, 400), "59%": (0.6, 400)}
 """Start accuracy on two-digit sums -> share of careful solutions, and steps, of further pretraining; None: the built-in
 model."""
 

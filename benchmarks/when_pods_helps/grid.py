@@ -45,16 +45,17 @@ _FIRST = ((64, 16), (16, 16), (256, 16), (64, 64))
 _FEW_KEPT = ((64, 16), (64, 8), (64, 4), (8, 8), (4, 4))
 _OTHER_N = ((64, 16), (16, 16), (32, 16), (128, 16), (32, 32))
 _LARGE_GA = ((64, 16), (128, 128), (256, 256))
+STARTS = ("0.9%", "1.4%", "4%", "18%", "59%")
 BLOCKS = (
-    Block(starts=("1.4%", "4%", "18%", "0.3%"), sizes=_FIRST, seeds=(0, 1, 2)),
+    Block(starts=("0.9%", "1.4%", "4%", "18%"), sizes=_FIRST, seeds=(0, 1, 2)),
     Block(starts=("59%",), sizes=_FIRST, seeds=(0, 1, 2)),
     Block(starts=("4%",), sizes=_FEW_KEPT, seeds=(0, 1, 2)),
     Block(starts=("4%", "18%"), sizes=_FIRST, seeds=(0, 1, 2), digits=3),
-    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=_OTHER_N, seeds=(0, 1, 2)),
-    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=(*_FIRST, *_OTHER_N[2:]), seeds=(3, 4)),
+    Block(starts=STARTS, sizes=_OTHER_N, seeds=(0, 1, 2)),
+    Block(starts=STARTS, sizes=(*_FIRST, *_OTHER_N[2:]), seeds=(3, 4)),
     Block(starts=("4%",), sizes=_FEW_KEPT, seeds=(3, 4)),
     Block(starts=("4%", "18%"), sizes=_FIRST, seeds=(3, 4), digits=3),
-    Block(starts=("1.4%", "4%", "18%", "59%", "0.3%"), sizes=_LARGE_GA, seeds=range(5)),
+    Block(starts=STARTS, sizes=_LARGE_GA, seeds=range(5)),
 )
 QUICK_BLOCKS = (Block(starts=("4%",), sizes=((64, 16), (16, 16)), seeds=(0,)),)
 

@@ -1,6 +1,6 @@
-"""Train one arm with one seed until it holds the highest of several accuracies, and record what that took.
+"""Train one arm with one seed until it holds an accuracy, and record what that and lower accuracies took.
 
-    python -m benchmarks.when_pods_helps.harness 64:16 --start=1.4% --rate=3e-4 --seed=0 loss.kl_beta=0.04
+    python -m benchmarks.when_pods_helps.harness 64:16 16:16 --start=1.4% --kl=0.04 --seed 0 1 optim.num_epochs=2
 
 Only generating, scoring, selecting and updating count as training. The held-out questions are answered at temperature
 1, as in training, with the same random numbers every time. There is an evaluation at the start, at the end, and

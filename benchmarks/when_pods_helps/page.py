@@ -79,12 +79,12 @@ def rows(result: Json) -> Iterator[list[str]]:
 
 
 def table(result: Json) -> Table:
-    """For a terminal."""
-    head, *body = rows(result)
+    """For a terminal, without the columns that are there for the page."""
     shown = Table(title=_note(result), caption=result["hardware"])
-    for name in head:
-        shown.add_column(name, justify="left" if name in head[:3] else "right")
-    for cells in body:
+    lines = [[*cells[:3], *cells[5:9]] for cells in rows(result)]
+    for name in lines[0]:
+        shown.add_column(name, justify="left" if name in lines[0][:3] else "right")
+    for cells in lines[1:]:
         shown.add_row(*cells)
     return shown
 

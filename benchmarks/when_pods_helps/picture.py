@@ -17,21 +17,26 @@ _COLORS = {32: theme.SERIES[4], 64: theme.SERIES[0], 128: theme.SERIES[2], 256: 
 
 
 def draw(result: Json) -> Figure:
-    """PODS n → 16 over GRPO with and without a KL penalty, and over GRPO-GA; two-digit sums."""
-    figure = theme.new_figure(12.5, 4.6)
-    panels = figure.subplots(1, 3, sharey=True)
+    """PODS n → 16 over GRPO with and without a KL penalty, and over GRPO-GA, where measured; two-digit sums."""
     lines = [
         ("over GRPO 16 → 16, KL 0.04", "every kept rollout goes through the model", 0.04, "over_grpo"),
         ("over GRPO 16 → 16, no KL", "rollouts without a gradient are skipped", 0.0, "over_grpo"),
         ("over GRPO-GA n → n, KL 0.04", "all n are trained", 0.04, "over_grpo_ga"),
     ]
     starts = list(dict.fromkeys(row["start"] for row in result["rows"] if row["digits"] == 2))
-    for axes, (title, subtitle, kl, key) in zip(panels, lines, strict=True):
-        by_start = {row["start"]: row for row in result["rows"] if (row["digits"], row["kl"]) == (2, kl)}
+    lines = [each for each in lines if any(_found(row, n, each[3]) for row in _rows(result, each[2]) for n in _COLORS)]
+    figure = theme.new_figure(12.5, 4.6)
+    panels = figure.subplots(1, max(1, len(lines)), sharey=True, squeeze=False)[0]
+    for axes, (title, subtitle, kl, key) in zip(panels, lines, strict=False):
+        by_start = {row["start"]: row for row in _rows(result, kl)}
         _draw_panel(axes, [by_start.get(start) for start in starts], key)
         theme.style(axes, title, subtitle=subtitle, x_label="right answers at the start")
         axes.set_xticks(range(len(starts)), [start.replace("%", " %") for start in starts])
     panels[0].set_yscale("log")
+    for text, offset, side in (("PODS sooner ↑", 4, "bottom"), ("PODS later ↓", -4, "top")):
+        panels[0].annotate(
+            text, (-0.28, 1.0), (0, offset), textcoords="offset points", va=side, fontsize=8.5, color=theme.MUTED
+        )
     panels[0].yaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8]))
     panels[0].yaxis.set_minor_locator(NullLocator())
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
@@ -42,6 +47,11 @@ def draw(result: Json) -> Figure:
     )
     figure.supxlabel(theme.plain(note), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
+
+
+def _rows(result: Json, kl: float) -> list[Json]:
+    """Of two-digit sums with this penalty."""
+    return [row for row in result["rows"] if (row["digits"], row["kl"]) == (2, kl)]
 
 
 def _draw_panel(axes: Axes, rows: list[Json | None], key: str) -> None:

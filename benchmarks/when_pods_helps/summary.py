@@ -95,7 +95,8 @@ def times(records: dict[int, Json], seeds: Sequence[int], target: float, clock: 
 def reached_at(record: Json, target: float, clock: str) -> float | None:
     """When a run had an accuracy; None: it did not."""
     found = record["reached"][f"{target:g}"]
-    return None if found is None else float(found[clock])
+    value: float | None = None if found is None else found[clock]
+    return value
 
 
 def _finished(cell: Cell, log: Log, tuning: Log) -> Json | None:

@@ -245,7 +245,7 @@ def test_a_digest_is_of_the_config_and_not_of_the_model_s_folder(tmp_path: Path)
 
 
 def test_an_unknown_start_is_one_line() -> None:
-    with pytest.raises(UsageError, match=r"'5%'.*0\.3%"):
+    with pytest.raises(UsageError, match=r"'5%'.*0\.9%"):
         bases.base_model("5%")
     assert bases.base_model("4%") == bases.BUILTIN and bases.base_model("some/model") == "some/model"
 
