@@ -13,7 +13,8 @@ from contextlib import nullcontext
 from rich.console import Console, RenderableType
 
 from benchmarks import files
-from benchmarks.files import ROOT, Result
+from benchmarks.files import ROOT as ROOT
+from benchmarks.files import Result
 from benchmarks.timing import Say, one_thread
 from podsrl.cli.progress import bar
 from podsrl.errors import UsageError

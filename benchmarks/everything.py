@@ -200,7 +200,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
     """End a benchmark and what it has started in its session."""
     with suppress(ProcessLookupError):
         if child.poll() is None:
-            os.killpg(child.pid, signal.SIGINT)
+            os.killpg(child.pid, signal.SIGTERM)  # SIGINT may be ignored, as in a background job
             with suppress(subprocess.TimeoutExpired):
                 child.wait(PATIENCE_SECONDS)
         os.killpg(child.pid, signal.SIGKILL)

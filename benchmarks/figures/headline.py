@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -59,7 +59,7 @@ def side_by_side(files: Files, figures: Sequence[Figure]) -> str:
     return table(["what", *processors, "benchmark"], rows, num_left=2 + len(processors)) + note
 
 
-def differs_in_kind(figure: Figure, results: dict[str, Result]) -> str:
+def differs_in_kind(figure: Figure, results: Mapping[str, Result]) -> str:
     """What to say where two processors' ratios lie on two sides of 1, or far apart; empty where they do not."""
     if figure.value is None:
         return ""

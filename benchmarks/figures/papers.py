@@ -49,7 +49,9 @@ class Seen:
     def steps(self, system: str) -> int:
         """Of the mean run."""
         own = self.systems["arms"][system]
-        return round(self.systems["costs"]["rollouts"][system]["total"] / (own["num_prompts"] * own["num_rollouts"]))
+        return int(
+            self.systems["costs"]["rollouts"][system]["total"] / (own["num_prompts"] * own["num_rollouts"]) + 0.5
+        )
 
     def simulated(self, arm: str, key: str, of: str = "stream") -> str:
         """Medians of an arm's ratios to another's with the same seeds, one per kind of questions."""
