@@ -8,8 +8,8 @@ A process that has imported everything forks a child, which runs or resumes `pod
 group get SIGKILL when they have used a random amount of processor time, from none to more than the run needs, and up to
 20 ms later, so that waits for the disk are hit too. Then the next child resumes. A run that has ended is compared with
 one that was never killed: weights, optimizer, what parts remember, metrics without seconds, recorded groups, names of
-files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. After Ctrl-C
-the result is that of the kills so far. Linux only.
+files. Schedules take turns. Every 50th kill hits the command line in a fresh interpreter. After Ctrl-C the
+result is that of the kills so far. Linux only.
 """
 
 from __future__ import annotations
