@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import command
 from benchmarks.when_pods_helps import bases, grid, map, page, picture
 from benchmarks.when_pods_helps.cells import Cell, Limits, Log, config_digest
 from benchmarks.when_pods_helps.grid import BLOCKS, Block, limits, tuning_runs, wanted
@@ -250,15 +249,12 @@ def test_an_unknown_start_is_one_line() -> None:
     assert bases.base_model("4%") == bases.BUILTIN and bases.base_model("some/model") == "some/model"
 
 
-def test_minutes_below_0_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--minutes"):
-        map.main(["--minutes", "-1", "--out", str(tmp_path)])
-
-
 def test_no_minutes_make_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     map.main(["--minutes", "0", "--out", str(tmp_path), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == [] and found["num_runs"] == 0 and not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="--minutes"):
+        map.main(["--minutes", "-1", "--out", str(tmp_path)])
 
 
 TINY = ("rollouts.num_prompts=1", "rollouts.max_new_tokens=6", "task.num_eval=4")
@@ -307,7 +303,3 @@ def test_missing_runs_are_made_in_their_order_and_the_same_command_goes_on(
     assert [file for _, file in made][:3] == ["tuning.jsonl"] * 3
     count = len(made)
     assert map.run(options) == result and len(made) == count
-
-
-def test_the_map_is_saved_under_its_name() -> None:
-    assert (command.RESULTS / "when_pods_helps.json").exists()
