@@ -16,10 +16,7 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.timing import Say
-from podsrl.errors import UsageError
 
-PAGES = (command.ROOT / "README.md", command.ROOT / "docs" / "benchmarks.md")
-BEGIN, END = "<!-- table: python -m benchmarks demo --save -->\n", "<!-- end of the demo's table -->\n"
 Json = dict[str, Any]
 
 
@@ -31,9 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
     parser.add_argument("--out", type=Path, help="folder of the comparison; default: runs/demo-DATE-TIME")
-    if {"--quick", "--save"} <= {*arguments}:
-        raise UsageError("--save with --quick: wanted the whole comparison; leave one out")
-    command.measure(parser, arguments, run, shown, publish=publish, keep_threads=True)
+    command.measure(parser, arguments, run, shown, keep_threads=True)
 
 
 def markdown(result: Json) -> str:
@@ -61,15 +56,8 @@ def markdown(result: Json) -> str:
     return (
         f"{shown}\n\nTraining seconds until the mean accuracy of {len(facts['seeds'])} paired seeds is there, in "
         f"{result['seconds']:g} seconds; –: not reached. In brackets: the 95 % interval over seeds. "
-        f"{result['jobs']} run(s) at a time on {result['hardware']}.\n"
+        f"{result['jobs']} run(s) at a time.\n"
     )
-
-
-def publish(result: Json) -> None:
-    """Write the table into the pages."""
-    for page in PAGES:
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        page.write_text(f"{before}{BEGIN}{markdown(result)}{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def run(options: argparse.Namespace, say: Say) -> Json:

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 
-from benchmarks.figures import papers, sampling, speed, systems, tables, trl, when_pods_helps
+from benchmarks.figures import papers, runs, sampling, speed, systems, tables, trl
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
 from benchmarks.files import Files
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *when_pods_helps.FIGURES)
-}
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
-IN_README = ("select-large", "engine", "trl-step", "trl-accuracy")
+IN_README = ("demo", "trl-pods", "engine", "trl-step", "select-large")
 
 
 def all_figures(files: Files) -> str:
@@ -50,6 +48,6 @@ PARTS: dict[str, Callable[..., str]] = {
     **systems.PARTS,
     **papers.PARTS,
     **trl.PARTS,
-    **when_pods_helps.PARTS,
+    **runs.PARTS,
 }
 """Name in a mark -> function of the files and of the mark's other words."""

@@ -52,7 +52,7 @@ def floor(files: Files) -> str:
     def text(result: Result) -> str:
         models = list(result["models"].values())
         head = [f"{model['num_weights']:,} weights: {part}" for model in models for part in (*parts, "step")]
-        whole, least = ([[columns(m, key) for m in models] for key in ("cpu_seconds", "floor_seconds")])
+        whole, least = [[columns(m, key) for m in models] for key in ("cpu_seconds", "floor_seconds")]
         ratios = [[f"{a / b:.1f}" for a, b in zip(x, y, strict=True)] for x, y in zip(whole, least, strict=True)]
         rows = [
             ["as it is", *(_milliseconds(value) for each in whole for value in each)],

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from benchmarks.kills.places import PLACES
 from benchmarks.kills.schedules import SCHEDULES
-from benchmarks.soak.page import as_markdown, write_block
-from podsrl.errors import UsageError
+from benchmarks.soak.page import as_markdown
 from podsrl.lib.logs import read_lines
 
 Json = dict[str, Any]
@@ -87,14 +86,7 @@ def table(result: Json) -> Table:
 def markdown(result: Json) -> str:
     """For the page."""
     tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), place_rows(result)))
-    return f"{tables}\n\n{_rest(result)} Commit {result['commit']}; measured on {result['hardware']}.\n"
-
-
-def publish(result: Json) -> None:
-    """Write the tables of docs/long-runs.md. UsageError: the result is that of --quick."""
-    if result["quick"]:
-        raise UsageError("--save: wanted a whole measurement, got --quick; the page stays as it is")
-    write_block("kills", markdown(result))
+    return f"{tables}\n\n{_rest(result)}\n"
 
 
 def _rest(result: Json) -> str:

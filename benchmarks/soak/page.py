@@ -9,9 +9,7 @@ from rich.table import Table
 
 from benchmarks import command
 from benchmarks.soak.result import FLAT_BYTES
-from podsrl.errors import UsageError
 
-PAGE = command.ROOT / "docs" / "long-runs.md"
 PICTURE = command.ROOT / "docs" / "images" / "soak.png"
 TITLES = {
     ("pods", "main"): "recipe `pods`: trainer",
@@ -72,7 +70,7 @@ def markdown(result: Json) -> str:
     tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), file_rows(result)))
     return (
         f"![Memory and logs against steps](images/{PICTURE.name})\n\n{_title(result)}. {_verdict(result)}\n\n{tables}"
-        f"\n\n{_end(result)} Commit {result['commit']}; measured on {result['hardware']}.\n"
+        f"\n\n{_end(result)}\n"
     )
 
 
@@ -82,24 +80,12 @@ def as_markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body))
 
 
-def write_block(name: str, text: str) -> None:
-    """Replace the block of a benchmark in docs/long-runs.md."""
-    begin, end = f"<!-- written by python -m benchmarks {name} --save -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-    if not found:
-        raise UsageError(f"{PAGE} has no line {begin.strip()}")
-    PAGE.write_text(before + begin + text + end + rest.partition(end)[2], encoding="utf-8")
-
-
 def publish(result: Json) -> None:
-    """Draw the picture and write the tables of docs/long-runs.md. UsageError: the result is that of --quick."""
-    if result["quick"]:
-        raise UsageError("--save: wanted a whole measurement, got --quick; the page and the picture stay as they are")
+    """Draw the picture of docs/long-runs.md."""
     from benchmarks.soak.picture import draw
     from podsrl.report.figures.theme import save_png
 
     save_png(draw(result), PICTURE)
-    write_block("soak", markdown(result))
 
 
 def _title(result: Json) -> str:

@@ -10,9 +10,7 @@ from rich.table import Table
 from benchmarks import command
 from benchmarks.trl_accuracy.times import seconds_text, steps_text
 from podsrl.compare.interval import SpeedupInterval
-from podsrl.errors import UsageError
 
-PAGE = command.ROOT / "docs" / "when-pods-helps.md"
 PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.png"
 TARGET = "0.9"
 """Accuracy of the tables' and the picture's ratios."""
@@ -107,7 +105,7 @@ def main_table(result: Json) -> str:
 def parts(result: Json) -> dict[str, str]:
     """Name of a part of the page -> its text."""
     return {
-        "speed-ups": f"{main_table(result)}\n\n{_note(result)} Measured on {result['hardware']}, {_commits(result)}.",
+        "speed-ups": f"{main_table(result)}\n\n{_note(result)} Its runs are of {_commits(result)}.",
         "times": markdown(list(rows(result))),
         "rates": markdown(list(_rate_rows(result))),
     }
@@ -120,20 +118,11 @@ def markdown(lines: list[list[str]]) -> str:
 
 
 def publish(result: Json) -> None:
-    """Draw the picture and fill the page's tables. UsageError: the result is that of --quick."""
-    if result["quick"]:
-        raise UsageError("--save: wanted a whole measurement, got --quick; the page and the picture stay as they are")
+    """Draw the picture."""
     from benchmarks.when_pods_helps.picture import draw
     from podsrl.report.figures.theme import save_png
 
     save_png(draw(result), PICTURE)
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts(result).items():
-        begin = f"<!-- {name}: python -m benchmarks when-pods-helps --save -->\n"
-        end = f"<!-- end of {name} -->\n"
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}{part}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text, encoding="utf-8")
 
 
 def _rate_rows(result: Json) -> Iterator[list[str]]:

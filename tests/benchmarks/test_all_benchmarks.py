@@ -58,7 +58,7 @@ def test_quick_sizes_run_whatever_has_been_measured_and_save_nothing() -> None:
     assert why_not("select", HERE, is_quick=True) == "" and why_not("select", HERE, is_quick=False)
     for name in everything.saving():
         assert "--save" not in arguments_of(name, HERE, is_quick=True), name
-        wanted = "publish" if name == "when-pods-helps" else "--save"
+        wanted = "--save"
         assert wanted in arguments_of(name, HERE, is_quick=False), name
 
 
@@ -83,7 +83,9 @@ def test_what_fails_is_named_at_the_end_and_the_others_run(
 ) -> None:
     states = {"select": "failed", "floor": "done"}
     monkeypatch.setattr(
-        everything, "run_one", lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "floor" else "a cause")
+        everything,
+        "run_one",
+        lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "floor" else "a cause"),
     )
     with pytest.raises(PodsError, match="1 failed: select"):
         main(["--quick", "--only", "select", "floor"])

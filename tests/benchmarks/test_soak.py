@@ -15,7 +15,6 @@ from benchmarks.__main__ import main
 from benchmarks.soak import page
 from benchmarks.soak.processes import files, folder_bytes, held, held_below, kind_of
 from benchmarks.soak.result import after_warm_up, slope, summary, with_steps
-from podsrl.errors import UsageError
 
 MIB = 1 << 20
 
@@ -111,17 +110,9 @@ def test_the_page_says_which_memory_grows(tmp_path: Path, monkeypatch: pytest.Mo
     text = page.markdown(result)
     assert "+0.49 MiB" in text and "+1.95 MiB" in text and "except of: one step ahead: trainer" in text
     assert "14 (+10.0 per 1,000 steps)" in text and "| 100 | 6 MiB |" in text
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(page, "PICTURE", tmp_path / "soak.png")
-    begin, end = "<!-- written by python -m benchmarks soak --save -->\n", "<!-- end of soak -->\n"
-    page.PAGE.write_text(f"before\n{begin}old\n{end}after\n")
     page.publish(result)
-    assert page.PAGE.read_text() == f"before\n{begin}{page.markdown(result)}{end}after\n"
     assert page.PICTURE.stat().st_size > 1000
-    with pytest.raises(UsageError, match="--quick"):
-        page.publish({**result, "quick": True})
-    with pytest.raises(UsageError, match="has no line"):
-        page.write_block("nothing", "")
 
 
 def test_a_folder_without_a_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

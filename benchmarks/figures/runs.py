@@ -1,0 +1,85 @@
+"""The demo, the map of where PODS helps, and long runs: their tables, which stand beside the benchmarks that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.figures.headline import Figure
+from benchmarks.figures.markdown import per_processor
+from benchmarks.files import Files, Result
+
+
+def demo(files: Files) -> str:
+    """Seconds of the demo's arms to fixed accuracies, and how much sooner PODS is."""
+    from benchmarks.demo import markdown
+
+    return per_processor(files("demo"), markdown)
+
+
+def when_pods_helps(files: Files, name: str) -> str:
+    """One table of the map: "speed-ups", "rates" or "times"."""
+    from benchmarks.when_pods_helps.page import parts
+
+    return per_processor(files("when-pods-helps"), lambda result: parts(result)[name])
+
+
+def soak(files: Files) -> str:
+    """Memory, files and logs of an hour of training."""
+    from benchmarks.soak.page import markdown
+
+    return per_processor(files("soak"), markdown)
+
+
+def kills(files: Files) -> str:
+    """Where the kills fell, and how the runs ended."""
+    from benchmarks.kills.page import markdown
+
+    return per_processor(files("kills"), markdown)
+
+
+def _speedup(start: str, kl: float) -> Callable[[Result], str]:
+    def text(result: Result) -> str:
+        from benchmarks.when_pods_helps.page import ratio_text
+
+        for row in result["rows"]:
+            if (row["start"], row["kl"], row["digits"]) == (start, kl, 2):
+                over = [each["over_grpo"] for each in row["arms"] if each["arm"] == "PODS 64 → 16"]
+                return ratio_text(over[0] if over else None)
+        return ratio_text(None)
+
+    return text
+
+
+def _demo(result: Result) -> str:
+    from podsrl.compare.interval import SpeedupInterval
+
+    over = {arm: SpeedupInterval.from_json(found["pods"]).text for arm, found in result["speedup_over"].items()}
+    return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
+
+
+FIGURES = (
+    Figure(
+        "demo",
+        "demo",
+        "speed-up of PODS 64 → 16 in the demo (1.2 % of the answers right at the start, KL penalty 0.04), by training "
+        "seconds to 95 % of the baseline's best accuracy, paired seeds, 95 % interval",
+        _demo,
+    ),
+    *(
+        Figure(
+            f"map-{start}-{kl:g}",
+            "when-pods-helps",
+            f"speed-up of PODS 64 → 16 over GRPO 16 → 16 by CPU seconds to 90 % right, from {start.replace('%', ' %')}, "
+            f"{'KL penalty 0.04' if kl else 'no KL penalty'}; 95 % interval; paired seeds",
+            _speedup(start, kl),
+        )
+        for start in ("0.9%", "1.4%", "4%")
+        for kl in (0.04, 0.0)
+    ),
+)
+PARTS: dict[str, Callable[..., str]] = {
+    "demo": demo,
+    "when-pods-helps": when_pods_helps,
+    "soak": soak,
+    "kills": kills,
+}
