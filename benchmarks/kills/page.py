@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks.kills.places import PLACES
 from benchmarks.kills.schedules import SCHEDULES
 from benchmarks.soak.page import as_markdown
+from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
 
 Json = dict[str, Any]
