@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import per_processor
+from benchmarks.figures.markdown import NOT_MEASURED, newest, per_processor
 from benchmarks.files import Files, Result
 
 
@@ -35,6 +35,14 @@ def kills(files: Files) -> str:
     from benchmarks.kills.page import markdown
 
     return per_processor(files("kills"), markdown)
+
+
+def interval_coverage(files: Files, method: str) -> str:
+    """How often an interval holds the truth: "interval" or "percentile". Simulated, so of a kind on every processor."""
+    from benchmarks.interval_coverage import markdown
+
+    result = newest(files("interval-coverage"))
+    return NOT_MEASURED if result is None else "\n".join(markdown(result["rows"], method))
 
 
 def _speedup(start: str, kl: float) -> Callable[[Result], str]:
@@ -80,6 +88,7 @@ FIGURES = (
 PARTS: dict[str, Callable[..., str]] = {
     "demo": demo,
     "when-pods-helps": when_pods_helps,
+    "interval-coverage": interval_coverage,
     "soak": soak,
     "kills": kills,
 }

@@ -82,11 +82,8 @@ def test_what_fails_is_named_at_the_end_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     states = {"select": "failed", "floor": "done"}
-    monkeypatch.setattr(
-        everything,
-        "run_one",
-        lambda name, *rest: Outcome(name, states[name], 1.0, "" if name == "floor" else "a cause"),
-    )
+    whys = {"select": "a cause", "floor": ""}
+    monkeypatch.setattr(everything, "run_one", lambda name, *rest: Outcome(name, states[name], 1.0, whys[name]))
     with pytest.raises(PodsError, match="1 failed: select"):
         main(["--quick", "--only", "select", "floor"])
     printed = capsys.readouterr().out
