@@ -18,7 +18,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def run(rounds: int, say: Say) -> dict[str, Any]:
     """Measure both models' steps, `rounds` of each kind."""
-    cases = {"demo": demo, "s256": partial(made_up, "s256")}
+    cases: dict[str, Callable[[], AbstractContextManager[Step]]] = {"demo": demo, "s256": partial(made_up, "s256")}
     found = {}
     for name, case in cases.items():
         with case() as step:

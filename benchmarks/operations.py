@@ -46,7 +46,7 @@ class Product:
         return 2 * self.batch * self.rows * self.inner * self.columns
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """Within it every operation of this thread is timed, in CPU seconds, those of a backward pass too.
 
     What no other kind names is "elementwise": norms, activations, and views, which compute nothing. An operation is
@@ -61,7 +61,7 @@ class Operations(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.seconds: Counter[tuple[Part, Kind]] = Counter()
         self.products: Counter[tuple[Part, Product]] = Counter()
         self.num_calls: Counter[Part] = Counter()
@@ -89,7 +89,8 @@ def _products(name: str, args: Any) -> Mapping[Product, int]:
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         left, right = args[-2:] if name in ("mm", "bmm") else args[1:3]
         batch = len(left) if left.ndim == 3 else 1
-        return {Product(batch, *left.shape[-2:], right.shape[-1]): 1}
+        rows, inner = left.shape[-2:]
+        return {Product(batch, rows, inner, right.shape[-1]): 1}
     if name in ("linear", "_linear_pointwise"):
         num_out, num_in = args[1].shape
         return {Product(1, args[0].numel() // num_in, num_in, num_out): 1}
