@@ -52,7 +52,7 @@ class Samples:
     def add(self, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
         """Sample one tensor, converted to `dtype` if that is given."""
         taken = torch.take(tensor.detach(), _places(tensor.numel(), tensor.device))
-        self._found[name] = (tuple(tensor.shape), taken.to(dtype or tensor.dtype).to(torch.float64))
+        self._found[name] = (tuple(tensor.shape), taken if dtype is None else taken.to(dtype))
 
     def digest(self) -> str:
         """See `weights_digest`."""
@@ -60,8 +60,11 @@ class Samples:
         shapes = [(name, self._found[name][0]) for name in names]
         result = hashlib.blake2b(repr(shapes).encode(), digest_size=8)
         if names:
-            values = torch.cat([self._found[name][1] for name in names]).cpu()  # one transfer from the device
-            result.update(values.numpy().tobytes())
+            values = [self._found[name][1] for name in names]
+            if len({each.dtype for each in values}) > 1:  # which `torch.cat` would bring to one by rounding
+                values = [each.to(torch.float64) for each in values]
+            whole = torch.cat(values).cpu()  # one transfer from the device
+            result.update(whole.to(torch.float64).numpy().tobytes())
         return result.hexdigest()
 
     def differing(self, other: Samples) -> list[str]:
@@ -73,7 +76,7 @@ class Samples:
 def _same(one: tuple[tuple[int, ...], Tensor] | None, other: tuple[tuple[int, ...], Tensor] | None) -> bool:
     if one is None or other is None or one[0] != other[0]:
         return False
-    bits, other_bits = (values.cpu().view(torch.int64) for values in (one[1], other[1]))
+    bits, other_bits = (values.cpu().to(torch.float64).view(torch.int64) for values in (one[1], other[1]))
     return torch.equal(bits, other_bits)
 
 

@@ -47,9 +47,14 @@ def sync_weights(weights: nn.Module | NamedTensors, generator: TakesWeights, ver
     held = _held(generator)
     given = Samples()
     generator.load_weights(_watched(named, given, held), version)
-    if held:
-        _prove(given, Samples(_held(generator).items()))
-    return given.digest()
+    digest = given.digest()
+    if held and digest != (found := Samples(_held(generator).items())).digest():
+        names = given.differing(found)
+        raise SyncError(
+            f"after a sync the generator holds other weights than it was given: {names[0]} and {len(names) - 1} more; "
+            "its load_weights must copy every tensor before it asks for the next"
+        )
+    return digest
 
 
 def _held(generator: Any) -> dict[str, Tensor]:
@@ -62,13 +67,3 @@ def _watched(named: NamedTensors, given: Samples, held: dict[str, Tensor]) -> It
     for name, tensor in named:
         given.add(name, tensor, held[name].dtype if name in held else None)
         yield name, tensor.detach()
-
-
-def _prove(given: Samples, held: Samples) -> None:
-    if given.digest() == held.digest():
-        return
-    names = given.differing(held)
-    raise SyncError(
-        f"after a sync the generator holds other weights than it was given: {names[0]} and {len(names) - 1} more; "
-        "its load_weights must copy every tensor before it asks for the next"
-    )

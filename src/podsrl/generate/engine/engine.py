@@ -299,7 +299,7 @@ class Engine:
         if self._stepper is not None:
             self._forget_kept_memory(self._stepper)
             self._stepper.use_weights(version)
-        self.forward.refresh()
+            self.forward.refresh()  # otherwise `_open` does it
 
     # --- rollouts ---
 
