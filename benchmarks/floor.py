@@ -146,7 +146,7 @@ def measure(step: Step, rounds: int, say: Say) -> dict[str, Any]:
         of_parts = {part: step.cpu_seconds[part] - before[part] for part in PARTS}
         rest = whole - sum(of_parts.values())
         overheads.append(rest / whole)
-        for name, seconds in {"step": whole, "bookkeeping": rest, **of_parts}.items():
+        for name, seconds in (("step", whole), ("bookkeeping", rest), *of_parts.items()):
             wholes[name].append(seconds)
         with Operations() as found:
             step.take()
