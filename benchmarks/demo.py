@@ -1,8 +1,9 @@
-"""The demo with several paired seeds; `--save` also writes its table into README.md and docs/benchmarks.md.
+"""The demo with several paired seeds: seconds to fixed accuracies, and how many times sooner PODS has them.
 
     python -m benchmarks demo                  5 paired seeds of each arm, one run at a time, about 20 minutes
     python -m benchmarks demo --quick          one seed of a few seconds
     python -m benchmarks demo --out FOLDER     goes on in a folder, or measures what is finished there
+    python -m benchmarks demo --tune           first each arm at three learning rates, with seeds of their own: 20 more
 
 The comparison is the recipe `demo`, so the arms have its learning rates; its report is FOLDER/report.html.
 """
@@ -10,14 +11,22 @@ The comparison is the recipe `demo`, so the arms have its learning rates; its re
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.timing import Say
+from benchmarks.timing import Say, titled
 
 Json = dict[str, Any]
+TARGETS = (0.5, 0.8, 0.9)
+SHOWN = (0.8, 0.9)
+RATES = (1.5e-4, 3e-4, 6e-4)
+TUNE_SEEDS = (100, 101)
+SIZES = ((16, 16), (64, 64), (64, 16))
+"""(n, m) of the arms."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -26,38 +35,105 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("demo", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed of a few seconds")
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
+    parser.add_argument("--tune", action="store_true", help="also train each arm at other learning rates")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
     parser.add_argument("--out", type=Path, help="folder of the comparison; default: runs/demo-DATE-TIME")
     command.measure(parser, arguments, run, shown, keep_threads=True)
 
 
 def markdown(result: Json) -> str:
-    """A table: each arm's seconds to fixed accuracies, and how much sooner `pods` is; then how it was measured."""
-    from podsrl.compare.interval import SpeedupInterval
+    """A table of each run's seconds to two accuracies, and how many times sooner `pods` has them; then a note."""
+    from benchmarks.when_pods_helps.page import over_text
     from podsrl.report.numbers import kept
 
-    times = [f"to {float(accuracy):.0%}".replace("%", " %") for accuracy in result["seconds_to"]]
-    goal = f"`pods` to {result['fraction']:.0%} of its best accuracy".replace("%", " %")
-    lines = [["arm", "n → m", "seconds per step", *times, goal]]
+    lines = [["arm", "n → m", "seconds per step"]]
+    lines[0] += [f"seconds to {100 * target:g} %, seed by seed" for target in SHOWN]
+    lines[0] += [f"`pods` has {100 * target:g} % sooner" for target in SHOWN] + ["accuracy at the end"]
     lines.append(["---"] * len(lines[0]))
     for arm, facts in result["arms"].items():
-        found = SpeedupInterval.from_json(result["speedup_over"][arm]["pods"])
-        reached = (seconds[arm] for seconds in result["seconds_to"].values())
+        found = result["to"]
+        seconds = [
+            [f"{value:.0f}" if value else "–" for value in found[f"{target:g}"]["seconds"][arm]] for target in SHOWN
+        ]
+        sooner = ["" if arm == "pods" else over_text(found[f"{target:g}"]["pods_over"][arm]) for target in SHOWN]
         lines.append(
             [
                 f"`{arm}`",
                 f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
                 f"{sum(result['stage_seconds'][arm].values()):.2f}",
-                *("–" if time is None else f"{time:.1f} s" for time in reached),
-                "" if arm == "pods" else found.text,
+                *(", ".join(each) for each in seconds),
+                *sooner,
+                f"{100 * result['mean_accuracy'][arm][-1]:.1f} %",
             ]
         )
     shown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return (
-        f"{shown}\n\nTraining seconds until the mean accuracy of {len(facts['seeds'])} paired seeds is there, in "
-        f"{result['seconds']:g} seconds; –: not reached. In brackets: the 95 % interval over seeds. "
-        f"{result['jobs']} run(s) at a time.\n"
+        f"{shown}\n\n{len(facts['seeds'])} paired seeds of {result['seconds']:g} training seconds, {result['jobs']} at "
+        "a time; –: not within them. How many times sooner is the geometric mean over the seeds; an arm that does not "
+        "get there counts with all its seconds, which makes it a bound (≥). In brackets: the 95 % interval.\n"
     )
+
+
+def paired(result: Json, folder: Path) -> Json:
+    """Accuracy -> "seconds", each arm's by seed (None: not reached), and "pods_over" each other arm."""
+    from benchmarks.when_pods_helps.summary import speedup
+    from podsrl.lib.logs import read_lines
+
+    curves: dict[str, list[list[tuple[float, float]]]] = {}
+    for arm, own in result["arms"].items():
+        for run in own["runs"]:
+            lines = [line for line in read_lines(folder / run / "metrics.jsonl") if "eval/accuracy" in line]
+            curves.setdefault(arm, []).append(
+                [(line["seconds/train_elapsed"], line["eval/accuracy"]) for line in lines]
+            )
+    found: Json = {}
+    for target in TARGETS:
+        first = {
+            arm: [next((s for s, value in run if value >= target), None) for run in own] for arm, own in curves.items()
+        }
+        times = {
+            arm: [(run[-1][0], False) if at is None else (at, True) for at, run in zip(first[arm], own, strict=True)]
+            for arm, own in curves.items()
+        }
+        gap = max(after - before for own in curves.values() for run in own for (before, _), (after, _) in pairwise(run))
+        growth = 1 + gap / statistics.median(seconds for seconds, _ in times["pods"])
+        over = {arm: speedup(own, times["pods"], growth) for arm, own in times.items() if arm != "pods"}
+        found[f"{target:g}"] = {"seconds": first, "pods_over": over}
+    return found
+
+
+def tune(folder: Path, kl: float, say: Say) -> None:
+    """Train each arm at each rate to 90 %, or for as long as a run of the demo; finished runs are not made again."""
+    from benchmarks.when_pods_helps.cells import Cell, Limits, Log
+    from benchmarks.when_pods_helps.harness import run_cell
+
+    log = Log(folder / "tuning.jsonl")
+    for rate, (n, m), seed in product(RATES, SIZES, TUNE_SEEDS):
+        cell = Cell(start="0.9%", num_rollouts=n, num_kept=m, rate=rate, seed=seed, kl=kl)
+        run_cell(cell, Limits(cpu_seconds=60.0), log, titled(say, cell.title))
+
+
+def rates(folder: Path) -> list[Json]:
+    """CPU seconds to 90 % of the runs of `tune`; None: not within 60."""
+    from benchmarks.when_pods_helps.cells import Log
+
+    found = (record for record in Log(folder / "tuning.jsonl").records.values())
+    names = ("arm", "rate", "seed", "commit")
+    return [
+        {**{n: r[n] for n in names}, "reached": r["reached"]["0.9"] and r["reached"]["0.9"]["cpu_seconds"]}
+        for r in found
+    ]
+
+
+def rates_markdown(result: Json) -> str:
+    """A table of the CPU seconds to 90 % by arm and learning rate, one figure per seed."""
+    lines = [["arm", *(f"{rate:g}" for rate in RATES)]]
+    lines.append(["---"] * len(lines[0]))
+    for arm in dict.fromkeys(each["arm"] for each in result["rates"]):
+        own = [each for each in result["rates"] if each["arm"] == arm]
+        seconds = [[each["reached"] for each in own if each["rate"] == rate] for rate in RATES]
+        lines.append([arm, *(", ".join(f"{s:.0f}" if s else "–" for s in each) for each in seconds)])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def run(options: argparse.Namespace, say: Say) -> Json:
@@ -70,9 +146,11 @@ def run(options: argparse.Namespace, say: Say) -> Json:
     from podsrl.report.html import write_report
 
     folder = options.out or new_folder("demo")
+    if options.tune:
+        tune(folder, float(read_tree("demo")["base"]["loss"]["kl_beta"]), say)
     changes = [f"num_seeds={options.seeds}", f"jobs={options.jobs}", *(QUICK if options.quick else ())]
     config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
     result = run_comparison(config, folder)
     write_report([folder], folder / "report.html")
     arms = {arm: {key: value for key, value in own.items() if key != "runs"} for arm, own in result["arms"].items()}
-    return {**result, "quick": options.quick, "arms": arms}
+    return {**result, "quick": options.quick, "to": paired(result, folder), "rates": rates(folder), "arms": arms}

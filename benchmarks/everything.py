@@ -41,7 +41,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "planner": ("--cpu-time", "--save"),
     "trl-accuracy": ("--save", "--out", "{folder}"),
     "systems": ("--save", "--out", "{folder}"),
-    "demo": ("--save", "--out", "{folder}"),
+    "demo": ("--tune", "--save", "--out", "{folder}"),
 }
 """Of the whole measurement, where they are not `--save` alone; {folder} holds finished parts, one folder per commit."""
 QUICK: Mapping[str, tuple[str, ...]] = {

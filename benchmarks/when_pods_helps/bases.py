@@ -10,29 +10,35 @@ from podsrl.lib.progress import Progress, no_progress
 
 FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"
-CAREFUL = {"0.9%": (0.0008, 900), "1.4%": (0.004, 400), "4%": None, "18%": (0.2, 400), "59%": (0.6, 400)}
-"""Start accuracy on two-digit sums -> share of careful solutions, and steps, of further pretraining; None: the built-in
-model."""
+STARTS: dict[str, str | tuple[float, int]] = {
+    "0.9%": "builtin:arithmetic-rare",
+    "1.4%": (0.004, 400),
+    "4%": BUILTIN,
+    "18%": (0.2, 400),
+    "59%": (0.6, 400),
+}
+"""Start accuracy on two-digit sums -> a model that comes with the package, or share of careful solutions and steps of
+further pretraining."""
 
 
 def base_model(start: str, progress: Progress = no_progress) -> str:
     """The model that starts at this accuracy, pretrained if it is missing (on one thread, always the same weights).
 
     Args:
-        start: a key of `CAREFUL`, or any model folder, hub name or "builtin:NAME".
+        start: a key of `STARTS`, or any model folder, hub name or "builtin:NAME".
 
     Returns:
         A value for `model.path`.
     """
     from podsrl.tools.pretrain import pretrain
 
-    if start not in CAREFUL:
+    if start not in STARTS:
         if start.endswith("%"):
-            raise UsageError(f"start {start!r}: no such start accuracy, wanted one of {', '.join(CAREFUL)}, or a model")
+            raise UsageError(f"start {start!r}: no such start accuracy, wanted one of {', '.join(STARTS)}, or a model")
         return start
-    if (pretraining := CAREFUL[start]) is None:
-        return BUILTIN
-    careful, steps = pretraining
+    if isinstance(source := STARTS[start], str):
+        return source
+    careful, steps = source
     folder = FOLDER / start
     if not folder.exists():
         tree = {"start": BUILTIN, "skill_steps": 0, "mixture_steps": steps, "careful": careful}

@@ -22,7 +22,7 @@ class Cell:
     """One run: from which model, with which sizes of a step, rate and seed."""
 
     start: str
-    """A start accuracy of `bases.CAREFUL`, or a model."""
+    """A start accuracy of `bases.STARTS`, or a model."""
     num_rollouts: int
     """n, per question."""
     num_kept: int

@@ -28,7 +28,7 @@ def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARG
     """A speed-up with its interval and the number of paired seeds.
 
     Example:
-        >>> entry = {"ratio": 2.0, "bound": "≥", "num_seeds": 3}
+        >>> entry = {"ratio": 2.0, "bound": "≥", "num_seeds": 3, "ratios": [2.0, 2.0, 2.0]}
         >>> interval = {"point": 2.0, "low": 1.5, "high": None, "share_unreached": 0}
         >>> ratio_text({"0.9": {"cpu_seconds": {**entry, "interval": interval}}})
         '≥ 2.00× (1.50–∞; 3)'
@@ -38,11 +38,15 @@ def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARG
     if over is None:
         return NOT_MEASURED
     found = over[target][clock]
+    return over_text(found, f"; {found['num_seeds']}")
+
+
+def over_text(found: Json, more: str = "") -> str:
+    """A speed-up of `summary.speedup` with its interval, and `more` behind it."""
     if found["ratio"] is None:
         return "neither reaches it"
-    inner = SpeedupInterval.from_json(found["interval"]).range_text if found["num_seeds"] > 1 else "one seed"
-    seeds = f"; {found['num_seeds']}" if found["num_seeds"] > 1 else ""
-    return f"{found['bound']} {found['ratio']:.2f}× ({inner}{seeds})".strip()
+    inner = "one seed" if len(found["ratios"]) == 1 else SpeedupInterval.from_json(found["interval"]).range_text + more
+    return f"{found['bound']} {found['ratio']:.2f}× ({inner})".strip()
 
 
 def rows(result: Json) -> Iterator[list[str]]:

@@ -44,13 +44,13 @@ def summarize(cells: Sequence[Cell], log: Log, tuning: Log) -> Json:
     }
 
 
-def speedup(base: Sequence[Time], arm: Sequence[Time]) -> Json:
+def speedup(base: Sequence[Time], arm: Sequence[Time], growth: float = GROWTH) -> Json:
     """Seconds of the baseline over those of the arm, paired by seed: geometric mean and 95 % interval.
 
     The interval is Student's t on the log of the ratios. Its standard error also holds the gap between two
-    evaluations. Where runs did not reach the accuracy, their seconds are too few: "bound" is "≥" where these are runs
-    of the baseline alone (the upper end is then infinite), "≤" where they are the arm's alone (the lower end is 0), and
-    "?" where both have such runs (nothing is known).
+    evaluations, a factor of `growth`. Where runs did not reach the accuracy, their seconds are too few: "bound" is "≥"
+    where these are runs of the baseline alone (the upper end is then infinite), "≤" where they are the arm's alone (the
+    lower end is 0), and "?" where both have such runs (nothing is known).
 
     Example:
         >>> speedup([(8.0, True), (8.0, True)], [(4.0, True), (4.0, True)])["ratio"]
@@ -63,7 +63,7 @@ def speedup(base: Sequence[Time], arm: Sequence[Time]) -> Json:
     bound = {(False, False): "", (True, False): "≥", (False, True): "≤", (True, True): "?"}[missed]
     ratio, low, high = math.exp(statistics.mean(logs)), 0.0, math.inf
     if len(logs) > 1:
-        gap = math.log(GROWTH) / math.sqrt(12)  # standard deviation of a time anywhere between two evaluations
+        gap = math.log(growth) / math.sqrt(12)  # standard deviation of a time anywhere between two evaluations
         error = math.hypot(statistics.stdev(logs) / math.sqrt(len(logs)), gap, gap)
         factor = math.exp(min(student_t(len(logs) - 1) * error, 700.0))  # beyond, a float overflows
         low, high = ratio / factor, ratio * factor

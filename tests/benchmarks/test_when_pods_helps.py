@@ -125,7 +125,7 @@ def test_every_run_is_wanted_once_and_the_reference_of_a_row_before_its_other_ar
         row = (cell.start, cell.digits, cell.kl, cell.seed)
         assert row in seen or (cell.num_rollouts, cell.num_kept) == grid.REFERENCE
         seen.add(row)
-    assert {cell.start for cell in cells} == bases.CAREFUL.keys() and {cell.kl for cell in cells} == {0.04, 0.0}
+    assert {cell.start for cell in cells} == bases.STARTS.keys() and {cell.kl for cell in cells} == {0.04, 0.0}
     for m in (4, 8, 16):
         assert {c.num_rollouts for c in cells if c.num_kept == m} >= {m, 64}
     assert {cell.seed for cell in cells}.isdisjoint(grid.TUNE_SEEDS)
