@@ -148,7 +148,7 @@ def run(options: argparse.Namespace, say: Say) -> Json:
     folder = options.out or new_folder("demo")
     if options.tune:
         tune(folder, float(read_tree("demo")["base"]["loss"]["kl_beta"]), say)
-    changes = [f"num_seeds={options.seeds}", f"jobs={options.jobs}", *(QUICK if options.quick else ())]
+    changes = QUICK if options.quick else (f"num_seeds={options.seeds}", f"jobs={options.jobs}")
     config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
     result = run_comparison(config, folder)
     write_report([folder], folder / "report.html")
