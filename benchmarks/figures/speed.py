@@ -147,7 +147,7 @@ FIGURES = (
         _select_large,
         lambda result: float(_cases(result, 4096)["continuous"]["ratio_to_sort"]["median"]),
     ),
-    Figure("select-step", "select", "selection at the demo's size, `[8, 64]`, m = 16", _select_step),
+    Figure("select-step", "select", "selection at the size of the recipe `pods`, `[8, 64]`, m = 16", _select_step),
     Figure(
         "engine",
         "engine",
@@ -159,7 +159,7 @@ FIGURES = (
     Figure(
         "first-engine",
         "first-engine",
-        "the demo's generation, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the model's "
+        "generation of the recipe `pods`, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the model's "
         "own forward); same tokens",
         _first_engine,
         lambda result: float(next(iter(result["stages"].values()))["speedup"]["median"]),
@@ -167,7 +167,7 @@ FIGURES = (
     Figure(
         "demo-ratio",
         "engine",
-        "the demo's seconds to generate, n = 64 over n = 16",
+        "seconds to generate of the recipe `pods`, n = 64 over n = 16",
         _demo_ratio,
         lambda result: float(result["demo"][0]["ratio"]["median"]),
     ),
@@ -189,7 +189,7 @@ FIGURES = (
     Figure(
         "floor",
         "floor",
-        "CPU seconds of the demo's step over those of its matrix products alone; share of the step that is neither "
+        "CPU seconds of a step of the recipe `pods` over those of its matrix products alone; share that is neither "
         "generating nor updating",
         _floor("demo"),
         lambda result: float(result["models"]["demo"]["ratio"]),
@@ -204,13 +204,13 @@ FIGURES = (
     Figure(
         "budgets",
         "budgets",
-        "processor time of a part of a budget or of the loss, as a share of the demo's step",
+        "processor time of a part of a budget or of the loss, as a share of a step of the recipe `pods`",
         _budgets,
     ),
     Figure(
         "ahead",
         "ahead",
-        "the demo's steps generated one step ahead in a child process: steps per second over those of steps that "
+        "steps of the recipe `pods`, generated one step ahead in a child process: steps per second over those that "
         "generate and then train; two cores, 5 paired seeds",
         _ahead,
         lambda result: float(result["throughput"]["ahead"]["median"]),

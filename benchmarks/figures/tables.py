@@ -74,7 +74,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def demo_generation(files: Files) -> str:
-    """Seconds and token forwards of the demo's generation, for 64 and for 16 rollouts per question."""
+    """Seconds and token forwards of the generation of the recipe `pods`, for 64 and for 16 rollouts per question."""
     head = ("training steps", "n = 64", "n = 16", "seconds, 64 over 16", "forwards per token, n = 64", "n = 16")
 
     def text(result: Result) -> str:
@@ -158,7 +158,12 @@ def ahead(files: Files) -> str:
             for i, step in enumerate(result["evaluated_steps"])
             if step
         ]
-        head = [f"the demo, mean of {result['seeds']} paired seeds", "`sync`", "child process, not ahead", "`ahead`"]
+        head = [
+            f"recipe `pods`, mean of {result['seeds']} paired seeds",
+            "`sync`",
+            "child process, not ahead",
+            "`ahead`",
+        ]
         return f"{table(head, rows)}\n\nLoad of the machine: {spread_text(result['load'], '.1f')}."
 
     return per_processor(files("ahead"), text)
