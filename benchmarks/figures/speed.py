@@ -159,8 +159,8 @@ FIGURES = (
     Figure(
         "first-engine",
         "first-engine",
-        "generation of the recipe `pods`, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the model's "
-        "own forward); same tokens",
+        "generation of the recipe `pods`, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the "
+        "model's own forward); same tokens",
         _first_engine,
         lambda result: float(next(iter(result["stages"].values()))["speedup"]["median"]),
     ),

@@ -85,9 +85,8 @@ FIGURES = (
     Figure(
         "trl-accuracy",
         "trl-accuracy",
-        "two-digit sums from 4 % right, no KL penalty (the demo's earlier settings), to 99 % held-out accuracy, greedily, "
-        "5 paired seeds: training seconds of TRL's GRPOTrainer "
-        "64 → 64 over podsrl's",
+        "two-digit sums from 4 % right, no KL penalty (the demo's earlier settings), to 99 % held-out accuracy, "
+        "greedily, 5 paired seeds: training seconds of TRL's GRPOTrainer 64 → 64 over podsrl's",
         _accuracy,
         lambda result: float(_sooner(result, result["ours"])["median"]),
     ),
