@@ -261,7 +261,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     from benchmarks.trl_accuracy import arms
 
     whole = arms.demo_config
-    monkeypatch.setattr(arms, "demo_config", lambda sizes, **own: whole(sizes, **own, rollouts__num_prompts=2))
+    smaller = {"rollouts__num_prompts": 2, "model__path": "builtin:arithmetic"}  # of four rollouts some are right here
+    monkeypatch.setattr(arms, "demo_config", lambda sizes, **own: whole(sizes, **own, **smaller))
     made: list[Any] = []
 
     def make(kept: int, rows: int) -> Any:
