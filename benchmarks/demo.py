@@ -23,7 +23,7 @@ from benchmarks.timing import Say, titled
 Json = dict[str, Any]
 TARGETS = (0.5, 0.8, 0.9)
 SHOWN = (0.8, 0.9)
-RATES = (1.5e-4, 3e-4, 6e-4)
+RATES = (7.5e-5, 1.5e-4, 3e-4, 6e-4)
 TUNE_SEEDS = (100, 101)
 SIZES = ((16, 16), (64, 64), (64, 16))
 """(n, m) of the arms."""
