@@ -87,7 +87,7 @@ DECLARED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "rewards.md": {SETTING: ("and 2 GiB each",)},
     "when-pods-helps.md": {
-        SETTING: ("has 90 % right than GRPO", "has 90 % of two-digit sums", "(4 %)", "## How it was measured"),
+        SETTING: ("has 90 % of two-digit sums", "(4 %)", "## How it was measured"),
         SHIPPED: ("(0.9 % at the start)", "(1.4 %)"),
         "read off the tables that stand there": ("## How far the intervals can be trusted",),
     },
