@@ -13,5 +13,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", ["ahead, R=2"])
 def test_whatever_is_killed_the_numbers_stay_and_nothing_is_left(tmp_path: Path, name: str) -> None:
     pace, numbers = measure(CASES[name], tmp_path / "reference")
-    trial = try_one(name, 1, 2, pace, numbers, tmp_path)
-    assert trial.kills and not trial.problems, trial
+    for seed in range(1, 6):  # a run that is quicker than the one that was measured ends before its kill
+        trial = try_one(name, seed, 2, pace, numbers, tmp_path)
+        assert not trial.problems, trial
+        if trial.kills:
+            return
+    pytest.fail(f"no run was killed at a pace of {pace}")
