@@ -146,8 +146,8 @@ def measure(step: Step, rounds: int, say: Say) -> dict[str, Any]:
         of_parts = {part: step.cpu_seconds[part] - before[part] for part in PARTS}
         rest = whole - sum(of_parts.values())
         overheads.append(rest / whole)
-        for name, seconds in (("step", whole), ("bookkeeping", rest), *of_parts.items()):
-            wholes[name].append(seconds)
+        for name, taken in (("step", whole), ("bookkeeping", rest), *of_parts.items()):
+            wholes[name].append(taken)
         with Operations() as found:
             step.take()
         timed.append(found)

@@ -53,7 +53,7 @@ def test_a_result_is_printed_and_saved_with_its_hardware_line(
     result = json.loads(capsys.readouterr().out)
     assert (result["name"], result["size"], result["left"]) == ("some-name", 3, ["size"])
     assert "(1 thread)" in result["hardware"] and result["options"] == {"size": 3}
-    assert result["commit"] == files.commit() and result["minutes"] == 0 and result["has_changes"] in (True, False)
+    assert result["commit"] == files.commit() and 0 <= result["minutes"] < 5 and result["has_changes"] in (True, False)
     [file] = tmp_path.glob("*/some_name.json")
     assert json.loads(file.read_text()) == result == files.read_all("some-name")[result["processor"]]
     assert file.parent.name == files.folder_name(result["processor"])
