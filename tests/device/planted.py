@@ -70,7 +70,7 @@ FAULTS = (
     Fault("update/packed/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
     # read on the CPU
     Fault("generate/engine/stepper.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
-    Fault("sync/digest.py", "for name in names]).cpu()", "for name in names])"),
+    Fault("sync/digest.py", "torch.cat(values).cpu()", "torch.cat(values)"),
     # of the CPU's kernels and generators
     Fault("update/packed/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
     Fault("policy/lora.py", "torch.empty(weight.shape, dtype=torch.float32)", "torch.empty_like(weight)"),
