@@ -10,7 +10,7 @@ from rich.text import Text
 
 from podsrl.cli.console import counted
 
-QUESTION = """Is your task like this demo's? PODS helps where
+QUESTION = """Is your task like this demo's? PODS beats training on all rollouts. Over generating few it can gain where
   1. right answers are rare, so that a few rollouts of a question seldom hold one, and
   2. updates are dear compared with generating: here a KL penalty sends every trained rollout through the model.
 Where right answers are frequent, generate fewer: plain GRPO is as quick. `pods plan CONFIG` measures your model and
