@@ -63,7 +63,8 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
     """Where, when and of which code a measurement that starts now is.
 
     "commit" is that of the checkout (None without git), "has_changes" whether its code differs from it,
-    "load" the number of processes that want to run, as a mean over one minute.
+    "options" has a folder's name without its place, "load" is the number of processes that want to run, as a mean over
+    one minute.
     """
     return {
         "name": name,
@@ -73,7 +74,7 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
         "has_changes": has_changes(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "version": version("podsrl"),
-        "options": {key: str(value) if isinstance(value, Path) else value for key, value in options.items()},
+        "options": {key: value.name if isinstance(value, Path) else value for key, value in options.items()},
         "load_before": round(os.getloadavg()[0], 2),
     }
 
