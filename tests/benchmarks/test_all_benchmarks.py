@@ -100,7 +100,15 @@ def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_benchmark_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "all", "--quick", "--only", "update"]
+    program = f"""
+import runpy, sys
+from pathlib import Path
+from benchmarks import everything
+everything.LOGS = Path({str(tmp_path)!r})
+sys.argv = ["benchmarks", "all", "--quick", "--only", "update"]
+runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
+"""
+    command = [sys.executable, "-c", program]
     process = subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + 60
