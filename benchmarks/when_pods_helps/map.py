@@ -2,14 +2,15 @@
 
     python -m benchmarks when-pods-helps                  all runs that are missing: hours
     python -m benchmarks when-pods-helps --minutes 30     those that fit, by their worth; the same command goes on
+    python -m benchmarks when-pods-helps --starts 4% 18%  from these alone: a second process may make the others
     python -m benchmarks when-pods-helps --minutes 0      none: the table of what is there
     python -m benchmarks when-pods-helps --save           also the picture and the tables of docs/when-pods-helps.md
     python -m benchmarks when-pods-helps --quick          one short run of two arms, nothing tuned, about a minute
 
 GRPO trains on all of its m rollouts per question, GRPO-GA on all of its n, PODS on m of n. Each has its own best
-learning rate, which is found first on other seeds. All run on one thread, one after the other, and end once they hold
-90 % or have taken three times the seconds of PODS 64 → 16. Only training counts. Finished runs are lines of a file and
-are not made again.
+learning rate from each start, which is found first on other seeds. All run on one thread, one after the other, and end
+once they hold 90 % or have taken three times the seconds of PODS 64 → 16. Only training counts. Finished runs are lines
+of a file and are not made again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from benchmarks import command
 from benchmarks.timing import Say, titled
 from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log
-from benchmarks.when_pods_helps.grid import BLOCKS, QUICK_BLOCKS, limits, tuning_runs, wanted
+from benchmarks.when_pods_helps.grid import BLOCKS, QUICK_BLOCKS, STARTS, limits, tuning_runs, wanted
 from benchmarks.when_pods_helps.harness import run_cell
 from benchmarks.when_pods_helps.summary import summarize
 from podsrl.errors import UsageError
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("when-pods-helps", __doc__)
     parser.add_argument("--quick", action="store_true", help="two runs to 80 %%, nothing tuned, nothing kept")
     parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
     parser.add_argument("--out", type=Path, help="folder of finished runs; default: runs/when-pods-helps")
     command.measure(parser, arguments, run, table, publish=publish)
 
@@ -55,7 +57,9 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
         return {"quick": True, **summarize(wanted(QUICK_BLOCKS), log, tuning)}
     log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
     cells = wanted(BLOCKS)
-    _make_missing(cells, log, tuning, options.minutes, say)
+    own = [cell for cell in cells if cell.start in (options.starts or STARTS)]
+    _make_missing(own, log, tuning, options.minutes, say)
+    log, tuning = Log(log.file), Log(tuning.file)  # also what another process with other starts has made meanwhile
     return {"quick": False, **summarize(cells, log, tuning)}
 
 

@@ -130,15 +130,22 @@ def publish(result: Json) -> None:
 
 
 def _rate_rows(result: Json) -> Iterator[list[str]]:
-    """Steps to 90 % of the tuning runs, by arm and rate."""
+    """Steps to 90 % of the tuning runs, by condition, start, arm and rate."""
     rates = sorted({each["rate"] for each in result["tuning"]})
-    yield ["arm", "penalty", *(f"{rate:g}" for rate in rates)]
-    for arm, kl in sorted(
-        {(each["arm"], each["kl"]) for each in result["tuning"]}, key=lambda pair: (-pair[1], pair[0])
-    ):
-        own = [each for each in result["tuning"] if (each["arm"], each["kl"]) == (arm, kl)]
+    yield ["task, penalty", "start", "arm", *(f"{rate:g}" for rate in rates)]
+    by_arm: dict[tuple[Any, ...], list[Json]] = {}
+    for each in result["tuning"]:
+        start = float(each["start"].removesuffix("%"))
+        by_arm.setdefault((each["digits"], -each["kl"], start, each["arm"]), []).append(each)
+    for _, own in sorted(by_arm.items()):
         steps = (", ".join(_steps(each) for each in own if each["rate"] == rate) for rate in rates)
-        yield [arm, f"KL {kl:g}" if kl else "none", *(text or "given up" for text in steps)]
+        first = own[0]
+        yield [
+            condition(first),
+            first["start"].replace("%", " %"),
+            first["arm"],
+            *(text or "given up" for text in steps),
+        ]
 
 
 def _steps(run: Json) -> str:

@@ -79,7 +79,7 @@ def speedup(base: Sequence[Time], arm: Sequence[Time], growth: float = GROWTH) -
 
 def tuned(tuning: Log) -> list[Json]:
     """Steps of every tuning run; null where it did not reach the accuracy."""
-    names = ("arm", "kl", "rate", "seed")
+    names = ("digits", "kl", "start", "arm", "rate", "seed")
     return [
         {**{name: record[name] for name in names}, "steps": reached_at(record, ACCURACY, "step")}
         for record in tuning.records.values()

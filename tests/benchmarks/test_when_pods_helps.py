@@ -141,7 +141,7 @@ def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> Non
         log.add(run, {**record(accuracies[: bounds.steps + 1], step_seconds=1.0), "limits": {"steps": bounds.steps}})
     first, second = grid.TUNE_SEEDS
     # 3e-4 needs 40 steps in all, 6e-4 then 24; 1.5e-4 has 24 for its first seed and is given up.
-    assert made == [(3e-4, first, 60), (3e-4, second, 60), (6e-4, first, 40), (6e-4, second, 28), (1.5e-4, first, 24)]
+    assert made == [(3e-4, first, 400), (3e-4, second, 400), (6e-4, first, 40), (6e-4, second, 28), (1.5e-4, first, 24)]
     assert tuning_runs(GRPO, log) == (6e-4, None)
 
 
