@@ -60,8 +60,8 @@ class Way:
 class TrlArm:
     """TRL's own training loop, which stands still between two optimizer steps."""
 
-    def __init__(self, sizes: Sizes, way: Way, *, lr: float, seed: int, budget: float) -> None:
-        trainer = trl_trainer(sizes, way, lr=lr, seed=seed, num_steps=math.ceil(budget / _SHORTEST_STEP_SECONDS))
+    def __init__(self, sizes: Sizes, way: Way, *, seed: int, budget: float) -> None:
+        trainer = trl_trainer(sizes, way, seed=seed, num_steps=math.ceil(budget / _SHORTEST_STEP_SECONDS))
         self.model = trainer.model
         self._training = Stepwise(trainer.train, "TRL")
         trainer.add_callback(_PauseBetweenSteps(self._training))
@@ -80,15 +80,15 @@ class TrlArm:
         self._training.close()
 
 
-def new_arm(sizes: Sizes, way: Way | None, *, lr: float, seed: int, budget: float) -> Arm:
+def new_arm(sizes: Sizes, way: Way | None, *, seed: int, budget: float) -> Arm:
     """An arm at its first step; `way` is TRL's alone."""
     if way is None:
-        return OurArm(demo_config(sizes, lr=lr, seed=seed))
-    return TrlArm(sizes, way, lr=lr, seed=seed, budget=budget)
+        return OurArm(demo_config(sizes, seed=seed))
+    return TrlArm(sizes, way, seed=seed, budget=budget)
 
 
-def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -> RunConfig:
-    """What the arms of `pods demo` share, with the sizes of a step; "section__key" in `more` are further options."""
+def demo_config(sizes: Sizes, *, seed: int = 0, **more: Any) -> RunConfig:
+    """The arm of `pods demo` with these sizes of a step; "section__key" in `more` are further options."""
     values = {
         "seed": seed,
         "threads": torch.get_num_threads(),
@@ -96,19 +96,29 @@ def demo_config(sizes: Sizes, *, lr: float = 3e-4, seed: int = 0, **more: Any) -
         "rollouts.num_rollouts": sizes.num_rollouts,
         "select.rule": "keep_all" if sizes.num_kept == sizes.num_rollouts else "max_variance",
         "select.num_kept": sizes.num_kept,
-        "optim.lr": lr,
+        "optim.lr": rate_of(sizes),
         **{key.replace("__", "."): value for key, value in more.items()},
     }
     changes = [f"{key}={json.dumps(value)}" for key, value in values.items()]
     return build(RunConfig, apply_overrides(read_tree("demo")["base"], changes), "of the demo")
 
 
-def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int) -> Any:
+def rate_of(sizes: Sizes) -> float:
+    """The learning rate of the demo's arm with these sizes; that of all its arms where none has them."""
+    demo = read_tree("demo")
+    rate = demo["base"]["optim"]["lr"]
+    for arm in demo["arms"].values():
+        if (arm["rollouts"]["num_rollouts"], arm["select"]["num_kept"]) == (sizes.num_rollouts, sizes.num_kept):
+            rate = arm.get("optim", {}).get("lr", rate)
+    return float(rate)
+
+
+def trl_trainer(sizes: Sizes, way: Way, *, seed: int, num_steps: int) -> Any:
     """TRL's GRPOTrainer, or PODSTrainer where not all rollouts are kept, set to what podsrl's config says."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    config = demo_config(sizes, lr=lr, seed=seed)
+    config = demo_config(sizes, seed=seed)
     num_prompts = config.rollouts.num_prompts
     kind: Any = GRPOTrainer
     options: Any = GRPOConfig
@@ -134,7 +144,7 @@ def trl_trainer(sizes: Sizes, way: Way, *, lr: float, seed: int, num_steps: int)
         temperature=config.rollouts.temperature,
         reward_weights=list(rewards.values()),
         loss_type="grpo",
-        learning_rate=lr,
+        learning_rate=config.optim.lr,
         adam_beta1=config.optim.betas[0],
         adam_beta2=config.optim.betas[1],
         adam_epsilon=config.optim.eps,
@@ -173,10 +183,10 @@ def trl_reward(name: str) -> Callable[..., list[float]]:
 
 
 class Judge:
-    """Held-out accuracy of any model of the demo's shape, by podsrl's engine, always with the same random numbers."""
+    """Held-out accuracy of any model of the demo's shape, as the demo measures it, by podsrl's engine."""
 
-    def __init__(self, *, temperature: float, num_questions: int) -> None:
-        config = demo_config(Sizes("podsrl", 16, 16), eval__temperature=temperature, task__num_eval=num_questions)
+    def __init__(self, *, num_questions: int) -> None:
+        config = demo_config(Sizes("podsrl", 16, 16), task__num_eval=num_questions)
         self._trainer = Trainer(config)
         self._num_models = 0
 

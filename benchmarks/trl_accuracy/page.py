@@ -61,9 +61,9 @@ def publish(result: Json) -> None:
 
 
 def _title(result: Json) -> str:
-    how = "at temperature 1" if result["sampled"] else "greedily"
     return (
-        f"Training seconds to an accuracy on {result['questions']} held-out questions, answered {how}; ratios at 99 %"
+        f"Training seconds to an accuracy on {result['questions']} held-out questions; ratios at "
+        f"{100 * TARGETS[-1]:g} %; each arm is evaluated after every {result['every']:g} of its seconds"
     )
 
 

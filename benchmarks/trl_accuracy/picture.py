@@ -39,10 +39,9 @@ def _draw_curves(axes: Axes, result: Json, colors: dict[str, str]) -> None:
         for arm, curve in curves.items():
             axes.plot(curve["seconds"][1:], curve["accuracy"][1:], color=colors[arm], linewidth=1.6, alpha=0.75)
     seeds = f"{result['seeds']} seeds, a line each" if result["seeds"] > 1 else "one seed"
-    how = "temperature 1" if result["sampled"] else "greedy"
     theme.style(
         axes,
-        f"Held-out accuracy ({how})",
+        "Held-out accuracy",
         x_label="training seconds (logarithmic), evaluation excluded",
         subtitle=f"{seeds}; the colours are those of the bars",
     )

@@ -9,14 +9,14 @@ from benchmarks.timing import ratios
 from benchmarks.trl_accuracy.turns import Curve
 from podsrl.compare import time_to_accuracy
 
-TARGETS = (0.9, 0.95, 0.99)
+TARGETS = (0.5, 0.8, 0.9)
 CLOCKS: tuple[Clock, ...] = ("seconds", "cpu_seconds")
 Json = dict[str, Any]
 Clock = Literal["seconds", "cpu_seconds"]
 
 
 def seconds_to(curve: Curve, target: float, clock: Clock = "seconds") -> float | None:
-    """Training seconds of the first step after which the accuracy is at least `target`; None: there is none.
+    """Training seconds of the first evaluation at which the accuracy is at least `target`; None: there is none.
 
     Example:
         >>> curve = Curve([0.0, 0.5, 0.9], [0.0, 2.0, 4.0], [0.0, 1.0, 2.0])
@@ -27,13 +27,15 @@ def seconds_to(curve: Curve, target: float, clock: Clock = "seconds") -> float |
 
 
 def steps_to(curve: Curve, target: float) -> int | None:
-    """Optimizer steps to an accuracy of at least `target`; None: it is not reached.
+    """Optimizer steps to the first evaluation with an accuracy of at least `target`; None: there is none.
 
     Example:
-        >>> steps_to(Curve([0.0, 0.5, 0.9]), 0.6), steps_to(Curve([0.0, 0.5]), 0.6)
-        (2, None)
+        >>> curve = Curve([0.0, 0.5, 0.9], [0.0, 2.0, 4.0], [0.0, 1.0, 2.0], [0, 3, 6])
+        >>> steps_to(curve, 0.6), steps_to(curve, 0.95)
+        (6, None)
     """
-    return next((step for step, accuracy in enumerate(curve.accuracy) if accuracy >= target), None)
+    found = time_to_accuracy(curve.steps, curve.accuracy, target)
+    return None if found is None else int(found)
 
 
 def ratio(over: Sequence[Curve], under: Sequence[Curve], target: float, clock: Clock = "seconds") -> Json:

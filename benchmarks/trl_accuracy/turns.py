@@ -1,7 +1,8 @@
 """Arms that take turns: each trains for a slice of its own seconds, then the next one does.
 
-An arm is evaluated after each of its optimizer steps, so the time to an accuracy is that of the first step whose
-weights have it. Its clock runs only while it generates, scores and updates.
+An arm is evaluated after the first of its optimizer steps that ends so many seconds after the last evaluation. The time
+to an accuracy is that of the first evaluation that has it. An arm's clock runs only while it generates, scores and
+updates.
 """
 
 from __future__ import annotations
@@ -37,20 +38,38 @@ class Arm(Protocol):
 
 @dataclass(slots=True)
 class Curve:
-    """Held-out accuracy of one arm with one seed: at the start, then after each optimizer step."""
+    """Held-out accuracy of one arm with one seed, at the start and at every evaluation."""
 
     accuracy: list[float]
-    """[steps + 1]"""
+    """[evaluations + 1]"""
     seconds: list[float] = field(default_factory=lambda: [0.0])
-    """[steps + 1] training seconds so far."""
+    """[evaluations + 1] training seconds so far."""
     cpu_seconds: list[float] = field(default_factory=lambda: [0.0])
-    """[steps + 1] of them, processor time."""
+    """[evaluations + 1] of them, processor time."""
+    steps: list[int] = field(default_factory=lambda: [0])
+    """[evaluations + 1] optimizer steps so far."""
 
-    def add(self, taken: Taken, accuracy: float) -> None:
-        """Count one step."""
-        self.seconds.append(round(self.seconds[-1] + taken.seconds, 4))
-        self.cpu_seconds.append(round(self.cpu_seconds[-1] + taken.cpu_seconds, 4))
+    def add(self, trained: Trained, accuracy: float) -> None:
+        """Add an evaluation."""
+        self.seconds.append(round(trained.seconds, 4))
+        self.cpu_seconds.append(round(trained.cpu_seconds, 4))
+        self.steps.append(trained.steps)
         self.accuracy.append(accuracy)
+
+
+@dataclass(slots=True)
+class Trained:
+    """What an arm has trained so far."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    steps: int = 0
+
+    def add(self, taken: Taken) -> None:
+        """Count one step."""
+        self.seconds += taken.seconds
+        self.cpu_seconds += taken.cpu_seconds
+        self.steps += 1
 
 
 def train_in_turns(
@@ -60,6 +79,7 @@ def train_in_turns(
     target: float,
     budget: float,
     turn_seconds: float,
+    every_seconds: float = 0.0,
     first: int = 0,
     say: Callable[[str, Mapping[str, Curve]], None] = lambda name, curves: None,
 ) -> dict[str, Curve]:
@@ -70,10 +90,12 @@ def train_in_turns(
 
     Args:
         accuracy_of: from a model to its held-out accuracy.
+        every_seconds: of training between two evaluations, at least; 0: every step is evaluated.
         say: called before each turn with the arm's name and the curves so far.
     """
     names = list(arms)
     curves = {name: Curve([accuracy_of(arm.model)]) for name, arm in arms.items()}
+    trained = {name: Trained() for name in arms}
     active = {name for name, curve in curves.items() if curve.accuracy[0] < target}
     number = 0
     gc.collect()
@@ -85,12 +107,15 @@ def train_in_turns(
             for name in (*names[turn:], *names[:turn]):
                 if name not in active:
                     continue
-                arm, curve = arms[name], curves[name]
+                arm, curve, so_far = arms[name], curves[name], trained[name]
                 say(name, curves)
                 gc.collect()  # an arm does not pay for the garbage of another
-                while name in active and curve.seconds[-1] < number * turn_seconds:
-                    curve.add(arm.step(), accuracy_of(arm.model))
-                    if curve.accuracy[-1] >= target or curve.seconds[-1] >= budget:
+                while name in active and so_far.seconds < number * turn_seconds:
+                    so_far.add(arm.step())
+                    is_over = so_far.seconds >= budget
+                    if is_over or so_far.seconds >= curve.seconds[-1] + every_seconds:
+                        curve.add(so_far, accuracy_of(arm.model))
+                    if is_over or curve.accuracy[-1] >= target:
                         active.remove(name)
     finally:
         gc.unfreeze()
