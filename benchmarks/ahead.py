@@ -1,4 +1,4 @@
-"""Steps that are generated ahead against steps that generate, then train: seconds and accuracy (the demo's PODS arm).
+"""Steps that are generated ahead against steps that generate, then train: seconds and accuracy (the recipe `pods`).
 
     python -m benchmarks ahead            5 seeds, 150 steps each, about 10 minutes on two idle cores
     python -m benchmarks ahead --quick    one seed, 20 steps, about a minute

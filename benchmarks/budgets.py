@@ -1,10 +1,10 @@
-"""Python time of every part of a budget and of the loss, as a share of the demo's step.
+"""Python time of every part of a budget and of the loss, as a share of a step of the recipe `pods`.
 
     python -m benchmarks budgets            20 steps per part, some minutes
     python -m benchmarks budgets --quick    5 steps per part
 
 A part's time is that of all rounds' questions to the budget with the checks of the answers, of what it keeps and
-reshapes, and of what it learns, in processor time; the demo's step is that of `pods train pods` with the default parts.
+reshapes, and of what it learns, in processor time; the step is that of `pods train pods` with the default parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "difficulty": {"num_references": 64},
     "bandit": {"arms": list(range(24, 105, 8))},
 }
-"""Fewer probes than by default, and sizes about the demo's 64, so that a step is one of the demo's."""
+"""Fewer probes than by default, and sizes about the recipe's 64, so that a step is one of the recipe's."""
 BESIDE: Mapping[str, Mapping[str, str]] = {"examples": {"rollouts": "confidence"}}
 """Other parts without which a part does nothing."""
 P = ParamSpec("P")
@@ -135,7 +135,7 @@ def watch(trainer: Trainer) -> list[float]:
 def table(result: dict[str, Any]) -> Table:
     """A row per part."""
     shown = Table(
-        title=f"processor time of the parts; a step of the demo has {1000 * result['cpu_seconds_step']:.0f} ms",
+        title=f"processor time of the parts; a step of the recipe has {1000 * result['cpu_seconds_step']:.0f} ms",
         caption=f"mean of {result['steps']} steps and {WARM_UP} before them; {result['hardware']}",
     )
     shown.add_column("part")

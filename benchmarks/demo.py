@@ -3,7 +3,7 @@
     python -m benchmarks demo                  5 paired seeds of each arm, one run at a time, about 20 minutes
     python -m benchmarks demo --quick          one seed of a few seconds
     python -m benchmarks demo --out FOLDER     goes on in a folder, or measures what is finished there
-    python -m benchmarks demo --tune           first each arm at three learning rates, with seeds of their own: 20 more
+    python -m benchmarks demo --tune           first each arm at four learning rates, with seeds of their own: 20 more
 
 The comparison is the recipe `demo`, so the arms have its learning rates; its report is FOLDER/report.html.
 """

@@ -1,6 +1,6 @@
 """Where a training step's time goes, beside the time of its matrix products alone.
 
-    python -m benchmarks floor            the demo's step and that of a model of 2.8 million weights, about two minutes
+    python -m benchmarks floor            the recipe `pods` and a model of 2.8 million weights, about two minutes
     python -m benchmarks floor --quick    three steps of each, half a minute
 
 A step's floor is the time of its matrix products, each measured alone at its shape by the faster library; those of
@@ -9,8 +9,8 @@ time that no operation takes is Python, and torch's way from a call to its kerne
 generating nor updating: tokenising, decoding, rewards, selection, advantages, the batch, sync, metrics and logs. All
 times are CPU seconds.
 
-The demo's step is that of the recipe `pods`, with the logs of a real run being written. That of the larger model is
-made up: 8 prompts with 64 rollouts each, of which 16 are trained with made-up advantages.
+The recipe's step is that of a real run, whose logs are written. The larger model's is made up: 8 prompts with 64
+rollouts each, of which 16 are trained with made-up advantages.
 """
 
 from __future__ import annotations

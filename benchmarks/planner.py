@@ -1,4 +1,4 @@
-"""Predicted against measured seconds of a step at choices that the planner's fit has not seen, on the demo's model.
+"""Predicted against measured seconds of a step at choices that the planner's fit has not seen, on the recipe `pods`.
 
     python -m benchmarks planner               wall-clock seconds, for a quiet machine; about five minutes
     python -m benchmarks planner --cpu-time    the process's own processor seconds, for a shared machine

@@ -1,4 +1,4 @@
-"""The cost of n in the demo: seconds to generate 64 and 16 rollouts per question, as a policy concentrates."""
+"""The cost of n in the recipe `pods`: seconds to generate 64 and 16 rollouts per question, as a policy concentrates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUM_ROLLOUTS = (64, 16)
 
 
 def measure_demo(stages: Sequence[int], repeats: int, say: Say) -> list[dict[str, Any]]:
-    """Train the PODS arm of the demo and measure after each of `stages` training steps, ascending.
+    """Train the recipe `pods` and measure after each of `stages` training steps, ascending.
 
     Each of the `repeats` timings has its own questions, the same for every n. One dict per stage: step, ratio of the
     seconds (64 over 16), and for each n the median seconds and tokens, and the tokens that decode steps forward per

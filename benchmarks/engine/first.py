@@ -1,9 +1,9 @@
-"""Today's engine against the first one (commit eaff5e3), on the demo's own model and the trainer's own requests.
+"""Today's engine against the first one (commit eaff5e3), on the model and the requests of the recipe `pods`.
 
     python -m benchmarks first-engine                            before steps 0, 20 and 40, about ten minutes
     python -m benchmarks first-engine --stages 0 --rounds 2      quicker
 
-The PODS arm of the demo is trained; before each stage its weights are saved and the requests of that step are recorded.
+The recipe `pods` is trained; before each stage its weights are saved and the requests of that step are recorded.
 Then two processes, one with the first engine (a git worktree in a temporary folder) and one with today's, load the same
 weights and take turns on the same requests (`first_worker.py`). Needs the repository's whole history.
 """

@@ -1,6 +1,6 @@
 """Tokens per second of the engine: the ratio to Hugging Face generate and to transformers' continuous batching.
 
-    python -m benchmarks engine                   two models, then the demo: about an hour on one core
+    python -m benchmarks engine                   two models, then the recipe `pods`: about an hour on one core
     python -m benchmarks engine --quick           one small model and few prompts, about a minute
     python -m benchmarks engine --models s128     another model
     python -m benchmarks engine --json --save     all figures, also written below benchmarks/results/
@@ -9,7 +9,7 @@ All engines run in one process on one thread, with the same model object, the sa
 with skewed lengths (`benchmarks/models.py`). The settings of each are tuned first on the whole workload; then all take
 turns, in an order that rotates, and a ratio is taken within a round. Only tokens up to and including a completion's
 stop token count. Beside that: the share of matrix products in our engine's time, and the cost of 64 instead of 16
-rollouts in the demo.
+rollouts in the recipe `pods`.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ FIGURES = (
     Figure(
         "floor-large",
         "floor",
-        "the same of a model of 2.8 million weights, on made-up rewards",
+        "the same of a model of 2.8 million weights, with made-up advantages",
         _floor("s256"),
         lambda result: float(result["models"]["s256"]["ratio"]),
     ),

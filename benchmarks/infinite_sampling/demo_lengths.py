@@ -1,4 +1,4 @@
-"""Lengths of the demo model's rollouts, each with what a length predictor sees after its first tokens."""
+"""Lengths of the rollouts of `builtin:arithmetic`, each with what a length predictor sees after its first tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE_AT = 2
 
 
 def record_demo(questions: Sequence[int], num_rollouts: int) -> list[Recorded]:
-    """Sample the demo's base model on some of its held-out questions: rollouts, question by question."""
+    """Sample `builtin:arithmetic` on some held-out questions of the recipe `pods`: rollouts, question by question."""
     from podsrl.config.schema import ModelConfig
     from podsrl.policy import load_model, load_tokenizer, prompt_ids
     from podsrl.tasks.arithmetic import load_arithmetic

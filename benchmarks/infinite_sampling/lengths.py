@@ -3,7 +3,7 @@
     gsm8k     tokens of GSM8K's solutions (`record_gsm8k.py`): a group is G questions' solutions; a predictor sees
               counts from the question and from the solution's first 32 tokens
     skewed    geometric with mean 20, cut at 128: memoryless, so nothing that is seen can predict the rest
-    demo      the demo's base model, sampled now: a group is G rollouts of one question; a predictor sees the model's
+    demo      `builtin:arithmetic`, sampled now: a group is G rollouts of one question; a predictor sees the model's
               last hidden state, mean log-probability and entropy after the first tokens
 
 Each set has rollouts to learn from and groups to measure, without a rollout in common; within both, a rollout is

@@ -1,1 +1,1 @@
-"""How many training seconds PODS, GRPO and GRPO-GA need to fixed accuracies: `python -m benchmarks when-pods-helps`."""
+"""CPU seconds of training to fixed accuracies, PODS, GRPO and GRPO-GA: `python -m benchmarks when-pods-helps`."""

@@ -133,7 +133,10 @@ def _arm(n: int, m: int, arms: dict[tuple[int, int], dict[int, Json]]) -> Json:
 def _over(
     arms: dict[tuple[int, int], dict[int, Json]], arm: tuple[int, int], base: tuple[int, int]
 ) -> dict[str, dict[str, Any]] | None:
-    """Accuracy -> clock -> speed-up over another arm on the seeds that both have; None: there are none."""
+    """Accuracy -> clock -> speed-up over another arm on the seeds that both have; None: there are none.
+
+    An accuracy that a run has before its first step is left out.
+    """
     seeds = sorted(arms[arm].keys() & arms.get(base, {}).keys())
     if arm == base or not seeds:
         return None
@@ -146,6 +149,7 @@ def _over(
             for clock in CLOCKS
         }
         for target in TARGETS
+        if all(reached_at(arms[size][seed], target, "step") != 0 for size in (base, arm) for seed in seeds)
     }
 
 

@@ -190,6 +190,14 @@ def test_a_summary_holds_what_was_run_and_nothing_else() -> None:
     assert over["step"]["num_seeds"] == 2 and pods["over_grpo_ga"] is None and grpo["over_grpo"] is None
 
 
+def test_an_accuracy_that_is_there_before_the_first_step_has_no_speed_up() -> None:
+    tuning, log = tuning_log(PODS, GRPO), Log(None)
+    for cell in (PODS, GRPO):
+        log.add(cell, record([0.55, 0.7, 0.92, 0.95], step_seconds=0.5))
+    pods, _ = summarize([PODS, GRPO], log, tuning)["rows"][0]["arms"]
+    assert list(pods["over_grpo"]) == ["0.8", "0.9", "0.95"] and pods["to"]["0.5"]["step"] == [0]
+
+
 def test_a_run_at_another_rate_than_the_best_does_not_count() -> None:
     tuning, log = tuning_log(PODS, best=6e-4), Log(None)
     log.add(PODS, record(FAST, step_seconds=0.5))

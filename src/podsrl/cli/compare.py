@@ -37,7 +37,7 @@ def demo(
 ) -> None:
     """Watch three ways of training against each other, on a laptop, with no download.
 
-    A tiny language model learns to add, from 1.2 % of right answers, with a KL penalty. GRPO trains on 16
+    A tiny language model learns to add, from about 1 % of right answers, with a KL penalty. GRPO trains on 16
     rollouts per question; GRPO with gradient accumulation generates and trains on 64; PODS generates 64 and trains on
     the 16 whose rewards vary most. Same seconds for each.
 
