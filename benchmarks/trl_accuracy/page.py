@@ -63,7 +63,7 @@ def publish(result: Json) -> None:
 def _title(result: Json) -> str:
     return (
         f"Training seconds to an accuracy on {result['questions']} held-out questions; ratios at "
-        f"{100 * TARGETS[-1]:g} %; each arm is evaluated after every {result['every']:g} of its seconds"
+        f"{100 * TARGETS[-1]:g} %; each arm is evaluated every {result['every']:g} s of its training"
     )
 
 
