@@ -72,7 +72,7 @@ DECLARED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "long-runs.md": {
-        SETTING: ("Growth below 1 MiB per", "One is written every 60 seconds"),
+        SETTING: ("Growth below 1 MiB per", "One is written every 60 seconds", "a checkpoint every 20 seconds"),
         ARITHMETIC: ("room for 3 × 3 times the weights",),
     },
     "metrics.md": {
