@@ -136,7 +136,7 @@ def _budgets(result: Result) -> str:
 
 
 def _planner(result: Result) -> str:
-    return f"{span([row['ratio_to_control'] for row in result['rows'][1:]], '.2f')}× the measured ones"
+    return f"{span([row['ratio'] for row in result['rows'][1:]], '.2f')}× the measured ones"
 
 
 FIGURES = (
