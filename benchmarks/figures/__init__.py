@@ -9,7 +9,7 @@ from benchmarks.files import Files
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
-IN_README = ("demo", "trl-pods", "engine", "trl-step", "select-large")
+IN_README = ("demo", "trl-accuracy", "trl-pods", "engine", "trl-step", "select-large")
 
 
 def all_figures(files: Files) -> str:
