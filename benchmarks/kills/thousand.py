@@ -1,6 +1,6 @@
 """A thousand SIGKILLs at random instants of real training: every run that is resumed ends in the bits of a whole one.
 
-    python -m benchmarks kills                    1,000 kills, about 15 minutes of one core
+    python -m benchmarks kills                    1,000 kills, about 20 minutes of one core
     python -m benchmarks kills --quick            12 kills
     python -m benchmarks kills --read FOLDER --save    writes the result of one that has ended
 
