@@ -1,6 +1,6 @@
 """Training seconds until 50, 80 and 90 % are right in the demo: TRL's GRPOTrainer, PODS in TRL, and podsrl itself.
 
-    python -m benchmarks trl-accuracy            5 seeds, about an hour on an idle core
+    python -m benchmarks trl-accuracy            5 seeds, about 40 minutes on an idle core
     python -m benchmarks trl-accuracy --quick    one seed, 12 seconds per arm, nothing tuned, under two minutes
     python -m benchmarks trl-accuracy --save     also the picture and the table of docs/benchmarks.md
 

@@ -14,8 +14,8 @@ RATES = (3e-4, 6e-4, 1.5e-4)
 RATES_OF = {
     ("0.9%", 0.04, 2): {(64, 16): 3e-4, (16, 16): 1.5e-4, (64, 64): 3e-4},
 }
-"""Start, KL weight and digits -> best rates that are known from elsewhere: the first condition is that of the demo, and
-`python -m benchmarks demo --tune` found its rates with more seeds."""
+"""Start, KL weight and digits -> best rates that are known from elsewhere: this one is the demo's, and
+`python -m benchmarks demo --tune` found its rates."""
 TUNE_SEEDS = (100, 101)
 """Used for nothing else."""
 MOST_TUNING_STEPS = 400
