@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import sys
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +42,7 @@ import torch  # noqa: E402
 
 from podsrl.lib.matmul import choice  # noqa: E402
 
+pytest_plugins = ["times", "leftovers"]
 sys.path.append(str(Path(__file__).parent / "generate"))  # contract.py, which tests of several folders import
 pytest.register_assert_rewrite("contract")
 
@@ -68,40 +67,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not want
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this process is not for or cannot run; of `one_in(k)` cases, mark most as slow;
-    of the slow cases of `share(k)`, keep those that PODS_TEST_SHARE draws."""
-    num_cases: Counter[str] = Counter()
-    for item in items:
-        if (mark := item.get_closest_marker("one_in")) is not None:
-            test = item.nodeid.partition("[")[0]
-            if num_cases[test] % mark.args[0]:
-                item.add_marker(pytest.mark.slow)
-            num_cases[test] += 1
-    _leave_out_other_shares(config, items)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what this process is not for or cannot run."""
     for item in items:
         is_pretended = DEVICE_FOLDER in item.path.parents
         wanted = "gpu" if item.get_closest_marker("gpu") else "pretended" if is_pretended else "cpu"
         reason = WHY_NOT if wanted == DEVICE else f"for a process with PODS_TEST_DEVICE={wanted}"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _leave_out_other_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw one in k of each test's slow cases by a text, such as a commit's hash; without one, all are kept."""
-    if not (text := os.environ.get("PODS_TEST_SHARE")):
-        return
-    cases: dict[tuple[str, int], list[pytest.Item]] = {}
-    for item in items:
-        if (mark := item.get_closest_marker("share")) is not None and item.get_closest_marker("slow"):
-            cases.setdefault((item.nodeid.partition("[")[0], mark.args[0]), []).append(item)
-    left_out: set[pytest.Item] = set()
-    for (test, k), found in cases.items():
-        num_kept = -(-len(found) // k)
-        left_out |= set(found) - set(random.Random(f"{text} {test}").sample(found, num_kept))
-    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = [item for item in items if item not in left_out]
 
 
 _users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -3,10 +3,13 @@
     python tests/mutations.py select update metrics score --sample 40 --seed 0
     python tests/mutations.py select --list                      every change, without running a test
     python tests/mutations.py metrics --at metrics.py:60         the changes of one line
+    python tests/mutations.py --sample 16 --save before.json     what became of each change, and which test noticed it
+    python tests/mutations.py --again before.json                after a change of the tests: is each still noticed?
 
 Each change is made in a temporary copy of the package, on which the fast tests of the changed module's folder then run.
-A change that all tests pass has survived: a test is missing, or the change means nothing. This is no test of its own
-and pytest does not collect it.
+A change that all tests pass has survived: a test is missing, or the change means nothing. `--again` tries the changes
+that were noticed: by the test that noticed them, then by all fast tests of the place, then by the slow ones. This is no
+test of its own and pytest does not collect it.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -54,7 +60,16 @@ PLACES = {
     "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py",)),
     "records": Place(modules=("records.py",), tests=("test_records.py",)),
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
+    "tasks": Place(modules=("tasks/**/*.py",), tests=("tasks/**/test_*.py",)),
+    "generate": Place(modules=("generate/**/*.py",), tests=("generate/**/test_*.py",)),
+    "replay": Place(modules=("replay/*.py",), tests=("run/test_replay_runs.py", "run/test_part_states.py")),
+    "sync": Place(modules=("sync/*.py",), tests=("sync/test_*.py",)),
+    "run": Place(modules=("run/**/*.py",), tests=("run/**/test_*.py",)),
+    "scale": Place(modules=("scale/**/*.py",), tests=("scale/**/test_*.py",)),
+    "report": Place(modules=("report/**/*.py",), tests=("report/**/test_*.py",)),
+    "config": Place(modules=("config/**/*.py",), tests=("config/**/test_*.py",)),
 }
+FAST, SLOW = "not slow or one_in", "slow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,22 +312,27 @@ class Copy:
     def close(self) -> None:
         shutil.rmtree(self.folder)
 
-    def outcome(self, mutation: Mutation, tests: Sequence[Path], limit_seconds: float) -> str:
-        """Say "survived", "killed" or "timeout"."""
+    def outcome(
+        self, mutation: Mutation, tests: Sequence[Path | str], limit_seconds: float, which: str = FAST
+    ) -> tuple[str, str]:
+        """Say "survived", "killed" or "timeout", and the test that failed first."""
         path = self.folder / "podsrl" / mutation.path.relative_to(PACKAGE)
         source = path.read_bytes()
         path.write_bytes(mutation.apply(source))
         try:
-            code = self.test(tests, limit_seconds)
+            code = self.test(tests, limit_seconds, which)
         finally:
             path.write_bytes(source)
-        return "timeout" if code is None else "survived" if code == 0 else "killed"
+        if code in (0, 5):  # 5: no test was found, such as one that is gone
+            return "survived", ""
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", self.log.read_text(errors="replace"), re.MULTILINE)
+        return "timeout" if code is None else "killed", failed[1] if failed else ""
 
-    def test(self, tests: Sequence[Path], limit_seconds: float) -> int | None:
+    def test(self, tests: Sequence[Path | str], limit_seconds: float, which: str = FAST) -> int | None:
         """Pytest's exit code, or None after the limit; what it prints goes to `log`."""
         child = os.fork()
         if child == 0:
-            self._test_in_child(tests)
+            self._test_in_child(tests, which)
         end = time.monotonic() + limit_seconds
         while time.monotonic() < end:
             found, status = os.waitpid(child, os.WNOHANG)
@@ -323,7 +343,7 @@ class Copy:
         os.waitpid(child, 0)
         return None
 
-    def _test_in_child(self, tests: Sequence[Path]) -> NoReturn:
+    def _test_in_child(self, tests: Sequence[Path | str], which: str) -> NoReturn:
         code = 3
         try:
             os.setsid()
@@ -335,7 +355,7 @@ class Copy:
             import podsrl
 
             assert str(podsrl.__file__).startswith(str(self.folder)), podsrl.__file__
-            options = ["-x", "-q", "-m", "not slow or one_in", "-p", "no:cacheprovider"]
+            options = ["-x", "-q", "-m", which, "-p", "no:cacheprovider"]
             code = int(pytest.main([*options, *map(str, tests)]))
         finally:
             sys.stdout.flush()
@@ -360,19 +380,57 @@ def tests_of(place: Place, module: Path) -> list[Path]:
     return sorted(paths, key=lambda path: f"podsrl.{name} " not in path.read_text())
 
 
-def run_place(name: str, sample: Sequence[Mutation], copy: Copy) -> dict[str, int]:
+def run_place(name: str, sample: Sequence[Mutation], copy: Copy) -> list[dict[str, str]]:
     place = PLACES[name]
     start = time.monotonic()
     if copy.test(tests_of(place, sample[0].path), 3600) != 0:
         raise SystemExit(f"{name}: the tests fail without any change:\n{copy.log.read_text()}")
     limit = 3 * (time.monotonic() - start) + 20
     print(f"{name}: {len(sample)} changes, at most {limit:.0f} s of tests for each", flush=True)
-    counts = {"killed": 0, "survived": 0, "timeout": 0}
+    found = []
     for mutation in sample:
-        outcome = copy.outcome(mutation, tests_of(place, mutation.path), limit)
-        counts[outcome] += 1
-        print(f"  {outcome:8}  {mutation}", flush=True)
-    return counts
+        outcome, test = copy.outcome(mutation, tests_of(place, mutation.path), limit)
+        found.append(_record(name, mutation, outcome, test))
+        print(f"  {outcome:8}  {mutation}  {test}", flush=True)
+    return found
+
+
+def run_again(before: Sequence[dict[str, str]], copy: Copy) -> list[dict[str, str]]:
+    """What becomes now of the changes that were noticed, the test that noticed one first."""
+    found = []
+    for old in before:
+        if old["outcome"] == "survived":
+            continue
+        mutation = _same(old)
+        if mutation is None:
+            print(f"  gone      {old['path']}:{old['line']}  {old['old']}", flush=True)
+            continue
+        tests = tests_of(PLACES[old["place"]], mutation.path)
+        outcome, test, mark = "survived", "", ""
+        for which, chosen in ((FAST, [old["test"]]), (FAST, tests), (SLOW, [old["test"]]), (SLOW, tests)):
+            if outcome == "survived" and chosen != [""] and Path(ROOT, str(chosen[0]).partition("::")[0]).exists():
+                outcome, test = copy.outcome(mutation, chosen, 900, which)
+                mark = "" if which == FAST else "slow, "
+        found.append(_record(old["place"], mutation, outcome, mark + test))
+        print(f"  {outcome:8}  {mutation}  {mark}{test}", flush=True)
+    return found
+
+
+def _record(place: str, mutation: Mutation, outcome: str, test: str) -> dict[str, str]:
+    path = mutation.path.relative_to(PACKAGE).as_posix()
+    change = {"path": path, "line": str(mutation.line), "kind": mutation.kind, "old": mutation.old, "new": mutation.new}
+    return {"place": place, **change, "outcome": outcome, "test": test}
+
+
+def _same(record: dict[str, str]) -> Mutation | None:
+    """The recorded change in today's source; of several alike, the nearest to its line."""
+    path = PACKAGE / record["path"]
+    alike = [
+        m
+        for m in (mutations_of(path) if path.exists() else [])
+        if (m.kind, m.old, m.new) == (record["kind"], record["old"], record["new"])
+    ]
+    return min(alike, key=lambda m: abs(m.line - int(record["line"])), default=None)
 
 
 def main() -> None:
@@ -381,6 +439,8 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=40, help="so many changes of each place; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--at", action="append", default=[], metavar="FILE:LINE", help="only changes of this line")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write what became of each change")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="only the changes that were noticed in this file")
     parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
     options = parser.parse_args()
     if unknown := set(options.places) - set(PLACES):
@@ -399,11 +459,18 @@ def main() -> None:
         return
     copy = Copy()
     try:
-        counts = {name: run_place(name, sample, copy) for name, sample in chosen.items() if sample}
+        if options.again:
+            before = json.loads(options.again.read_text())
+            found = run_again([one for one in before if one["place"] in chosen], copy)
+        else:
+            found = [one for name, sample in chosen.items() if sample for one in run_place(name, sample, copy)]
     finally:
         copy.close()
-    for name, count in counts.items():
-        print(f"{name}: " + ", ".join(f"{number} {outcome}" for outcome, number in count.items()))
+    if options.save:
+        options.save.write_text(json.dumps(found, indent=0))
+    for name in chosen:
+        counts = Counter(one["outcome"] for one in found if one["place"] == name)
+        print(f"{name}: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("killed", "survived", "timeout")))
 
 
 if __name__ == "__main__":

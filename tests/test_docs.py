@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from benchmarks import BENCHMARKS, COMMANDS
+from loops import each
 from podsrl.cli.main import app
 from podsrl.config.load import section_of
 from podsrl.config.options import SCHEMAS, find_field
@@ -252,12 +253,12 @@ def other_on_the_site(text: str) -> list[str]:
     return re.findall(begins, plain, re.MULTILINE) + re.findall(r"^(?:!!!|\?\?\?|:::|=== ).*$", plain, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@each("page", PAGES)
 def test_a_page_reads_the_same_on_the_site(page: Path) -> None:
     assert other_on_the_site(page.read_text()) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@each("page", PAGES)
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page.read_text(), page.parent) == []
 
@@ -272,7 +273,7 @@ CHECKS: tuple[Callable[[str], Iterable[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@each("check", CHECKS)
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=relative)
 def test_what_a_page_names_exists(page: Path, check: Callable[[str], Iterable[str]]) -> None:
     assert list(check(page.read_text())) == []
@@ -292,7 +293,7 @@ def test_what_the_docstring_of_an_example_names_exists(example: Path) -> None:
     assert missing_imports(example.read_text()) == []
 
 
-@pytest.mark.parametrize("recipe", sorted(SOURCE.rglob("recipes/**/*.toml")), ids=relative)
+@each("recipe", sorted(SOURCE.rglob("recipes/**/*.toml")))
 def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
     comments = re.findall(r"#(.*)", recipe.read_text())
     as_code = "".join(
@@ -302,7 +303,7 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
     assert wrong_commands(as_code) + missing_files(files) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("check", "right", "wrong"),
     [
         (missing_files, "docs/engine.md, `select/variance.py` and `my_rules.py`", "`select/variants.py`"),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from loops import each
+
 SOURCE = Path(__file__).parents[1] / "src" / "podsrl"
 FILES = sorted(SOURCE.rglob("*.py"))
 STAGES = {"tasks", "control", "generate", "score", "replay", "select", "update", "sync"}
@@ -76,17 +78,17 @@ def test_the_source_is_where_these_tests_look() -> None:
     assert {"types", "errors", "lib", "generate", "select", "update", "run", "cli"} <= {part_of(path) for path in FILES}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part_of(path) in STAGES], ids=name_of)
+@each("path", [path for path in FILES if part_of(path) in STAGES], few=33)
 def test_a_stage_imports_what_is_shared_and_itself(path: Path) -> None:
     assert own_parts(path) <= {*SHARED, part_of(path)}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part_of(path) == "lib"], ids=name_of)
+@each("path", [path for path in FILES if part_of(path) == "lib"])
 def test_what_stages_share_imports_errors_and_itself(path: Path) -> None:
     assert own_parts(path) <= {"errors", "lib"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part_of(path) in LIGHT], ids=name_of)
+@each("path", [path for path in FILES if part_of(path) in LIGHT])
 def test_config_and_command_line_import_nothing_heavy_when_loaded(path: Path) -> None:
     at_import = without_function_bodies(ast.parse(path.read_text()))
     assert not {name.split(".")[0] for name in imported(at_import)} & HEAVY

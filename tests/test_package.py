@@ -19,7 +19,6 @@ SOURCE = {
     for path in (ROOT / "src" / "podsrl").rglob("*")
     if path.is_file() and "__pycache__" not in path.parts
 }
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,6 @@ def test_what_fails_is_named_at_the_end_and_the_others_run(
     assert "select failed: a cause" in printed and "floor" in printed
 
 
-@pytest.mark.slow
 def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: Path) -> None:
     assert run_one("mass-balance", ["--quick", "--json"], "text", None).state == "done"
     assert json.loads((folders / "logs" / "mass-balance.log").read_text().partition("{")[2].join(["{", ""]))
@@ -98,7 +97,6 @@ def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: 
     assert refused.state == "skipped" and "--save with --quick" in refused.why
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_benchmark_too(tmp_path: Path) -> None:
     program = f"""
 import runpy, sys

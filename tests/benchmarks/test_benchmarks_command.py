@@ -67,7 +67,6 @@ def test_a_quick_size_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         command.measure(parser, ["--save", "--quick"], lambda options, say: pytest.fail("ran"))
 
 
-@pytest.mark.slow
 def test_arms_take_turns_in_an_order_that_rotates() -> None:
     order: list[str] = []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages
+from loops import each
 
 UNIT = r"(?:ms|µs|s|h|seconds?|minutes?|hours?|times|[MG]i?B|GFLOP/s|tokens/s|tokens per second|milliseconds)\b"
 FIGURE = re.compile(rf"(?<![\w.,-])\d(?:[\d,.]*\d)?(?:×|\s?(?:%|{UNIT}))")
@@ -151,14 +152,14 @@ def undeclared(name: str, text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+@each("page", pages.pages())
 def test_a_page_has_no_measured_figure_without_a_file(page: Path) -> None:
     if page.name in LEFT_OUT:
         pytest.skip(LEFT_OUT[page.name])
     assert undeclared(page.name, visible(page.read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@each("name", DECLARED)
 def test_what_is_declared_stands_on_its_page_and_what_was_measured_once_says_on_what_and_when(name: str) -> None:
     [page] = [page for page in pages.pages() if page.name == name]
     text = visible(page.read_text(encoding="utf-8"))

@@ -64,7 +64,6 @@ def test_a_quick_result_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None
     assert "--save with --quick" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_quick_run_has_all_arms_times_and_speed_ups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--quick", "--json", "--out", str(tmp_path / "demo")]) == 0
     result = json.loads(capsys.readouterr().out)

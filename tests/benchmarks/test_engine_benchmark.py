@@ -67,14 +67,12 @@ def test_a_completion_counts_up_to_and_including_its_first_stop_token() -> None:
     assert completion_lengths([[9, 8, 2, 0, 0], [1], [9, 9, 9], [3, 1, 2]], work) == [3, 1, 3, 1]
 
 
-@pytest.mark.slow
 def test_a_workload_without_stop_tokens_runs_to_the_limit_in_every_engine(model: Any) -> None:
     work = fixed_workload(2, num_prompts=2, prompt_tokens=4, new_tokens=3)
     arms = (hf_generate(model, work, 3), continuous_batching(model, work, 8), podsrl_engine(model, work, 2))
     assert [arm(0).lengths for arm in arms] == [[3, 3, 3, 3]] * 3
 
 
-@pytest.mark.slow
 def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(model: Any) -> None:
     work = skewed_workload(8, 16)
     arms: dict[str, Arm] = {
@@ -91,7 +89,6 @@ def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(mod
     assert model.config._attn_implementation == "sdpa"  # the peer puts back what it changes
 
 
-@pytest.mark.slow
 def test_another_round_draws_other_completions(model: Any) -> None:
     work = skewed_workload(4, 4)
     assert not {one.id for one in requests(work, 0)} & {one.id for one in requests(work, 1)}
@@ -119,7 +116,6 @@ def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
     assert shares["matmul"] == 0 and next(iter(shares["largest_others"])) == "exp"
 
 
-@pytest.mark.slow
 def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
     sizes = replace(QUICK, num_prompts=2, num_rollouts=4, hf_batches=(4, 8), rounds=2)
     said: list[str] = []

@@ -30,7 +30,6 @@ def test_the_floor_by_hand() -> None:
     assert gpu.floor_rate(model, work, 1e9) == pytest.approx(8 * 1e9 / (weights + cache))
 
 
-@pytest.mark.slow
 def test_the_gpu_measurement_runs_at_toy_size() -> None:
     options = Namespace(shapes=["s128"], rollouts=[4], curve=[2, 8], **SMALL)
     result = json.loads(json.dumps(gpu.run(options, silent)))
@@ -40,7 +39,6 @@ def test_the_gpu_measurement_runs_at_toy_size() -> None:
     assert 0 < facts["rollouts"]["4"]["share_of_floor"]["podsrl"] < 1
 
 
-@pytest.mark.slow
 def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(tmp_path: Path) -> None:
     model = shaped_model("s128")
     model.save_pretrained(tmp_path)
@@ -53,14 +51,12 @@ def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(t
     assert found["are_tokens_the_same"] and found["speedup"]["min"] > 0
 
 
-@pytest.mark.slow
 def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
     command = [sys.executable, str(first.WORKER), str(tmp_path)]
     found = subprocess.run(command, input="", capture_output=True, text=True)
     assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
 
 
-@pytest.mark.slow
 def test_figure_1_is_measured_and_drawn_at_toy_size(tmp_path: Path) -> None:
     options = Namespace(shape="s128", rollouts=[2, 4], **SMALL)
     result = json.loads(json.dumps(figure1.run(options, silent)))

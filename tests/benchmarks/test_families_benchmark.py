@@ -26,7 +26,6 @@ def check(verdict: Verdict) -> None:
     assert verdict.longest == (37 if verdict.limit is None else 15), verdict
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", RUNS)
 def test_a_usual_family_runs_as_expected(family: str) -> None:
     verdict, (forward, update, limit) = judge(family), RUNS[family]
@@ -52,7 +51,6 @@ def test_a_family_that_is_not_built_says_why() -> None:
     assert "it holds more than a decoder" in (judge("llama4").why_not_built or "")
 
 
-@pytest.mark.slow
 def test_no_family_is_both_accepted_and_wrong() -> None:
     verdicts = [judge(name) for name in family_names()]
     for verdict in verdicts:

@@ -48,7 +48,6 @@ def test_a_floor_is_the_sum_of_its_products() -> None:
     assert fastest(Product(1, 512, 512, 512)) > fastest(Product(1, 16, 16, 16))
 
 
-@pytest.mark.slow
 def test_a_made_up_step_is_split_into_its_parts() -> None:
     with made_up("s128") as step:
         assert isinstance(step, Step)

@@ -44,7 +44,6 @@ def test_skewed_lengths_have_a_mean_near_20_and_some_at_the_cap() -> None:
     assert max(lengths) == 128
 
 
-@pytest.mark.slow
 def test_the_demos_two_ways_of_answering_are_told_apart_by_the_first_tokens() -> None:
     lengths = demo_set(32)
     rows = [row for group in lengths.groups for row in group]
@@ -54,14 +53,12 @@ def test_the_demos_two_ways_of_answering_are_told_apart_by_the_first_tokens() ->
     assert long and short and not long & short
 
 
-@pytest.mark.slow
 def test_grouping_with_known_lengths_reaches_the_bound_in_a_quarter_of_the_pool(gsm8k: Rows) -> None:
     row = gsm8k["continuous+grouped", "perfect", None]
     assert row["worst_steps_to_bound"] <= 1.02
     assert row["kv_pool_to_full"] == pytest.approx(0.25, abs=0.01)
 
 
-@pytest.mark.slow
 def test_dynamic_slots_with_predicted_lengths_reach_the_bound_in_half_the_memory(gsm8k: Rows) -> None:
     row = gsm8k["dynamic+ljf", "tokens", "half"]
     assert row["worst_steps_to_bound"] <= 1.1
@@ -85,7 +82,6 @@ def test_one_group_alone_is_simulated_as_in_the_set() -> None:
     assert rows["micro", "nothing", None]["steps"] == statistics.fmean(run.num_steps for run in runs)
 
 
-@pytest.mark.slow
 def test_the_engine_makes_the_same_completions_under_every_schedule(skewed: Rows) -> None:
     engine = measure_engine(quick=True)
     assert [arm["schedule"] for arm in engine["arms"]] == list(SCHEDULERS)

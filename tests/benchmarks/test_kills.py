@@ -14,6 +14,7 @@ from benchmarks.kills import page
 from benchmarks.kills.compare import differences, ends, unfinished
 from benchmarks.kills.places import FUNCTIONS, PLACES, STAGES, Mark, read_mark
 from benchmarks.kills.schedules import SCHEDULES, words_of
+from loops import each
 from podsrl.config.load import load_config
 from podsrl.lib.stages import STAGES as STAGES_OF_A_STEP
 
@@ -80,7 +81,7 @@ def test_every_stage_and_function_has_a_place() -> None:
     assert set(FUNCTIONS.values()) <= set(PLACES)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each("name", SCHEDULES)
 def test_every_schedule_is_a_config_that_ends_soon(name: str) -> None:
     _, recipe, *options = words_of(name, {"seed": "3"})
     config = load_config(recipe, [option for option in options if option != "--plain"])
@@ -107,7 +108,6 @@ def test_the_result_counts_kills_and_runs_that_differ(tmp_path: Path) -> None:
     assert f"| {one} | 2 | 1 | 1 |" in text and f"| {other} | 1 | 1 | 0 |" in text and "| all | 3 | 2 | 1 |" in text
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @needs_linux
 def test_killed_runs_end_in_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

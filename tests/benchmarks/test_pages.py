@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import BENCHMARKS, pages
 from benchmarks.everything import saving, source
 from benchmarks.figures import FIGURES, PARTS
 from benchmarks.figures.headline import Figure, side_by_side
 from benchmarks.files import RESULTS, folder_name
+from loops import each
 
 PAGES = [page for page in pages.pages() if pages.MARK.search(page.read_text(encoding="utf-8"))]
 RESULT_FILES = sorted(RESULTS.glob("*/*.json"))
@@ -23,13 +22,13 @@ def results(**values: float) -> dict[str, dict[str, Any]]:
     return {name: {"processor": name, "x": value} for name, value in values.items()}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES, few=3)
 def test_every_part_of_a_page_is_what_the_files_give(page: Path) -> None:
     wrong = [*pages.stale(page.read_text(encoding="utf-8"))]
     assert wrong == [], "`python -m benchmarks pages` writes them"
 
 
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+@each("page", pages.pages())
 def test_a_mark_is_closed_and_does_not_make_a_line_of_text_html(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- figures:") == text.count("<!-- end -->") == len(pages.MARK.findall(text))
@@ -38,7 +37,7 @@ def test_a_mark_is_closed_and_does_not_make_a_line_of_text_html(page: Path) -> N
         assert starts_line == found["text"].startswith("\n"), found["name"]
 
 
-@pytest.mark.parametrize("file", RESULT_FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
+@each("file", RESULT_FILES)
 def test_a_result_file_says_where_when_and_of_which_commit_it_is(file: Path) -> None:
     result = json.loads(file.read_text(encoding="utf-8"))
     assert result["name"] in BENCHMARKS and result["name"].replace("-", "_") == file.stem

@@ -9,7 +9,6 @@ import pytest
 from benchmarks import reference_solutions
 
 
-@pytest.mark.slow
 def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
     solutions = {
         "gsm8k/train": [{"answer": "2 * 600 = 1,200\n#### 1,200"}, {"answer": "#### 1200"}, {"answer": "no answer"}],
@@ -32,7 +31,6 @@ def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
     assert found["math"]["of_these_not_the_same_string"] == [["x = 5", "5"]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["math_correct", "boxed_correct"])
 def test_every_reference_solution_is_right_and_no_neighbour_s_answer_is(
     reward: str, monkeypatch: pytest.MonkeyPatch

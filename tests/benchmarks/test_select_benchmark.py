@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from rich.console import Console
 
 from benchmarks.select import REWARDS, run, scan, table
@@ -14,7 +13,6 @@ def test_the_scan_finds_a_subset_of_the_largest_variance_by_hand() -> None:
     assert sorted(scan(np.array([0.2, 0.0, 1.0, 0.1, 1.2]), 3).tolist()) == [1, 3, 4]
 
 
-@pytest.mark.slow
 def test_a_quick_run_is_json_with_sound_ratios() -> None:
     result = json.loads(json.dumps(run(quick=True)))
     assert [case["rewards"] for case in result["cases"]] == list(REWARDS)

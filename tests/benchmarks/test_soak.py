@@ -122,7 +122,6 @@ def test_a_folder_without_a_result_is_named(tmp_path: Path, capsys: pytest.Captu
     assert main(["soak", "--out", str(tmp_path)]) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="wants Linux's /proc/PID/smaps_rollup")
 def test_a_small_soak_ends_with_nothing_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,7 +266,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         arm.close()
 
 
-@pytest.mark.slow
 def test_trl_trains_the_same_alone_and_in_turns_with_another(tiny: Callable[..., Any]) -> None:
     def weights(arm: Any) -> list[torch.Tensor]:
         return [weight.detach().clone() for weight in arm.model.parameters()]
@@ -287,7 +286,6 @@ def test_trl_trains_the_same_alone_and_in_turns_with_another(tiny: Callable[...,
         arm.step()
 
 
-@pytest.mark.slow
 def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
     pytest.importorskip("trl")
     from benchmarks.trl.setup import quiet
@@ -319,7 +317,6 @@ def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
     assert (trainer.args.max_completion_length, trainer.args.gradient_accumulation_steps) == (48, 1)
 
 
-@pytest.mark.slow
 def test_a_short_run_measures_every_arm_and_goes_on_from_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,6 @@ def test_the_size_with_the_least_processor_time_is_chosen() -> None:
     assert (best.setting, best.arm, best.tried) == (16, arms[16], {8: 3.0, 16: 2.0, 32: 4.0})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mean_tokens", [20.0, None])
 def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) -> None:
     from benchmarks.trl.losses import generate
@@ -58,7 +57,6 @@ def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) ->
         assert 15 < statistics.mean(lengths) < 24.5
 
 
-@pytest.mark.slow
 def test_a_small_run_measures_every_arm_and_prints_it() -> None:
     pytest.importorskip("trl")
     result = trl.run(Namespace(quick=True))
@@ -73,7 +71,6 @@ def test_a_small_run_measures_every_arm_and_prints_it() -> None:
     assert all(name in text for name in ("gspo", "TRL, generate", "whole step", "ragged", "equal"))
 
 
-@pytest.mark.slow
 def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     monkeypatch.setattr(trl_pods, "BETAS", (0.04,))  # with a reference model

@@ -10,8 +10,6 @@ pytest.importorskip("trl")
 
 from benchmarks.trl.losses import TRL_LOSSES, compare_losses
 
-pytestmark = pytest.mark.slow  # to import TRL takes seconds
-
 
 @pytest.fixture(scope="module")
 def compared() -> dict[str, dict[str, float]]:

@@ -22,7 +22,6 @@ def test_a_group_has_one_prompt_and_rows_of_one_length() -> None:
     assert batch.group.tolist() == [0, 0, 0] and batch.advantages.tolist() == [1.0, -1.0, 1.0]
 
 
-@pytest.mark.slow
 def test_ratios_stand_beside_the_ratio_of_tokens_and_gradients_agree() -> None:
     facts = measure(shaped_model("s128"), 16, 4, 1, silent)
     assert facts["floor"] == pytest.approx((16 + 16 * 4) / (16 * 20)) == 0.25
@@ -43,7 +42,6 @@ def test_a_difference_counts_against_the_tensor_s_own_size_or_a_hundredth_of_the
     assert difference({"a": theirs["a"], "b": torch.tensor([0.021])}, theirs) == pytest.approx(0.2)
 
 
-@pytest.mark.slow
 def test_peak_memory_does_not_grow_with_the_rollouts_that_are_not_kept() -> None:
     found = [peak(n, True, silent) for n in (16, 256)]
     assert [facts["num_rollouts"] for facts in found] == [16, 256]

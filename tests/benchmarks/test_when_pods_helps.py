@@ -14,6 +14,7 @@ from benchmarks.when_pods_helps.cells import Cell, Limits, Log
 from benchmarks.when_pods_helps.grid import BLOCKS, Block, limits, tuning_runs, wanted
 from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held
 from benchmarks.when_pods_helps.summary import speedup, summarize, times
+from loops import each
 from podsrl.compare.student import student_t
 from podsrl.report.figures.theme import save_png
 
@@ -74,7 +75,7 @@ def brute_force_time(times: list[float], accuracies: list[float], target: float)
 
 
 @pytest.mark.parametrize("accuracies", [FAST, SLOW, STUCK])
-@pytest.mark.parametrize("target", TARGETS)
+@each("target", TARGETS)
 @pytest.mark.parametrize("clock", ["cpu_seconds", "step", "rollouts"])
 def test_a_time_is_that_of_the_first_evaluation_at_the_accuracy_or_all_that_was_trained(
     accuracies: list[float], target: float, clock: str

@@ -28,7 +28,6 @@ def own(tmp_path: Path) -> Iterator[None]:
     sys.modules.pop("command_rewards", None)
 
 
-@pytest.mark.slow
 def test_hacks_that_pay_are_printed_kept_and_judged_again(pods: Pods, tmp_path: Path) -> None:
     attack = ("check-reward", "--attack", "--num-questions", "2", "--workers", "1")
     code, printed, said = pods(*attack, "--reward", "command_rewards:contains", "-o", "hacks.jsonl")
@@ -44,7 +43,6 @@ def test_hacks_that_pay_are_printed_kept_and_judged_again(pods: Pods, tmp_path: 
     assert found["agreement"]["accuracy"] == 1.0
 
 
-@pytest.mark.slow
 def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     code, printed, said = pods(
         *("check-reward", "--attack", "--reward", "command_rewards:strict", "--num-questions", "3", "--json")
@@ -59,14 +57,12 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     assert "'command_rewards:strict' held against" in said
 
 
-@pytest.mark.slow
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
     code, printed, said = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1
     assert "pays no honest answer to 1 of 1 questions" in printed and "nothing can be said" in said
 
 
-@pytest.mark.slow
 def test_questions_come_from_a_file_a_config_or_a_task_set(pods: Pods, tmp_path: Path) -> None:
     rows = [{"prompt": f"{i // 2}+1=", "completion": "x", "answer": i // 2 + 1} for i in range(6)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -109,7 +105,6 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Pods, arguments: list[str],
     assert f"error: {message.split(';')[0]}"[7:] in said and said.strip().splitlines()[-1].startswith("error: ")
 
 
-@pytest.mark.slow
 def test_one_file_goes_from_eval_over_check_reward_to_report(pods: Pods, tmp_path: Path) -> None:
     """The three commands that docs/check-reward.md shows."""
     code, _, _ = pods("eval", "pods", "--num-questions", "5", "--samples", "3", "-o", "answers.jsonl")

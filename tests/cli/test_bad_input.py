@@ -26,7 +26,6 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
     check_refused(done.returncode, done.stderr, ["podz", "Did you mean 'pods'?"])
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
@@ -115,7 +114,6 @@ def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[st
     check_refused(code, errors, wanted)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

@@ -86,7 +86,6 @@ def pods(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return run
 
 
-@pytest.mark.slow
 def test_a_sound_reward_is_measured_and_compared_with_the_labels(pods: Run) -> None:
     code, found, _ = pods("rows.jsonl", "--reward", "math_correct", "--reward", "think_format=0.1", "--json")
     assert (code, found["problems"]) == (0, [])
@@ -104,7 +103,6 @@ def test_a_sound_reward_is_measured_and_compared_with_the_labels(pods: Run) -> N
     assert form["agreement"] is None
 
 
-@pytest.mark.slow
 def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -> None:
     code, printed, _ = pods("rows.jsonl", "--reward", "math_correct=1")
     assert code == 0
@@ -113,7 +111,6 @@ def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -
     assert "rows.jsonl:4: label right, reward 0" in printed and "ends 'one half'" in printed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -131,7 +128,6 @@ def test_what_would_end_a_run_ends_with_1_and_says_why(pods: Run, name: str, pro
     assert "a run would fail:" in said and problem.split(";")[0] in " ".join(said.split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "warning"),
     [
@@ -148,7 +144,6 @@ def test_what_should_be_looked_at_is_a_warning(pods: Run, name: str, warning: st
     assert any(warning in text for text in found["rewards"][0]["warnings"])
 
 
-@pytest.mark.slow
 def test_a_reward_that_hangs_is_counted_and_its_row_judged_wrong(pods: Run) -> None:
     _, found, _ = pods("rows.jsonl", "--reward", "checked_rewards:slow", "--timeout", "0.3", "--json")
     [slow] = found["rewards"]
@@ -158,7 +153,6 @@ def test_a_reward_that_hangs_is_counted_and_its_row_judged_wrong(pods: Run) -> N
     assert slow["milliseconds"]["max"] >= 300
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [("hangs", "timeout", "took longer than 0.5 s and was stopped"), ("exits", "died", "died (exit code 3)")],
@@ -184,7 +178,6 @@ def test_what_a_reward_prints_is_no_part_of_the_result(folder: Path, capfd: pyte
     assert "imported" in said.err and "by Python" in said.err and "by native code" in said.err
 
 
-@pytest.mark.slow
 def test_what_a_known_reward_cannot_judge_within_the_limit_is_shown_as_wrong(
     pods: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +203,6 @@ def test_columns_reach_functions_of_the_batch_form(folder: Path) -> None:
     assert check.mean == pytest.approx(sum(2 * len(row["completion"]) for row in ROWS) / len(ROWS))
 
 
-@pytest.mark.slow
 def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> None:
     stored = read_completions(write(folder / "many.jsonl", [{**ROWS[1], "label": True}] * 9))
     [check] = check_rewards({"boxed_correct": 1.0}, "boxed_correct", stored, num_workers=1)
@@ -219,7 +211,6 @@ def test_at_most_five_disagreements_are_shown_and_all_counted(folder: Path) -> N
     assert (check.agreement.precision, check.agreement.recall) == (None, 0.0)
 
 
-@pytest.mark.slow
 def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder: Path) -> None:
     of_all = {"reward": 0.0, "parts": {}, "num_tokens": 3, "finish_reason": "stop"}
     of_all |= {"kept": True, "drop_reason": None, "advantage": 0.0}
@@ -242,7 +233,6 @@ def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder
     assert check.mean == pytest.approx(2 / 3)
 
 
-@pytest.mark.slow
 def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path) -> None:
     (folder / "own.toml").write_text('[task]\ncorrect = "correct"\nrewards = { format = 0.5 }\n')
     _, found, _ = pods("rows.jsonl", "--config", "own.toml", "--json")
@@ -289,7 +279,6 @@ def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], mes
     assert message in str(error.value)
 
 
-@pytest.mark.slow
 def test_help_shows_examples_without_loading_torch() -> None:
     code = (
         "import sys; sys.argv = ['pods', 'check-reward', '--help']\n"

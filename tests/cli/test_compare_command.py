@@ -58,7 +58,6 @@ def test_the_help_shows_the_docs_example(pods: Pods, monkeypatch: pytest.MonkeyP
     assert code == 0 and shown[first : first + len(wanted)] == wanted
 
 
-@pytest.mark.slow
 def test_the_docs_example_runs(tmp_path: Path) -> None:
     (tmp_path / "my-arms.toml").write_text(example())
     options = ["--num_seeds=1", "--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=16"]

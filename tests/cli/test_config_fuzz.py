@@ -253,12 +253,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 def test_two_hundred_odd_configs_are_planned_for_or_refused_in_one_line(pods: Pods, folder: Path) -> None:
     check_many(pods, folder, seed=0, count=200, by_command=20)
 
 
-@pytest.mark.slow
 def test_two_thousand_odd_configs_are_planned_for_or_refused_in_one_line(pods: Pods, folder: Path) -> None:
     check_many(pods, folder, seed=1, count=2000, by_command=10)
 
@@ -269,7 +267,6 @@ def test_the_mutations_know_every_option_and_the_ends_of_its_range() -> None:
     assert set(words(FIELDS["loss.clip"].annotation)) == {"ppo", "cispo", "none"}
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

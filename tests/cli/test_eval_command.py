@@ -72,7 +72,6 @@ def test_fewer_questions_get_the_same_answers_and_are_spread_over_all() -> None:
     assert part.items() <= whole.items()
 
 
-@pytest.mark.slow
 def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -> None:
     groups = answers("pods", *SIZES, "rollouts.num_slots=2")
     assert tokens(groups) == tokens(answers("pods", *SIZES))
@@ -81,7 +80,6 @@ def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -
         assert all(rollout.completion.request_id == group.id for rollout in group.rollouts)
 
 
-@pytest.mark.slow
 def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder: Path, tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
@@ -101,7 +99,6 @@ def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder
     assert of_adapters == of_merged != of_base
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "lora", [(), ("lora.rank=2",), ("lora.rank=2", "model.load_in_4bit=true")], ids=["full", "lora", "lora in 4 bits"]
 )
@@ -144,7 +141,6 @@ def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_
         find_target(str(tmp_path), ["task.num_eval=3"])
 
 
-@pytest.mark.slow
 def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(
     pods: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
@@ -198,7 +194,6 @@ def test_the_command_writes_every_answer_and_the_same_result_as_json(
     assert all(line["prompt"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
 
 
-@pytest.mark.slow
 def test_math_questions_in_chat_are_asked_and_judged_by_a_tiny_model(
     tmp_path: Path, make_model: Callable[..., Any], tokenizer: Any
 ) -> None:
@@ -219,7 +214,6 @@ def test_math_questions_in_chat_are_asked_and_judged_by_a_tiny_model(
     assert all(set(rollout.parts) == {"math_correct", "answer_format"} for rollout in rollouts)
 
 
-@pytest.mark.slow
 def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "podsrl.cli", "eval", "pods", "--samples", "4", "--out", str(out)]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loops import each
 from podsrl.cli.flags import join_flags
 from podsrl.config.load import apply_overrides
 from podsrl.config.options import SCHEMAS
@@ -26,7 +27,7 @@ def join(*words: str, schemas: Sequence[Any] = (RunConfig,)) -> list[str]:
     return join_flags(words, OWN, schemas)
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "joined"),
     [
         (["--select.num_kept", "8"], ["--select.num_kept=8"]),
@@ -55,7 +56,7 @@ def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str
     assert join(*words) == joined
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "wanted"),
     [
         (["--optim.lr"], "--optim.lr: wanted a value"),
@@ -132,7 +133,6 @@ def test_any_order_and_either_form_set_the_same_values(data: Any, keys: list[str
 # --- through the whole command line ---
 
 
-@pytest.mark.slow
 def test_every_order_gives_the_same_config(pods: Pods) -> None:
     pieces = [["pods"], ["--select.num_kept", "8"], ["--optim.lr=1e-5"], ["--model.gradient_checkpointing"]]
     pieces += [["--resolved", "--json"], ["--task.system_prompt", "-1 is a number"]]
@@ -145,7 +145,6 @@ def test_every_order_gives_the_same_config(pods: Pods) -> None:
     assert config["model"]["gradient_checkpointing"] and config["task"]["system_prompt"] == "-1 is a number"
 
 
-@pytest.mark.slow
 def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: Pods) -> None:
     pieces = [["pods"], ["--select.num_kept", "8"], ["--dry-run", "--json"], ["-o", "x"], ["--stop.steps=5"]]
     for order in random.Random(1).sample([*permutations(pieces)], 6):

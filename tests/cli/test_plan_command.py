@@ -40,7 +40,6 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> None:
     options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
     done = run_pods("plan", "pods", "--measure", "8", "--json", "--plot", "map.png", *options, folder=tmp_path)
@@ -57,7 +56,6 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["map.png"]
 
 
-@pytest.mark.slow
 def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> None:
     """The plan and a hog on one core."""
     if not Path("/proc/self/schedstat").exists():
@@ -79,7 +77,6 @@ def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> 
     assert warning < flags and "of the time for a core" in done.stdout and "(not trusted, see above)" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_run_is_planned_from_its_logs_without_running(
     pods: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
@@ -101,7 +98,6 @@ def test_a_run_is_planned_from_its_logs_without_running(
     assert code == 2 and "planned from its own logs" in errors
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     command = [*EARLY, "plan", "pods", "--measure", "300"]
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

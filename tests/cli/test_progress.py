@@ -136,7 +136,6 @@ def test_in_a_terminal_what_is_said_stays_above_the_bar() -> None:
     assert "step 2: accuracy: training 9.1%" in end
 
 
-@pytest.mark.slow
 def test_a_long_command_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
     command = [*EARLY, "pretrain", "base", "--skill_steps=22", "--mixture_steps=10", "--batch_size=16"]
     environment = {**os.environ, "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}
@@ -152,7 +151,6 @@ def test_a_long_command_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_training_run_in_a_pipe_tells_how_far_its_evaluation_is(tmp_path: Path) -> None:
     options = ["--stop.seconds=0", "--stop.steps=1", "--eval.every_seconds=0", "--task.num_eval=64"]
     options += ["--eval.num_samples=8", "--rollouts.num_slots=64"]

@@ -92,7 +92,6 @@ def test_a_signal_while_the_command_is_imported_ends_it_in_one_line(number: sign
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_goes_on(
     tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -119,7 +118,6 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
     assert code == 0, shown
 
 
-@pytest.mark.slow
 def test_a_closed_terminal_lets_a_run_save_itself(tmp_path: Path) -> None:
     run = tmp_path / "run"
     ours, theirs = pty.openpty()
@@ -176,7 +174,6 @@ def judged(task: object, text: str) -> float:
     return float(len(set(text)) > 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
     number: signal.Signals, tmp_path: Path
@@ -226,7 +223,6 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
 # --- the folder ---
 
 
-@pytest.mark.slow
 def test_a_run_whose_folder_is_removed_ends_in_one_line(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(run))

@@ -286,7 +286,6 @@ def test_lines_follow_a_run_to_the_word_of_its_end(pods: Pods, tmp_path: Path, m
     assert [line.split()[1].rstrip(":,") for line in out.splitlines()] == ["training", "stopped"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("watch", "RUN", "--plain"), ("report", "RUN", "--live")])
 def test_ctrl_c_ends_it_and_leaves_the_run_as_it_was(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = write_run(tmp_path / "run")

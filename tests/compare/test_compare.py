@@ -146,7 +146,6 @@ def test_what_is_printed_has_the_times_and_the_gain_over_each_other_arm(tmp_path
     assert "pods reaches 99 % of the best accuracy of grpo 2.67×" in text and "of grpo_ga 2.00×" in text
 
 
-@pytest.mark.slow
 def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(
     tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -161,7 +160,6 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(
     assert json.loads(pods(*command[3:])[1]) == result
 
 
-@pytest.mark.slow
 def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Path) -> None:
     """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them."""
     options = ["--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32", "--num_seeds=1"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from podsrl.compare.runs import plan
 from podsrl.config.files import merge, read_tree, recipe_names
 from podsrl.config.load import all_keys, apply_overrides, build, changed_keys, dump, load_config
@@ -51,7 +52,7 @@ def test_a_file_of_the_same_name_wins_over_a_recipe_but_a_folder_does_not_hide_i
     assert load_config("grpo").seed == 77
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("seed=7", 7),
@@ -179,7 +180,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 # --- values ---
 
 
-@pytest.mark.parametrize(
+@each(
     "flag",
     [
         "rollouts.num_rollouts=1",
@@ -331,7 +332,7 @@ def test_there_is_a_recipe_for_each_arm_of_the_demo_and_the_demo() -> None:
     assert {"demo", "grpo", "grpo_ga", "pods"} <= set(recipe_names())
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@each("name", recipe_names(), few=17)
 def test_every_recipe_parses(name: str) -> None:
     tree = read_tree(name)
     if "arms" not in tree:

@@ -126,7 +126,6 @@ def test_about_decides_nothing(tmp_path: Path) -> None:
         arms(tmp_path, "[arms.a]\noptim.lr = 1.0\n[arms.b]\n")
 
 
-@pytest.mark.slow
 def test_a_runs_config_is_complete(pods: Pods, tmp_path: Path) -> None:
     write(
         tmp_path, top='extends = "systems/grpo"\n[stop]\nsteps = 1\n[task]\nnum_eval = 8\n[rollouts]\nnum_prompts = 2\n'

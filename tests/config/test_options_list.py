@@ -79,7 +79,6 @@ def saved(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", [name for name in recipe_names() if "arms" not in read_tree(name)])
 def test_a_recipe_with_comments_reads_back_equal(name: str, tmp_path: Path) -> None:
     config = load_config(name)

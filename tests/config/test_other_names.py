@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loops import each
 from podsrl.config.load import all_keys, load_config, unknown_key
 from podsrl.config.options import SCHEMAS
 from podsrl.config.other_names import OTHER_NAMES, find_other_name
@@ -51,7 +52,6 @@ def fields_of(package: str, *files: str) -> set[str]:
     return names
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
 def test_trl_has_the_names_that_are_called_its() -> None:
     known = fields_of("trl", "trainer/grpo_config.py", "trainer/model_config.py", "trainer/grpo_trainer.py")
@@ -60,7 +60,7 @@ def test_trl_has_the_names_that_are_called_its() -> None:
     assert theirs <= known, theirs - known
 
 
-@pytest.mark.parametrize(
+@each(
     ("flag", "ours"),
     [
         ("select.m=8", "select.num_kept"),

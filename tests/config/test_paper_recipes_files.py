@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loops import each
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import changed_keys, load_config
 from podsrl.errors import UsageError
@@ -103,7 +104,7 @@ NOTED = {
 }
 
 
-@pytest.mark.parametrize(("setting", "key"), [(setting, key) for setting, keys in NOTED.items() for key in keys])
+@each(("setting", "key"), [(setting, key) for setting, keys in NOTED.items() for key in keys])
 def test_what_the_source_leaves_open_or_says_twice_is_noted_where_it_stands(setting: str, key: str) -> None:
     for arm in (PAIRS[setting], f"{setting}-pods"):
         lines = [line for line in (FOLDER / f"{arm}.toml").read_text().splitlines() if line.startswith(key)]

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 COMMANDS = ["demo", "train", "config", "compare", "reproduce", "plan", "eval", "report", "pretrain", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
@@ -51,7 +49,6 @@ print(json.dumps(pages))
         assert "Examples" in page or command == "doctor"
 
 
-@pytest.mark.slow
 def test_options_are_listed_without_anything_heavy() -> None:
     code = f"""
 import json, sys

@@ -6,8 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
+from loops import each
 from podsrl.compare.runs import plan
 from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
@@ -35,7 +34,7 @@ def test_the_names_are_the_files() -> None:
     assert sorted(system_names()) == [file.stem for file in FILES] and {"grpo", "grpo_ga", "pods"} <= {*system_names()}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@each("file", FILES)
 def test_a_recipe_is_short_and_says_what_it_is(file: Path) -> None:
     system = read_system(file.stem)
     lines = [line for line in system.toml.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -46,7 +45,7 @@ def test_a_recipe_is_short_and_says_what_it_is(file: Path) -> None:
     assert "\n" not in about["idea"].strip() and len(about["idea"]) < 160 and re.search(r"\d{4}", about["source"])
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@each("file", FILES)
 def test_a_recipe_names_known_parts_with_options_that_they_take(file: Path) -> None:
     system = read_system(file.stem)
     slots = parts_of_slots(system)

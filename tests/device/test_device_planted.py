@@ -24,7 +24,6 @@ def test_every_planted_mistake_finds_its_line(tmp_path: Path) -> None:
         Fault("types.py", "no such text", "").plant(SOURCE)
 
 
-@pytest.mark.slow
 def test_planted_mistakes_are_seen() -> None:
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("planted.py"))]
     done = subprocess.run(command, capture_output=True, text=True)

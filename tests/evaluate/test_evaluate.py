@@ -168,7 +168,6 @@ def test_an_evaluation_in_a_run_judges_every_sample_of_every_question_and_repeat
     }
 
 
-@pytest.mark.slow
 def test_an_evaluation_counts_the_answers_that_a_known_reward_could_not_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -62,7 +62,6 @@ def test_select_prints_what_its_docstring_says(
     assert run("01_select.py", [], monkeypatch, capsys).splitlines() == promised_lines("01_select.py")
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["02_loop_from_scratch.py", "03_loop_with_podsrl.py"])
 def test_loop_runs_in_its_smallest_form(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -72,7 +71,6 @@ def test_loop_runs_in_its_smallest_form(
     assert all(float(line.split()[5]) > 0 for line in lines)  # a gradient
 
 
-@pytest.mark.slow
 def test_loop_starts_as_its_docstring_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     name = "02_loop_from_scratch.py"
     [printed] = run(name, ["--steps", "1"], monkeypatch, capsys).splitlines()
@@ -89,7 +87,6 @@ def test_loop_refuses_to_keep_more_than_it_generates(
             run(name, ["--num-rollouts", "8", "--num-kept", "9"], monkeypatch, capsys)
 
 
-@pytest.mark.slow
 def test_pods_in_trl_runs_in_its_smallest_form(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

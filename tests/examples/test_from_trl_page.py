@@ -14,7 +14,6 @@ from pages import ROOT, blocks
 PAGE = (ROOT / "docs" / "from-trl.md").read_text()
 
 
-@pytest.mark.slow
 def test_the_blocks_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     monkeypatch.chdir(tmp_path)

@@ -68,7 +68,6 @@ def test_the_page_has_commands_of_every_kind() -> None:
         assert any(text in command for command in COMMANDS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_trains(
     command: str, servers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from pages import DOCS, ROOT, SHELL, SHOWN, Block, blocks
 from podsrl.config.load import load_config
 
@@ -163,11 +164,7 @@ def unmarked(page: Path) -> list[Block]:
     return [block for block in blocks(page.read_text()) if not block.is_marked and block.kind not in SHOWN]
 
 
-def is_slow(page: Path) -> bool:
-    return any(block.commands or "Trainer(" in block.text for block in unmarked(page))
-
-
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+@each("page", DOCS)
 def test_every_block_runs_or_says_why_not(page: Path) -> None:
     text = page.read_text()
     assert text.count("\n```") == 2 * len(blocks(text)), "a block that does not begin and end at the margin"
@@ -185,11 +182,7 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
                 assert can_run, f"{where}: {command!r} does not run here; {SAY_WHY}"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * is_slow(page)) for page in DOCS if unmarked(page)],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", [page for page in DOCS if unmarked(page)], ids=lambda page: page.name)
 def test_the_blocks_run(
     page: Path,
     tmp_path: Path,
@@ -236,7 +229,6 @@ def test_a_long_command_is_made_short_and_a_short_one_stays(command: str, short:
     assert "--select.num_kept=8" in smaller(["train", "pods", "--select.num_kept=8"])
 
 
-@pytest.mark.slow
 def test_the_trainer_of_the_readme_takes_two_steps(capsys: pytest.CaptureFixture[str]) -> None:
     [block] = [block for block in blocks((ROOT / "README.md").read_text()) if "training_step(trainer)" in block.text]
     exec(compile(block.text, "README.md", "exec"), {})

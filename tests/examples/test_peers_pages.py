@@ -36,7 +36,6 @@ def printed(script: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param("05_verl.py", marks=needs("verl")), pytest.param("06_art.py", marks=needs("art"))]
 )
@@ -46,7 +45,6 @@ def test_an_example_prints_what_its_docstring_says(name: str) -> None:
     assert printed(example)[-2:] == expected
 
 
-@pytest.mark.slow
 @needs("verl")
 @pytest.mark.filterwarnings("ignore")
 def test_verl_builds_its_replay_buffer_from_the_page_s_settings() -> None:
@@ -65,7 +63,6 @@ def test_verl_builds_its_replay_buffer_from_the_page_s_settings() -> None:
     assert PPOTrainer._build_replay_buffer(trainer)._choose.num_kept == 16
 
 
-@pytest.mark.slow
 @needs("art")
 def test_art_gathers_as_on_the_page(tmp_path: Path) -> None:
     [code] = texts("from-art.md", "python")

@@ -20,7 +20,6 @@ SHOWN = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "command", "line"), SHOWN, ids=[command.split(":")[-1] for _, command, _ in SHOWN])
 def test_a_mistake_ends_with_the_line_of_the_page(
     page: str,

@@ -44,7 +44,6 @@ def test_the_page_names_what_there_is() -> None:
 
 
 @INSTALLED
-@pytest.mark.slow
 def test_the_commands_of_the_page_track(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -67,7 +66,6 @@ def test_the_commands_of_the_page_track(
 
 
 @INSTALLED
-@pytest.mark.slow
 def test_the_code_of_the_page_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = [block.text for block in BLOCKS if block.kind == "python"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate import Generator, Request, Sampling, Setting, answers_of, resolve_generator
 from podsrl.types import Completion
@@ -60,7 +61,7 @@ def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
     assert len(answers(second(logprobs=(-1.0, math.nan), finish_reason="invalid"))) == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("alter", "named"),
     [
         (lambda found: found[:2], ["1 of 3", "4", "'b'"]),

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate import Request, Sampling
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "value"),
     [
         ("temperature", 0.0),

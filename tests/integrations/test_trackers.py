@@ -154,7 +154,6 @@ def test_a_folder_that_cannot_be_made_switches_the_tracker_off(tmp_path: Path) -
     assert len(said) == 1 and "tensorboard is switched off" in said[0]
 
 
-@pytest.mark.slow
 def test_a_tracker_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the lock of another process that follows the same run, and there is none that lets go."""
     import fcntl
@@ -187,7 +186,6 @@ def test_ctrl_c_while_trackers_start_leaves_none(tmp_path: Path, monkeypatch: py
     assert started[0].poll() is not None and list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has_begun(tmp_path: Path) -> None:
     import fcntl
 
@@ -203,7 +201,6 @@ def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has
     assert ended.returncode == 1 and not (tmp_path / "trackers" / "tensorboard.log").read_text(), "it failed"
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_trackers_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), tracking(config_of("--record.trackers=trackio"), tmp_path, print):
         raise KeyboardInterrupt

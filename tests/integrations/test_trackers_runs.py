@@ -44,10 +44,7 @@ PATIENCE_SECONDS = 240.0
 Json = dict[str, Any]
 Points = dict[str, dict[int, list[float]]]
 
-pytestmark = [
-    pytest.mark.slow,
-    *(pytest.mark.skipif(not is_installed(name), reason=f"{name} is not installed") for name in NAMES),
-]
+pytestmark = [pytest.mark.skipif(not is_installed(name), reason=f"{name} is not installed") for name in NAMES]
 
 
 def config_of(*overrides: str) -> RunConfig:

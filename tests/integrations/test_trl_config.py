@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from loops import each
+
 pytest.importorskip("trl")
 
 from transformers import HfArgumentParser
@@ -101,7 +103,7 @@ def test_the_options_of_a_rule_reach_it_from_the_command_line_too() -> None:
     assert kept.tolist() == [[2, 3, 4], [2, 3, 4]]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each("seed", range(30))
 def test_the_choice_is_the_brute_force_one(seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
     rewards = torch.randint(0, 5, (6, 8), generator=source).double() / 4

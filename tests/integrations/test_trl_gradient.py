@@ -19,7 +19,6 @@ from podsrl.select import max_variance
 from podsrl.types import Completion
 from podsrl.update import ALGORITHMS, Updater, group_advantages
 
-pytestmark = pytest.mark.slow  # to import TRL takes seconds
 P, NUM_ROLLOUTS, NUM_KEPT, TEMPERATURE = 3, 8, 4, 0.9
 REWARDS = torch.rand(P, NUM_ROLLOUTS, generator=torch.Generator().manual_seed(1))
 

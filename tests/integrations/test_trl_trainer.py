@@ -31,8 +31,6 @@ OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_
 """Beginnings of metrics that describe all n rollouts."""
 
 
-@pytest.mark.slow
-@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -> None:
     plain, pods = (train(trl_model, num_kept=m, steps=10, **SETTINGS[name]) for m in (None, N))
@@ -42,8 +40,6 @@ def test_with_every_rollout_kept_the_run_is_grpo_s(name: str, trl_model: Path) -
     assert not any(torch.equal(a, b) for a, b in zip(plain.weights, start, strict=True))  # all are trained
 
 
-@pytest.mark.slow
-@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_metrics_describe_all_rollouts_and_those_of_the_kept_stand_beside(name: str, trl_model: Path) -> None:
     plain, pods = (train(trl_model, num_kept=m, steps=2, **SETTINGS[name]) for m in (None, N // 4 * 2))
@@ -99,7 +95,6 @@ def test_a_rollout_without_a_reward_is_kept_last_and_has_no_advantage(trl_model:
     assert all(weight.isfinite().all() for weight in run.weights)
 
 
-@pytest.mark.slow
 def test_the_random_rule_follows_the_seed_and_the_step(trl_model: Path) -> None:
     runs = [
         train(trl_model, num_kept=4, steps=2, rule="random", log_completions=True, data_seed=3, seed=seed)
@@ -203,7 +198,6 @@ def test_other_arguments_and_a_reference_without_a_path_are_refused(trl_model: P
         PODSTrainer(model, trl_runs.score, PODSConfig(beta=0.04, **options), processing_class=character_tokenizer())
 
 
-@pytest.mark.slow
 def test_a_resumed_run_chooses_at_random_what_the_uninterrupted_one_chose(trl_model: Path) -> None:
     options = {"num_kept": 4, "rule": "random", "max_steps": 4, "gradient_accumulation_steps": 2}
     options |= {"steps_per_generation": 1, "log_completions": True, "num_completions_to_print": 0}
@@ -219,7 +213,6 @@ def test_a_resumed_run_chooses_at_random_what_the_uninterrupted_one_chose(trl_mo
     assert tables[0] == tables[1] and tables[0][0] != tables[0][1]
 
 
-@pytest.mark.slow
 def test_a_trainer_that_derives_from_grpo_s_takes_the_mixin(trl_model: Path) -> None:
     gmpo = pytest.importorskip("trl.experimental.gmpo", reason="this TRL has no GMPO")
 
@@ -236,7 +229,6 @@ def test_a_trainer_that_derives_from_grpo_s_takes_the_mixin(trl_model: Path) -> 
     assert [2 * rows for rows in half.rows] == plain.rows
 
 
-@pytest.mark.slow
 def test_two_processes_choose_the_same_and_train_as_grpo_does(trl_model: Path) -> None:
     names = ["default", "reference model", "table", "two rewards", "steps and iterations"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]

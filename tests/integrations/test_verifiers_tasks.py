@@ -136,7 +136,6 @@ def test_a_loader_of_ones_own_gives_the_taskset_its_config(write: Write) -> None
     assert tasks.eval[0].id == "split/eval/0" and tasks.chat
 
 
-@pytest.mark.slow
 @needs_verifiers
 def test_workers_judge_within_limits_and_a_failure_is_one_rollouts_own(write: Write) -> None:
     name = write(SUMS)
@@ -154,7 +153,6 @@ def test_workers_judge_within_limits_and_a_failure_is_one_rollouts_own(write: Wr
     assert f"out of luck ({name}.py" in str(rollouts[1].invalid_reason)
 
 
-@pytest.mark.slow
 @needs_verifiers
 def test_two_steps_of_training(write: Write, pods: Callable[..., tuple[int, str, str]]) -> None:
     name = write(SUMS)

@@ -25,10 +25,7 @@ import ray
 import transfer_queue as tq
 import verl
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # verl's, about engines that are not installed
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # verl's, about engines that are not installed
 FOUR_OF_EIGHT = (
     "trainer.v1.sampler.custom_sampler.path=pkg://podsrl.integrations.verl",
     "trainer.v1.sampler.custom_sampler.name=PODSReplayBuffer",

@@ -1,9 +1,8 @@
-import pytest
-
+from loops import each
 from podsrl.lib.boxed import boxed_answer, boxes, last_box
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "content"),
     [
         (r"\boxed{7}", "7"),
@@ -30,7 +29,7 @@ def test_the_last_box_of_a_completion_counts_with_its_braces_balanced(text: str,
     assert last_box(text) == content
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer"),
     [
         (r"\boxed{5}", "5"),

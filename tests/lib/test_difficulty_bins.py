@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.lib.difficulty import DifficultyBins, outcomes, pass_at_k
 from podsrl.types import Completion, Group, Rollout, Task
@@ -30,7 +31,7 @@ def made(edges: Sequence[float] = (0.4, 0.75), k: int = 1, window: int = 50, hys
     return DifficultyBins("options.x", edges, k, window, hysteresis)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@each("n", [1, 2, 5, 8])
 @pytest.mark.parametrize("k", [1, 2, 4, 9])
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_one(n: int, k: int) -> None:
     for num_right in range(n + 1):

@@ -114,7 +114,6 @@ def test_a_module_that_loads_its_parts_when_asked_and_fails_is_one_line(
         import_function("lazy_parts:reward", where="an option")
 
 
-@pytest.mark.slow
 def test_nothing_in_the_users_folder_is_imported_before_a_function_is_asked_for(tmp_path: Path) -> None:
     """A library that tries to import what is not installed must not run a file of that name."""
     (tmp_path / "own_q.py").write_text("def f(): return 7\n")

@@ -75,7 +75,6 @@ def test_a_tied_head_is_counted_once(make_model: Callable[..., Any], tmp_path: P
     assert read_shape(ModelConfig(path=str(tmp_path))).num_weights == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> None:
     """All of an optimizer step's tensors, byte for byte; gradients of 16 bits are counted with their float32 form."""
@@ -95,7 +94,6 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
     assert found["optimizer"] == sum(value.nbytes for name, value in state.items() if not name.startswith("step/"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 @pytest.mark.parametrize("has_adapters", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -140,7 +138,6 @@ def kept_bytes(folder: Path, config: RunConfig) -> int:
     return sum(tensor.untyped_storage().nbytes() for pointer, tensor in kept.items() if pointer not in own)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("num_rows", "prompt", "completion"), [(8, 8, 40), (32, 16, 40), (64, 20, 40)])
 def test_key_values_of_full_rows_are_between_six_tenths_and_all_of_the_promise(
     folder: Path, num_rows: int, prompt: int, completion: int
@@ -168,7 +165,6 @@ def test_a_bound_on_key_values_bounds_them(folder: Path) -> None:
     assert parts_of(slots, shape)["key-values"] == 3 * row * 1.5
 
 
-@pytest.mark.one_in(2)
 def test_adapters_are_those_that_peft_makes(folder: Path, make_model: Callable[..., Any]) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

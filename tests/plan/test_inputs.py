@@ -73,7 +73,6 @@ def spoil(folder: Path, how: str) -> None:
         (model / "model.safetensors").unlink()
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("how", "option", "wanted"),
     [
@@ -168,7 +167,6 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     assert found.not_checked == ()
 
 
-@pytest.mark.slow
 def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     rewards = 'task.rewards={"trial_rewards:right" = 2.0, "trial_rewards:not_on_empty" = 1.0}'
     found = check_inputs(load_config("mine.toml", [rewards, "task.correct=trial_rewards:right"]))
@@ -180,7 +178,6 @@ def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("function", "is_said"), [("always_zero", True), ("right", False)])
 def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
     name = f"trial_rewards:{function}"
@@ -205,7 +202,6 @@ def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
         check_inputs(load_config("mine.toml", ["optim.name=adamw_8bit", "task.prompt_column=q"]))
 
 
-@pytest.mark.slow
 def test_without_the_hub_what_is_here_is_checked(pods: Pods, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODS_DATA", raising=False)
     code, printed, errors = pods("train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16")

@@ -84,7 +84,6 @@ def test_a_config_that_fits_is_left_alone() -> None:
     assert advice.peak_bytes == peak(estimate(config, read_shape(config.model)))
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", ["a-grpo", "a-pods", "b-pods", "c-pods", "d-grpo_ga", "d-pods", "e-pods"])
 @pytest.mark.parametrize("gibibytes", [4, 8, 12, 16, 24, 48, 80])
 def test_paper_recipes_are_brought_under_every_bound_or_told_their_floor(
@@ -112,7 +111,6 @@ def test_adapters_of_16_bits_want_smaller_micro_batches_and_a_bound_on_keys_and_
     assert all("nothing in the result" in step.cost for step in advice.steps)
 
 
-@pytest.mark.slow
 def test_what_changes_the_result_comes_only_where_nothing_else_is_enough(large_shape: ModelShape) -> None:
     free = ("optim.micro_batch_tokens", "optim.logprob_chunk_tokens", "rollouts.kv_cache_bytes")
     keys = [
@@ -124,14 +122,12 @@ def test_what_changes_the_result_comes_only_where_nothing_else_is_enough(large_s
     assert "model.load_in_4bit" in keys[4] and "model.load_in_4bit" not in keys[3]
 
 
-@pytest.mark.slow
 def test_a_smaller_bound_never_asks_for_less(large_shape: ModelShape) -> None:
     advices = [advise(RunConfig(), large_shape, bound * GIB) for bound in (96, 64, 48, 32, 24, 16, 12)]
     costliest = [max([list(LADDER).index(s.key) for s in advice.steps], default=-1) for advice in advices]
     assert costliest == sorted(costliest)
 
 
-@pytest.mark.slow
 def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape: ModelShape) -> None:
     overrides = ["rollouts.max_new_tokens=8192", "rollouts.num_prompts=1", "model.dtype=bfloat16", "lora.rank=8"]
     config = load_config(None, [*overrides, "model.load_in_4bit=true", "optim.name=adamw_8bit"])
@@ -141,7 +137,6 @@ def test_shorter_answers_come_last_and_let_micro_batches_shrink_too(large_shape:
     assert work(advice.config, 1).micro_batch_tokens < 8192 // 2
 
 
-@pytest.mark.slow
 def test_the_least_key_value_memory_holds_one_row(large_shape: ModelShape) -> None:
     for tokens in (100, 700, 1000, 1500, 3000):
         config = load_config(None, [f"rollouts.max_new_tokens={tokens}", "rollouts.max_prompt_tokens=100"])
@@ -158,7 +153,6 @@ def test_changes_that_are_enough_alone_are_named(large_shape: ModelShape) -> Non
     assert all(step.peak_bytes <= 80 * GIB for step in advice.alone)
 
 
-@pytest.mark.slow
 def test_processes_share_only_what_their_other_options_allow(large_shape: ModelShape) -> None:
     full = advise(RunConfig(), large_shape, 40 * GIB, 8)
     assert "scale.strategy" in {step.key for step in full.steps}
@@ -187,7 +181,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), has_adapters=st.booleans(), has_checkpointing=st.booleans())
 def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: bool, has_checkpointing: bool) -> None:
@@ -237,7 +230,6 @@ def between(pods: Pods, *options: str) -> str:
     return f"{(advice['least_bytes'] + advice['peak_bytes']) // 2}B"
 
 
-@pytest.mark.slow
 def test_a_dry_run_prints_a_command_that_fits(pods: Pods) -> None:
     start = ["pods", "--rollouts.kv_cache_bytes", "15GiB"]
     bound = between(pods, *start)
@@ -259,7 +251,6 @@ def test_a_floor_names_its_largest_part(pods: Pods) -> None:
     assert not any(line.strip().startswith("pods train ") for line in printed.splitlines())
 
 
-@pytest.mark.slow
 def test_several_processes_are_launched(pods: Pods) -> None:
     bound = between(pods, "pods", "--processes", "2")
     code, printed, _ = pods("train", "pods", "--dry-run", "--processes", "2", "--memory", bound)
@@ -279,7 +270,6 @@ def test_bad_sizes_are_one_line(arguments: list[str], wanted: str, pods: Pods) -
     assert code == 2 and errors.count("\n") == 1 and wanted in errors
 
 
-@pytest.mark.slow
 def test_a_run_with_the_advice_trains(pods: Pods, tmp_path: Path) -> None:
     """Under the least bound of the small model, so that keys and values have room for one row."""
     limits = ["--rollouts.max_new_tokens=48", "--rollouts.max_prompt_tokens=32", "--task.num_eval=8", "--stop.steps=1"]

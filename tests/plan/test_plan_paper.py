@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from plan_records import from_pass_rate
 
+from loops import each
 from podsrl.plan.value import BETWEEN, DEFAULT_NOISE, teaching
 from podsrl.select import max_variance
 
@@ -23,9 +24,8 @@ def progress(seconds: dict[int, float], pass_rate: float, concentration: float, 
     return {n: teaching(groups, n, 16, rule=max_variance).share(noise) ** BETWEEN / s for n, s in seconds.items()}
 
 
-@pytest.mark.one_in(7)
-@pytest.mark.parametrize("pass_rate", [0.6, 0.7, 0.8])
-@pytest.mark.parametrize("noise", [0.25, DEFAULT_NOISE, 4.0])
+@each("pass_rate", [0.6, 0.7, 0.8])
+@each("noise", [0.25, DEFAULT_NOISE, 4.0])
 @pytest.mark.parametrize("concentration", [SPREAD, 1.0])
 def test_in_the_paper_s_sweep_progress_has_one_peak_in_n_at_32_or_64(
     pass_rate: float, noise: float, concentration: float
@@ -86,7 +86,6 @@ def path_speedups(start: float, target: float, seconds: dict[int, float]) -> lis
     return [times[16] / times[n] for n in seconds if n != 16]
 
 
-@pytest.mark.slow
 def test_our_own_map_is_ordered_rightly() -> None:
     predicted = {start: path_speedups(start, 0.88, MAP[start][0]) for start in MAP}
     assert all(values[2] == min(values) for values in predicted.values())  # n = 128 is never worth its seconds
@@ -107,7 +106,6 @@ STEPS_TO_93 = {
 """From the runs behind docs/when-pods-helps.md."""
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("start", STEPS_TO_93)
 def test_learning_a_step_agrees_with_real_runs(start: float) -> None:
     observed = [STEPS_TO_93[start][0] / steps for steps in STEPS_TO_93[start][1:]]

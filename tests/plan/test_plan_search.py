@@ -45,7 +45,6 @@ def test_the_suggestion_is_the_candidate_with_most_value_a_second() -> None:
     )
 
 
-@pytest.mark.slow
 def test_the_config_s_choice_stays_where_nothing_is_better_by_more_than_the_error() -> None:
     best = usual().best
     n, m, micro = best.key
@@ -67,7 +66,6 @@ def test_chunks_divide_every_candidate() -> None:
     assert all(c.num_rollouts % 4 == 0 and c.num_kept % 4 == 0 and c.num_kept >= 8 for c in plan.candidates)
 
 
-@pytest.mark.slow
 def test_a_micro_batch_that_would_fill_the_memory_is_no_candidate() -> None:
     # Peaks are 1 GB + 1000 bytes a token: 4096 tokens want 1.004 GB, 1024 want 1.001 GB.
     tight = measurements(micro=1024, memory_bytes=int(1.003e9 / 0.9))
@@ -77,7 +75,6 @@ def test_a_micro_batch_that_would_fill_the_memory_is_no_candidate() -> None:
     assert 4096 in {c.micro_batch_tokens for c in make_plan(replace(tight, memory_bytes=None)).candidates}
 
 
-@pytest.mark.slow
 def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_too() -> None:
     measured = measurements(micro=4096)
     bound = int(1.003e9 / 0.9)
@@ -91,7 +88,6 @@ def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_to
         make_plan(measured, 10**9)
 
 
-@pytest.mark.slow
 def test_a_bound_of_the_machine_s_memory_changes_nothing() -> None:
     measured = measurements()
     assert make_plan(measured, measured.memory_bytes) == make_plan(measured)
@@ -104,19 +100,16 @@ def at_generation_cost(factor: float, *overrides: str, **changes: Any) -> Measur
     return replace(found, generation=probes)
 
 
-@pytest.mark.slow
 def test_dearer_generation_asks_for_fewer_rollouts() -> None:
     cheap, dear = (make_plan(at_generation_cost(factor)).best.num_rollouts for factor in (0.01, 10.0))
     assert cheap > dear
 
 
-@pytest.mark.slow
 def test_more_gradient_noise_asks_for_more_kept_rollouts() -> None:
     sizes = [make_plan(measurements(noise_ratio=k)).best.num_kept for k in (0.01, 1.0, 100.0)]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
-@pytest.mark.slow
 def test_rare_right_answers_ask_for_more_rollouts_than_frequent_ones() -> None:
     rare, frequent = (make_plan(at_generation_cost(0.1, pass_rate=p)).best.num_rollouts for p in (0.05, 0.5))
     assert rare > frequent
@@ -145,7 +138,6 @@ def test_flags_build_the_suggested_config() -> None:
     assert (config.rollouts.num_rollouts, config.select.num_kept, config.optim.micro_batch_tokens) == (n, m, micro)
 
 
-@pytest.mark.slow
 def test_a_config_that_keeps_all_is_offered_max_variance_where_fewer_are_kept() -> None:
     plan = make_plan(at_generation_cost(0.1, "select.num_kept=64", "select.rule=keep_all", pass_rate=0.05))
     keeps_all = max(c.progress() for c in plan.candidates if c.num_kept == c.num_rollouts)
@@ -154,7 +146,6 @@ def test_a_config_that_keeps_all_is_offered_max_variance_where_fewer_are_kept() 
     assert "--select.rule=max_variance" in flags(plan)
 
 
-@pytest.mark.slow
 def test_the_json_holds_every_candidate_and_says_where_noise_was_not_measured() -> None:
     plan = make_plan(measurements(noise_ratio=None))
     result = to_json(plan, (), "a machine")

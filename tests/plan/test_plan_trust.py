@@ -68,7 +68,6 @@ def test_measurements_that_a_fit_runs_through_tell_nothing_of_their_error() -> N
     assert resampled_costs(lone, CostModel(lone), None) == ()
 
 
-@pytest.mark.slow
 def test_resampled_models_scatter_around_the_fit_as_fits_to_new_measurements_do() -> None:
     """The deviation of a generation's seconds over the resamples of one set, beside that over 60 sets made anew."""
     probe = generation(64, shared=0.5)
@@ -80,7 +79,6 @@ def test_resampled_models_scatter_around_the_fit_as_fits_to_new_measurements_do(
     assert np.mean(by_resampling) == pytest.approx(costs.fitted_generation(probe), rel=0.1)
 
 
-@pytest.mark.slow
 def test_a_suggestion_s_range_grows_with_the_scatter_and_holds_the_gain_that_is_known() -> None:
     exact, rough = (make_plan(scattered(scatter)) for scatter in (0.001, 0.4))
     ends = {}
@@ -94,7 +92,6 @@ def test_a_suggestion_s_range_grows_with_the_scatter_and_holds_the_gain_that_is_
     assert rough.relative_range(rough.own) == pytest.approx((1.0, 1.0))
 
 
-@pytest.mark.slow
 def test_the_range_and_the_reasons_are_in_the_json() -> None:
     plan = make_plan(scattered(0.5))
     checks = [check_of(1.0, 1.0), check_of(1.0, 2.0)]
@@ -108,7 +105,6 @@ def test_the_range_and_the_reasons_are_in_the_json() -> None:
     assert result["measured_relative_progress"] == pytest.approx(2 * gain)  # the own choice took twice as long
 
 
-@pytest.mark.slow
 def test_a_plan_without_repeats_says_that_its_error_is_not_known() -> None:
     few = replace(scattered(0.1), generation=(generation(64),), updates=updates()[-1:])
     plan = make_plan(few)
@@ -165,7 +161,6 @@ print(json.dumps([watch.use().waited_share, watch.use().is_busy]))
 """
 
 
-@pytest.mark.slow
 def test_two_that_share_one_core_wait_half_of_the_time() -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel does not count how long a thread waits for a core")

@@ -199,7 +199,6 @@ def everything_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_a_dry_run_says_what_is_wrong_with_a_description(folder: Path, pods: Any, name: str) -> None:
     harm, named = DESCRIPTIONS[name]
@@ -209,7 +208,6 @@ def test_a_dry_run_says_what_is_wrong_with_a_description(folder: Path, pods: Any
     assert everything_in(folder.parent) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DESCRIPTIONS, *PARTS])
 def test_an_evaluation_says_what_is_wrong(folder: Path, pods: Any, name: str) -> None:
     harm, named = (DESCRIPTIONS | PARTS)[name]
@@ -219,7 +217,6 @@ def test_an_evaluation_says_what_is_wrong(folder: Path, pods: Any, name: str) ->
     assert everything_in(folder.parent) == before
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", PARTS)
 def test_a_loader_says_what_is_wrong_with_a_part(folder: Path, name: str) -> None:
     harm, named = PARTS[name]
@@ -244,7 +241,6 @@ def test_what_cannot_be_read_is_said(folder: Path, pods: Any, what: str) -> None
 # --- what looks odd and is sound ---
 
 
-@pytest.mark.slow
 def test_the_hubs_cache_is_links_to_its_blobs(folder: Path, tmp_path: Path, pods: Any) -> None:
     root = tmp_path / "hub" / "models--someone--tiny"
     snapshot = root / "snapshots" / "0123abc"
@@ -300,7 +296,6 @@ def test_adapters_with_an_odd_base_say_which(tmp_path: Path, monkeypatch: pytest
         assert named in str(caught.value) and "adapter_config.json" in str(caught.value)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("changes", [
     {"target_modules": "(?:[a-z0-9_.]+)+!"},
     {"target_modules": ["q_proj"], "rank_pattern": {"(?:[a-z0-9_.]+)+!": 2}},

@@ -63,7 +63,6 @@ def test_dropout_is_off_and_a_line_says_so(policy_of: PolicyOf, gpt2_folder: Pat
     assert 'model.dropout = "as_configured" keeps it' in note
 
 
-@pytest.mark.slow
 def test_a_run_says_so_at_its_start(gpt2_folder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     options = [*OPTIONS, f"model.path={gpt2_folder}", "model.device=cpu", "stop.steps=1", "stop.seconds=0"]
@@ -121,7 +120,6 @@ def test_trying_both_modes_draws_no_random_number_and_changes_no_mode() -> None:
     assert [module.training for module in model.modules()] == modes
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_no_family_draws_random_numbers_in_training_once_its_dropout_is_off() -> None:
     changed = []

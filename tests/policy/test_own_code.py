@@ -119,7 +119,6 @@ def everybody_says_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: "y")
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plant", WANT_CODE)
 def test_a_model_that_wants_its_own_code_is_refused_and_the_option_is_named(
     folder: Path, planted: Path, everybody_says_yes: None, plant: Callable[[Path], None]
@@ -148,7 +147,6 @@ def test_a_model_that_can_do_without_its_own_code_loads_without_it(
     assert not planted.exists()
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plant", [of_both, of_generation])
 def test_nor_does_the_code_of_the_base_of_adapters_run(
     folder: Path, planted: Path, everybody_says_yes: None, tmp_path: Path, plant: Callable[[Path], None]
@@ -204,7 +202,6 @@ def test_the_option_says_where_it_changes_nothing(tiny_model_folder: Path) -> No
         load_tokenizer(ModelConfig())
 
 
-@pytest.mark.slow
 def test_a_script_in_a_data_sets_folder_does_not_run(tmp_path: Path, planted: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "data.py").write_text(PLANT)
@@ -223,7 +220,6 @@ SMALL = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [["train", "pods", *SMALL], ["train", "pods", "--dry-run"], ["eval"]])
 def test_a_yes_on_standard_input_is_no_yes(folder: Path, planted: Path, tmp_path: Path, command: list[str]) -> None:
     of_both(folder)
@@ -241,7 +237,6 @@ def test_a_yes_on_standard_input_is_no_yes(folder: Path, planted: Path, tmp_path
     assert not planted.exists()
 
 
-@pytest.mark.slow
 def test_a_model_with_code_of_its_own_trains_and_its_run_is_evaluated(folder: Path, planted: Path, pods: Any) -> None:
     of_both(folder)
     trust = "--model.trust_remote_code=true"

@@ -68,7 +68,6 @@ def test_float32_on_a_gpu_is_told_with_the_cure() -> None:
     assert device_notes(ModelConfig(device="cuda", dtype="bfloat16")) == ()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 def test_a_run_and_its_dry_run_begin_with_the_choice() -> None:
     config = load_config("pods", ["task.num_eval=8"])

@@ -21,7 +21,6 @@ PolicyOf = Callable[..., Policy]
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 
 
-@pytest.mark.one_in(4)
 def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: Path) -> None:
     policy = policy_of(family_folder)
     assert policy.generator_model is policy.model and not isinstance(policy, AdaptedPolicy)
@@ -48,7 +47,6 @@ def test_sharded_parameters_are_made_whole_on_the_way(
         assert torch.equal(tensor, policy.model.get_parameter(name).detach() * 2)
 
 
-@pytest.mark.one_in(4)
 def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
 ) -> None:
@@ -60,7 +58,6 @@ def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
     assert AutoTokenizer.from_pretrained(tmp_path / "saved").encode("1+2") == policy.tokenizer.encode("1+2")
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_saved_policy_comes_back_bit_for_bit_into_the_same_memory(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path, dtype: str
@@ -156,7 +153,6 @@ def num_kept(policy: Policy) -> int:
     return sum(kept)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
     policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], lora: dict[str, Any] | None

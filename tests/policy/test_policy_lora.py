@@ -48,7 +48,6 @@ def engine_greedy(model: Any, num_tokens: int = 12) -> list[int]:
 # --- what is sampled ---
 
 
-@pytest.mark.one_in(4)
 def test_the_generator_samples_from_the_adapted_weights_after_a_sync(
     policy_of: PolicyOf, family_folder: Path, teach: Teach
 ) -> None:
@@ -66,7 +65,6 @@ def test_the_generator_samples_from_the_adapted_weights_after_a_sync(
     assert before == weights_digest(policy.generator_model.named_parameters())
 
 
-@pytest.mark.one_in(4)
 def test_a_merged_matrix_is_the_base_plus_the_scaled_product(
     policy_of: PolicyOf, family_folder: Path, teach: Teach
 ) -> None:
@@ -85,7 +83,6 @@ def test_a_merged_matrix_is_the_base_plus_the_scaled_product(
         assert torch.allclose(sampled[name].double(), weight.double(), atol=1e-6), name
 
 
-@pytest.mark.one_in(4)
 def test_only_adapted_matrices_are_held_twice_and_a_sync_leaves_the_base_alone(
     policy_of: PolicyOf, family_folder: Path, teach: Teach
 ) -> None:
@@ -152,7 +149,6 @@ def batch(seed: int = 0) -> Any:
 # --- what is trained ---
 
 
-@pytest.mark.one_in(4)
 def test_an_update_moves_adapters_and_nothing_else(policy_of: PolicyOf, family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
@@ -208,7 +204,6 @@ def test_the_description_counts_what_is_trained(policy_of: PolicyOf, folders: di
 # --- the reference ---
 
 
-@pytest.mark.one_in(4)
 def test_the_reference_is_the_base_and_leaves_the_gradient_as_it_was(
     policy_of: PolicyOf, family_folder: Path, teach: Teach
 ) -> None:
@@ -256,7 +251,6 @@ def test_the_kl_penalty_is_measured_from_the_base(
 # --- checkpoints ---
 
 
-@pytest.mark.slow
 def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
     policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
 ) -> None:
@@ -287,7 +281,6 @@ def test_saved_files_are_those_of_peft(
     assert (tmp_path / "ours" / "tokenizer.json").is_file()
 
 
-@pytest.mark.one_in(4)
 def test_adapters_come_back_bit_for_bit(policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path) -> None:
     policy, other = (policy_of(family_folder, LORA) for _ in range(2))
     teach(policy)
@@ -321,7 +314,6 @@ def test_the_same_adapters_are_the_same_bytes_in_every_process(
 # --- a folder of adapters as model.path ---
 
 
-@pytest.mark.one_in(4)
 def test_a_folder_of_adapters_loads_as_its_base_with_them_merged(
     policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
 ) -> None:

@@ -45,7 +45,6 @@ def policy(wide_folder: Path) -> Policy:
     return load_policy(config, load_tokenizer(config.model))
 
 
-@pytest.mark.one_in(2)
 def test_the_base_is_in_4_bits_and_the_generator_is_a_plain_model(policy: Policy) -> None:
     four_bit = [name for name, module in policy.model.named_modules() if is_4bit(module)]
     assert len(four_bit) == 14
@@ -57,7 +56,6 @@ def test_the_base_is_in_4_bits_and_the_generator_is_a_plain_model(policy: Policy
     assert f"{trained:,} of {whole + trained:,} weights" in policy.description
 
 
-@pytest.mark.one_in(2)
 def test_the_dequantised_weights_are_near_the_originals_and_on_sixteen_levels(
     policy: Policy, wide_folder: Path
 ) -> None:
@@ -72,7 +70,6 @@ def test_the_dequantised_weights_are_near_the_originals_and_on_sixteen_levels(
     assert ((blocks - original.reshape(-1, 64)).abs() <= bound).all()
 
 
-@pytest.mark.one_in(2)
 def test_generator_and_update_agree_before_and_after_training(policy: Policy, teach: Callable[[Policy], None]) -> None:
     engine = Engine(policy.generator_model)
     assert torch.allclose(policy.model(IDS).logits, policy.generator_model(IDS).logits, atol=1e-4)
@@ -86,7 +83,6 @@ def test_generator_and_update_agree_before_and_after_training(policy: Policy, te
         assert torch.equal(reference(IDS).logits, base)
 
 
-@pytest.mark.one_in(2)
 def test_a_forward_in_evaluation_leaves_the_stored_weights_as_they_are(policy: Policy) -> None:
     before = {name: tensor.clone() for name, tensor in policy.sampled_weights()}
     with torch.inference_mode(), policy.reference() as reference:
@@ -95,7 +91,6 @@ def test_a_forward_in_evaluation_leaves_the_stored_weights_as_they_are(policy: P
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.sampled_weights())
 
 
-@pytest.mark.one_in(2)
 def test_adapters_get_the_gradient_that_the_dequantised_model_gives(
     policy: Policy, wide_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
 ) -> None:
@@ -127,7 +122,6 @@ def load_dequantised(policy: Policy) -> Any:
     return plain.requires_grad_(True)
 
 
-@pytest.mark.one_in(2)
 def test_4_bits_of_a_folder_of_adapters_are_refused(policy: Policy, tmp_path: Path) -> None:
     policy.save(tmp_path)
     with pytest.raises(UsageError, match="holds adapters, which cannot be merged into 4-bit weights"):

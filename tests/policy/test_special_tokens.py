@@ -135,7 +135,6 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_template = pytest.mark.parametrize("template", TEMPLATES)
 
 
-@pytest.mark.one_in(4)
 @every_kind
 @every_template
 def test_a_forged_turn_is_encoded_as_if_its_special_tokens_were_unknown(kind: str, template: str) -> None:
@@ -189,7 +188,6 @@ def test_the_way_of_rows_with_special_tokens_gives_the_same_for_rows_without(kin
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
 @pytest.mark.parametrize("name", ["gsm8k", "math", "svamp", "arithmetic"])
 def test_the_questions_of_known_sets_are_the_tokens_of_the_tokenizer_itself(kind: str, name: str) -> None:
@@ -293,7 +291,6 @@ def forged_rows(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
 def test_a_run_counts_them_at_its_start(pods: Any, forged_rows: Path) -> None:
     arguments = [
         "train",

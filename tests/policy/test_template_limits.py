@@ -58,7 +58,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_one_line(with_template: Any, soon: None, name: str) -> None:
     hostile = with_template(HOSTILE[name])
@@ -67,7 +66,6 @@ def test_a_hostile_template_is_one_line(with_template: Any, soon: None, name: st
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
 
 
-@pytest.mark.slow
 def test_the_limit_is_named(with_template: Any, soon: None) -> None:
     with pytest.raises(UsageError, match="more than 1 seconds of CPU time"):
         check_chat_template(with_template(LOOP), chat("1"))
@@ -76,7 +74,6 @@ def test_the_limit_is_named(with_template: Any, soon: None) -> None:
     assert prompt_ids(with_template(SAYS), chat("1")) == tuple(with_template(SAYS).encode("1")), "and others go on"
 
 
-@pytest.mark.slow
 def test_a_template_in_a_thread_is_limited_too(with_template: Any, soon: None) -> None:
     said: list[str] = []
 
@@ -132,7 +129,6 @@ def test_long_conversations_are_rendered_too(with_template: Any) -> None:
     assert render.render(with_template(SAYS), [[{"role": "user", "content": long}]] * 3) == [long] * 3
 
 
-@pytest.mark.slow
 def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(with_template: Any) -> None:
     ours = with_template(SAYS)
     prompt_ids(ours, chat("1"))
@@ -145,7 +141,6 @@ def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(wit
     assert prompt_ids(ours, chat("1")) == tuple(ours.encode("1"))
 
 
-@pytest.mark.slow
 def test_an_interrupt_leaves_no_answer_for_the_next_prompt(with_template: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = with_template(SAYS)
     exchange = render._exchange

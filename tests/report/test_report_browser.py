@@ -22,10 +22,7 @@ LEAST_FONT = 9.0
 CONTRASTS = {"h1,h2,h3,p,td,th,a,span,b,label,button,pre": 4.5, "svg.plot text": 3.0}
 """Least contrast of texts and what is behind them: WCAG 2.2 AA for text, and for large text and figures."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find() is None, reason="no Chromium is installed"),
-]
+pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium is installed")
 
 SMALLEST_TEXT = """
 Math.min(...[...document.querySelectorAll("svg.plot text")].filter((text) => text.getClientRects().length).map((text) =>

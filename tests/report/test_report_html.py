@@ -135,7 +135,6 @@ def test_every_recorded_rollout_is_shown_best_first_with_its_fate(run_page: str)
     ]
 
 
-@pytest.mark.slow
 def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:
     tags = _Tags(evil_page)
     assert len(tags.all("script")) == 1
@@ -147,7 +146,6 @@ def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:
     assert "".join(tags.text).count(EVIL) >= 11
 
 
-@pytest.mark.slow
 def test_the_page_loads_nothing(both_page: str) -> None:
     tags = _Tags(both_page)
     assert _loads(tags) == []
@@ -174,7 +172,6 @@ def test_groups_open_without_script_and_filters_stay_hidden(run_page: str) -> No
     assert [a for a in tags.all("div") if a.get("id") == "filters"] == [{"id": "filters", "hidden": None}]
 
 
-@pytest.mark.slow
 def test_ids_are_unique_and_every_reference_has_its_target(both_page: str) -> None:
     tags = _Tags(both_page)
     ids = [str(attributes["id"]) for _, attributes in tags.tags if "id" in attributes]
@@ -185,7 +182,6 @@ def test_ids_are_unique_and_every_reference_has_its_target(both_page: str) -> No
     assert set(references) <= set(ids)
 
 
-@pytest.mark.slow
 def test_a_comparison_brings_its_table_and_runs(both_page: str) -> None:
     words = _words(both_page)
     assert "grpo (baseline) 2 1.00× 1.00–1.00 0.0 % of resamples" in words
@@ -195,7 +191,6 @@ def test_a_comparison_brings_its_table_and_runs(both_page: str) -> None:
     assert "pods reaches 99 % of grpo's best accuracy 2.00× as fast" in words
 
 
-@pytest.mark.slow
 def test_the_same_runs_give_the_same_page_and_replace_the_old_one(run_folder: Path, run_page: str) -> None:
     out = run_folder.parent / "deep" / "er" / "report.html"
     out.parent.mkdir(parents=True)

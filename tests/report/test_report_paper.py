@@ -99,7 +99,6 @@ def test_without_the_paper_s_curve_ours_is_drawn_alone(reproduction: Path) -> No
     assert axes.get_xlim() == (0, 20)
 
 
-@pytest.mark.slow
 def test_the_report_of_a_reproduction_holds_the_figure_and_the_table(reproduction: Path, tmp_path: Path) -> None:
     page = write_report([reproduction], tmp_path / "report.html").read_text()
     assert "Beside the paper, setting (a)" in page and "10.1" in page and 'id="paper-0-' in page

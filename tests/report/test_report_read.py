@@ -101,7 +101,6 @@ def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, make_run: Make, lo
         read_run(tmp_path / "run")
 
 
-@pytest.mark.slow
 def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path, make_run: Make) -> None:
     plain = read_run(make_run(tmp_path / "plain"))
     note = {"step": 2, "seconds/train_elapsed": 3.0, "note": "the data changed: <b>"}
@@ -267,7 +266,6 @@ def test_a_comparison_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, te
         read_comparison(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", ["9" * 400, "1e400", "1e308", "-1e308", "-" + "9" * 400])
 def test_a_number_beyond_all_bounds_is_infinite_in_metrics_and_damage_in_groups(
     tmp_path: Path, make_run: Make, number: str

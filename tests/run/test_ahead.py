@@ -88,7 +88,6 @@ def newest(folder: Path) -> Checkpoint:
 # --- what it computes ---
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("way", ["two epochs", "one epoch", "lora"])
 def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way: str) -> None:
     options = tuple(option for option in WAYS[way] if "dropout" not in option)
@@ -154,7 +153,6 @@ def test_a_rollout_beyond_its_lag_is_named() -> None:
 # --- what happens in between ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["one epoch", "rounds"])
 def test_an_evaluation_in_between_changes_nothing(way: str) -> None:
     plain, looked = trainer_of(*WAYS[way]), trainer_of(*WAYS[way])
@@ -166,7 +164,6 @@ def test_an_evaluation_in_between_changes_nothing(way: str) -> None:
     assert way == "rounds" or versions == [0, 0, 1, 1, 2, 2, 3, 3, 4]  # steps, and evaluations of the newest weights
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_was_saved_and_resumed_after_every_step_ends_bit_identical(way: str, tmp_path: Path) -> None:
     whole = trainer_of(*WAYS[way])
@@ -247,7 +244,6 @@ def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None
     assert lines_of(resumed, 2) == lines_of(trainer_of(), 3)[1:]
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     asked = count()
     trainer = trainer_of()
@@ -257,7 +253,6 @@ def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "step"), [("ahead", 3), ("sync", 4)])
 def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: int

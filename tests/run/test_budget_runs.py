@@ -57,7 +57,6 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if not name.startswith(hidden)} for line in lines]
 
 
-@pytest.mark.slow
 def test_a_run_with_a_part_that_remembers_resumes_bit_for_bit(tmp_path: Path) -> None:
     """Killed after a step, which leaves that step's checkpoint, against a run that goes through."""
     options = ("checkpoint.every_steps=1", "checkpoint.every_seconds=0", "checkpoint.keep=9")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from podsrl.run.data_digest import data_change, describe_data
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
@@ -44,7 +45,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each("change", CHANGES)
 @pytest.mark.parametrize("side", ["train", "eval"])
 def test_every_change_shows_and_is_named(side: str, change: str) -> None:
     tasks, sentence = CHANGES[change]
@@ -100,7 +101,6 @@ def test_of_a_large_set_made_on_demand_an_even_sample_is_looked_at(monkeypatch: 
     assert data_of(list(OnDemand(range(1000), []))) != data_of(list(OnDemand(range(1000), [], changed=501)))
 
 
-@pytest.mark.slow
 def test_a_users_own_objects_have_the_same_digest_in_every_process() -> None:
     program = """
 from podsrl.run.data_digest import describe_data

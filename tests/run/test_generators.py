@@ -60,7 +60,6 @@ def test_what_does_not_go_together_is_one_line(pods: Any, options: list[str], na
     assert code == 2 and named in err and "Traceback" not in err and not Path("run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "option", ["--seed=1", "--lora.rank=2", "--model.dtype=bfloat16", '--rollouts.stop_strings=["1"]']
 )
@@ -73,7 +72,6 @@ def test_one_generator_elsewhere_changes_no_number(pods: Any, option: str) -> No
     assert numbers("run-1") == numbers("run-0")
 
 
-@pytest.mark.slow
 def test_a_resume_may_change_their_number_and_warns(pods: Any) -> None:
     pods("train", "pods", *SMALL, "--stop.steps=2", "--out=plain")
     code, _, err = pods("train", "--resume=plain", "--stop.steps=4", "--scale.generators=1")

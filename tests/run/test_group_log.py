@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from loops import each
 from podsrl.run.group_log import LARGEST, parse_group, record_group
 from podsrl.types import Completion, FinishReason, Group, Rollout, Sample, Selection, Task
 from podsrl.update import to_samples
@@ -259,7 +260,7 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
     assert (rollout.reward, rollout.parts) == (None, {"correct": None})
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"advantage": "high"},
@@ -276,7 +277,6 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
         {"drop_reason": 7},
         {"finish_reason": None},
     ],
-    ids=str,
 )
 def test_another_value_than_a_run_writes_is_refused(changes: dict[str, Any]) -> None:
     line = line_of([1.0])

@@ -151,7 +151,6 @@ def test_the_log_and_the_report_say_which_rollouts_were_asked_in_another_way(tmp
     assert page.count("asked: shown") == sum("origin" in r for each in logged for r in each["rollouts"]) > 0
 
 
-@pytest.mark.slow
 def test_a_run_of_xrpo_resumes_to_the_same_end(tmp_path: Path) -> None:
     """A trainer that is saved, and another that loads it, after every step."""
     extra = {

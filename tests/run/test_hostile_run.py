@@ -45,7 +45,6 @@ def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow
 def test_a_run_survives_its_rewards_and_resumes_to_the_same_numbers(
     pods: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_run_survives_its_rewards_and_resumes_to_the_same_numbers(
     assert without_seconds(parts) == without_seconds(steps)
 
 
-@pytest.mark.slow
 def test_a_batch_that_ends_its_process_leaves_nothing_to_learn_and_says_why(
     pods: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

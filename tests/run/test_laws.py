@@ -133,8 +133,6 @@ def test_every_part_stands_in_a_point() -> None:
 # --- one step after another ---
 
 
-@pytest.mark.one_in(12)
-@pytest.mark.share(4)
 @points
 def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_of_one_round(name: str) -> None:
     trainer = trainer_at(TREES[name])
@@ -183,8 +181,6 @@ def stop_in_round(trainer: Trainer, number: int, patch: pytest.MonkeyPatch) -> N
             training_step(trainer)
 
 
-@pytest.mark.one_in(12)
-@pytest.mark.share(4)
 @points
 def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -207,8 +203,6 @@ def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
     assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted
 
 
-@pytest.mark.one_in(12)
-@pytest.mark.share(4)
 @points
 def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_goes_on_bit_for_bit(
     name: str, tmp_path: Path
@@ -227,7 +221,6 @@ def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_go
         resumed.load(saved(whole, tmp_path))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), AHEAD], ids=["sync", "ahead"])
 def test_a_part_that_fails_in_a_later_round_leaves_a_checkpoint_of_all_steps_before(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -246,7 +239,6 @@ def test_a_part_that_fails_in_a_later_round_leaves_a_checkpoint_of_all_steps_bef
     assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted[2:]
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_in_later_rounds_resumes_to_the_same_numbers(tmp_path: Path, pods: Any) -> None:
     options = [
         f"--{each}" for each in (*CONFIG, "stop.steps=4", "checkpoint.every_steps=1", "checkpoint.every_seconds=0")

@@ -132,7 +132,6 @@ def test_a_task_is_known_again_by_the_ids_that_the_trainer_makes() -> None:
     assert [trainer.tasks.train[group.index or 0] for group in later] == [group.task for group in later]
 
 
-@pytest.mark.slow
 def test_training_on_sixty_four_to_sixteen_lifts_accuracy(tmp_path: Path) -> None:
     """Fifteen steps are enough to see it: about 4 % before, several times that after."""
     trainer = Trainer(
@@ -169,7 +168,6 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
     assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("num_groups", [0, 1])
 def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget of one's own may ask for fewer groups than the config's number of prompts."""
@@ -201,7 +199,6 @@ def test_any_number_of_slots_gives_the_same_step() -> None:
     assert lines[0]["tokens/forwarded"] < lines[1]["tokens/forwarded"] < lines[1]["tokens/generated"]
 
 
-@pytest.mark.slow
 def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
     free = step_line(Trainer(small_config()))
     trainer = Trainer(small_config('rollouts.kv_cache_bytes="100KiB"', "rollouts.scheduler=continuous+ljf"))

@@ -23,7 +23,6 @@ def shape_of(family: str, folder: Path) -> ModelShape:
     return read_shape(ModelConfig(path=str(folder)))
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["gpt2", "gptj", "bloom", "mpt", "gpt_neo", "ctrl", "xglm", "opt"])
 def test_a_family_with_its_own_names_can_be_planned(family: str, tmp_path: Path) -> None:
     shape = shape_of(family, tmp_path)
@@ -40,7 +39,6 @@ def test_the_linear_layers_of_gpt2_are_its_transposed_ones(tmp_path: Path) -> No
     assert linears == {f"transformer.h.{i}.{name}": size for i in (0, 1) for name, size in expected.items()}
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["gpt2", "gpt_bigcode", "falcon", "qwen2", "mpt", "llama"])
 def test_keys_and_values_take_the_bytes_that_the_model_keeps(family: str, tmp_path: Path) -> None:
     shape = shape_of(family, tmp_path)
@@ -53,7 +51,6 @@ def test_a_model_without_attention_is_refused_in_a_line(tmp_path: Path) -> None:
         shape_of("mamba", tmp_path)
 
 
-@pytest.mark.slow
 def test_every_family_is_planned_or_refused_in_a_line(tmp_path: Path) -> None:
     planned: list[str] = []
     for family in family_names():
@@ -76,7 +73,6 @@ def _config_or_none(family: str) -> Any:
         return None
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("is_tied", [False, True])
 @pytest.mark.parametrize(

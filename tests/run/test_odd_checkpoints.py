@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from loops import each
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError
 from podsrl.run.state import MAX_BYTES, check_state, read_object
@@ -175,7 +176,6 @@ def results(run: Path) -> tuple[Any, ...]:
     return digests, numbers(run), (run / "groups.jsonl").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods: Pods, tmp_path: Path) -> None:
     assert pods("train", "pods", *SMALL, "--out", "whole")[0] == 0
@@ -228,7 +228,6 @@ def change_step_under_way(rng: random.Random, path: Path, older: Path) -> str:
     return f"{kind}, {name}"
 
 
-@pytest.mark.slow
 def test_a_step_under_way_that_is_not_what_was_saved_is_never_trained_on(pods: Pods, tmp_path: Path) -> None:
     ahead = ("--steps.name=ahead", "--rollouts.generator=beside:beside", "--checkpoint.keep=3", "--stop.steps=5")
     options = [option for option in SMALL if not option.startswith("--stop.steps")]
@@ -277,7 +276,7 @@ def test_a_state_as_it_is_saved_passes_and_so_does_one_without_what_older_versio
     check_state(PATH, {**state(), "of a newer version": 1})
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "named"),
     [
         ({"step": 5}, "step"),

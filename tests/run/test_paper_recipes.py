@@ -29,8 +29,6 @@ from podsrl.run.session import resume, start
 from podsrl.run.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
 
-pytestmark = pytest.mark.slow
-
 BASELINES = {"a": "grpo", "b": "grpo", "c": "grpo", "d": "grpo_ga", "e": "grpo_ga"}
 RECIPES = [f"{setting}-{arm}" for setting, other in BASELINES.items() for arm in (other, "pods")]
 FAMILIES = {"a": "qwen2", "b": "qwen2", "c": "llama", "d": "qwen2", "e": "qwen2"}
@@ -167,7 +165,6 @@ def final_tensors(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(last.parent)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains_stops_and_resumes_to_the_same_bits(
     recipe: str, models: dict[str, Path], data: Path, tmp_path: Path
@@ -185,7 +182,6 @@ def test_a_recipe_trains_stops_and_resumes_to_the_same_bits(
     assert (stopped / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("recipe", RECIPES[1::2])
 def test_a_recipe_s_checkpoint_generates_the_same_tokens_elsewhere(
     recipe: str, models: dict[str, Path], data: Path, tmp_path: Path

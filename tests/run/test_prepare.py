@@ -185,7 +185,6 @@ def test_a_set_for_evaluation_only_is_evaluated_but_not_trained_on(chat_tokenize
     parts.close()
 
 
-@pytest.mark.slow
 def test_all_of_gsm8k_is_prepared_in_seconds(chat_tokenizer: Any) -> None:
     if "PODS_DATA" not in os.environ:
         pytest.skip("PODS_DATA is not set: a folder with gsm8k/ as JSON lines")

@@ -53,14 +53,12 @@ def final_files(folder: Path) -> dict[str, str]:
     return {f"{last.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-@pytest.mark.slow
 def test_killed_at_ten_random_instants_a_run_ends_bit_identical(tmp_path: Path, pods: Pods) -> None:
     """The random rule and two epochs, so that every stream and counter matters."""
     options = [*SMALL, "--select.rule=random", "--optim.num_epochs=2", "--stop.steps=130"]
     _kill_and_resume(options, tmp_path, pods, num_kills=10)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_killed_with_the_next_step_under_way_a_run_ends_bit_identical(tmp_path: Path, pods: Pods) -> None:
     """The generator is a child process, which every kill takes with it."""
@@ -111,7 +109,6 @@ def _wait_for_new_lines(process: subprocess.Popen[bytes], log: Path, count: int)
         time.sleep(0.002)
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path, pods: Pods) -> None:
     whole, damaged = tmp_path / "whole", tmp_path / "damaged"
     for folder, steps in ((whole, 8), (damaged, 6)):
@@ -127,7 +124,6 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
     assert [line for line in numbers(damaged) if "loss" in line] == [line for line in numbers(whole) if "loss" in line]
 
 
-@pytest.mark.slow
 def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp_path: Path, pods: Pods) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     options = [*SMALL, "--stop.steps=12"]
@@ -145,7 +141,6 @@ def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp
     assert final_files(stopped) == final_files(whole)
 
 
-@pytest.mark.slow
 def test_a_resume_may_not_change_what_decides_the_numbers(tmp_path: Path, pods: Pods) -> None:
     assert pods("train", "pods", *SMALL, "--stop.steps=2", "--out", str(tmp_path / "run"))[0] == 0
     code, _, shown = pods("train", "--resume", str(tmp_path / "run"), "--optim.lr=1e-3")

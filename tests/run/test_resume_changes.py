@@ -118,7 +118,6 @@ def test_a_changed_answer_is_noticed_by_the_trainer_itself(run: Path, data: Path
     assert trainer.progress.step == 2
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_does_not_know_its_data_goes_on_with_a_line_that_says_so(run: Path, data: Path) -> None:
     edit_state(run, lambda state: state.pop("data"))
     said = resume(run, 3)
@@ -146,7 +145,6 @@ def test_a_log_that_was_cut_is_noticed_before_anything_is_written(run: Path) -> 
     assert files(run) == before
 
 
-@pytest.mark.slow
 def test_going_on_without_lost_lines_leaves_whole_lines_and_a_note(run: Path) -> None:
     log = run / "metrics.jsonl"
     log.write_bytes(log.read_bytes()[:-30])  # the evaluation after step 2
@@ -165,7 +163,6 @@ def test_going_on_without_lost_lines_leaves_whole_lines_and_a_note(run: Path) ->
     assert not any("missing" in text for text in resume(run, 4))
 
 
-@pytest.mark.slow
 def test_steps_that_were_logged_where_lost_ones_had_been_are_not_kept_twice(run: Path) -> None:
     """A repaired log that grew past the old size before the next checkpoint: the bytes fit, the steps do not."""
     log = run / "metrics.jsonl"

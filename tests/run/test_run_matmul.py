@@ -87,7 +87,6 @@ def config(tiny_model_folder: Path) -> Any:
     return load_config("pods", [f"model.path={tiny_model_folder}", "task.num_eval=16", "rollouts.max_new_tokens=8"])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not is_available(), reason="one library: nothing is chosen")
 def test_a_resumed_trainer_takes_the_checkpoints_choice_even_where_the_cache_has_another(
     tmp_path: Path, config: Any, monkeypatch: pytest.MonkeyPatch
@@ -116,7 +115,6 @@ def test_a_resumed_trainer_takes_the_checkpoints_choice_even_where_the_cache_has
     assert json.loads((stored / "state.json").read_text())["matmul"] == choose().to_json()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not is_available(), reason="one library: nothing is chosen")
 def test_a_choice_that_is_insisted_on_is_resumed_anywhere_without_a_warning(
     tmp_path: Path, config: Any, monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,6 @@ def left_for(*servers: EngineServer) -> list[str]:
     return [path.name for server in servers for path in Path(DEFAULT_FOLDER).glob(f"{name_of(server.url)}*")]
 
 
-@pytest.mark.slow
 def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_had_been(
     pods: Pods, server: EngineServer, tmp_path: Path
 ) -> None:
@@ -76,7 +75,6 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
     assert left_for(server) == []
 
 
-@pytest.mark.slow
 def test_two_servers_are_shared_out_by_group(pods: Pods, server: EngineServer, tmp_path: Path) -> None:
     with serving(server.model, server.tokenizer, server.folder) as other:
         names = f"vllm+{server.url},{other.url}"

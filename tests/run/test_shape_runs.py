@@ -111,7 +111,6 @@ def test_one_advantage_per_token_that_is_the_same_for_all_gives_the_same_weights
     assert isinstance(other.samples[0].advantage, tuple)
 
 
-@pytest.mark.slow
 def test_a_run_with_a_shape_that_learns_resumes_to_the_same_state(tmp_path: Path) -> None:
     options = ("checkpoint.every_steps=1", "checkpoint.every_seconds=0")
     config = config_of("run_shapes:counted", *options)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from inspect import signature
 
-import pytest
-
 from podsrl.config.schema import TaskConfig
 from podsrl.run.data import _OF_REWARDS, load_task_set
 from podsrl.tasks import load_tasks
@@ -25,7 +23,6 @@ def test_the_options_reach_the_loader() -> None:
     assert found.eval == load_task_set(TaskConfig(digits=1, num_eval=3, system_prompt="Add.", chat=True)).eval
 
 
-@pytest.mark.slow
 def test_no_torch_is_loaded() -> None:
     code = "import sys, podsrl.run.data; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

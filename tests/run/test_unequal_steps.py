@@ -142,17 +142,14 @@ def test_m_of_either_size_train(aggregate: str) -> None:
     check_step(result, {8: 8, 128: 16})
 
 
-@pytest.mark.slow
 def test_a_share_of_either_size_trains() -> None:
     check_step(step_of("select.rule=max_variance", "select.num_kept=0.25"), {8: 2, 128: 32})
 
 
-@pytest.mark.slow
 def test_keep_all_trains_every_group_whole() -> None:
     check_step(step_of(), {8: 8, 128: 128})
 
 
-@pytest.mark.slow
 def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: Path) -> None:
     flags = [f"--{option}" for option in UNEQUAL]
     flags += ["--select.rule=max_variance", "--select.num_kept=0.25", "--record.num_groups=4"]
@@ -184,7 +181,6 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if not name.startswith(hidden)} for line in lines]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("when", "saved"), [("asked", 6), ("learns", 5)])
 def test_a_part_that_fails_in_a_late_step_leaves_a_run_that_resumes_to_the_same_numbers(
     pods: Any, tmp_path: Path, when: str, saved: int
@@ -205,7 +201,6 @@ def test_a_part_that_fails_in_a_late_step_leaves_a_run_that_resumes_to_the_same_
     assert lines_of(tmp_path / "run") == lines_of(tmp_path / "whole")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -127,8 +127,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.share(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
@@ -139,7 +137,6 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
     assert_same(several, one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
     """A gradient here has up to 24 rows x 24 tokens; its terms cancel to no less than a hundredth of their sum."""
@@ -149,7 +146,6 @@ def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
     assert_same(several, one, rel=100 * terms * 2.0**-24, weight_gap=2 * lr * steps)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy: str) -> None:
     """Right answers are rare: in most steps some process has no row with a gradient, in some none has."""
@@ -162,8 +158,6 @@ def test_processes_without_rows_of_their_own_change_nothing(three: Any, strategy
     assert_same(several, one)
 
 
-@pytest.mark.slow
-@pytest.mark.share(3)
 @pytest.mark.parametrize("more", [(), (LORA,), AHEAD], ids=["full", "lora", "ahead"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_checkpoint_of_two_goes_on_with_one_and_three_and_two(

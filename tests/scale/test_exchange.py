@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import join_processes
 from podsrl.types import Completion, Group, Rollout, Task
@@ -31,7 +29,6 @@ def swap(num_groups: int) -> list[Group]:
     ]
 
 
-@pytest.mark.slow
 def test_all_processes_hold_all_groups_in_their_order(three: Any) -> None:
     for num_groups in (7, 2):  # with two, the third process brings none
         answers = three.run(swap, num_groups)

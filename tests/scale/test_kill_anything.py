@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from kill_anything import CASES, measure, try_one
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("name", ["ahead, R=2"])
 def test_whatever_is_killed_the_numbers_stay_and_nothing_is_left(tmp_path: Path, name: str) -> None:

@@ -22,7 +22,6 @@ from podsrl.scale.launch import launch
 Pods = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.slow
 def test_a_killed_process_ends_all_and_the_run_goes_on_with_other_numbers_of_processes(
     tmp_path: Path, pods: Pods
 ) -> None:
@@ -80,7 +79,6 @@ def lose_a_moment(checkpoint: Path) -> None:
     manifest.write_text(json.dumps(table))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_all_processes_fall_back_to_the_checkpoint_before_a_damaged_one(tmp_path: Path, strategy: str) -> None:
     folder = tmp_path / "run"
@@ -99,7 +97,6 @@ def test_all_processes_fall_back_to_the_checkpoint_before_a_damaged_one(tmp_path
     assert ranks_of(folder) == {}
 
 
-@pytest.mark.slow
 def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: Path) -> None:
     (tmp_path / "scipy.py").write_text("open('ran', 'w')")
     (tmp_path / "pydantic.py").write_text("open('ran', 'w')")
@@ -110,7 +107,6 @@ def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: 
     assert done.returncode == 0 and not (tmp_path / "ran").exists(), done.stderr
 
 
-@pytest.mark.slow
 def test_torchrun_starts_a_run_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "-m", "podsrl.cli", "train", "pods"]
     command += [*SMALL, "--scale.strategy=zero2"]
@@ -130,7 +126,6 @@ def breaks_on_one(prompts: list[str], completions: list[str]) -> list[float]:
     return [float(len(set(text))) for text in completions[is_broken:]]
 
 
-@pytest.mark.slow
 def test_the_error_of_the_process_that_fails_is_the_one_shown(tmp_path: Path) -> None:
     began = time.monotonic()
     done = run(
@@ -146,7 +141,6 @@ def test_the_error_of_the_process_that_fails_is_the_one_shown(tmp_path: Path) ->
     assert ranks_of(tmp_path / "run") == {}
 
 
-@pytest.mark.slow
 def test_no_process_outlives_a_killed_launcher(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launcher = start("launch", "--processes", "2", "pods", *SMALL, "--stop.steps=5000", "--out", str(folder))
@@ -157,7 +151,6 @@ def test_no_process_outlives_a_killed_launcher(tmp_path: Path) -> None:
     wait_for(lambda: ranks_of(folder) == {}, 60)
 
 
-@pytest.mark.slow
 def test_a_wrong_config_is_refused_before_any_process_starts(tmp_path: Path, pods: Pods) -> None:
     for words, message in (
         (("--rollouts.num_prompts=1",), "rollouts.num_prompts = 1 is fewer than the 2 processes"),

@@ -163,7 +163,6 @@ def test_a_rank_that_is_taken_and_another_number_of_nodes_harm_no_one_else() -> 
 # --- whole runs ---
 
 
-@pytest.mark.slow
 def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path) -> None:
     address, out = free_address(), ("--stop.steps=1", "--out", str(tmp_path / "run"))
     words = ("--select.num_kept=3", "--task.num_eval=21")
@@ -174,7 +173,6 @@ def test_nodes_with_different_configs_all_say_in_what_they_differ(tmp_path: Path
     assert [launcher.returncode for launcher in launchers] == [2, 2] and not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_a_wrong_config_on_one_node_is_said_on_the_other_too(tmp_path: Path) -> None:
     address, out = free_address(), ("--stop.steps=1", "--out", str(tmp_path / "run"))
     wrong = '--task.rewards={"nowhere:nothing" = 1.0}'
@@ -191,7 +189,6 @@ INSTANTS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("instant", "killed"), list(zip(INSTANTS, (1, 0, 1, 0), strict=True)))
 def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant: str, killed: int) -> None:
     folder = tmp_path / "run"
@@ -210,7 +207,6 @@ def test_a_killed_process_ends_both_nodes_with_its_name(tmp_path: Path, instant:
     assert ranks_of(folder) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_launcher_takes_its_processes_along_and_ends_the_other_node(tmp_path: Path, killed: int) -> None:
     folder = tmp_path / "run"
@@ -222,7 +218,6 @@ def test_a_killed_launcher_takes_its_processes_along_and_ends_the_other_node(tmp
     assert launchers[1 - killed].returncode == 1 and ranks_of(folder) == {}
 
 
-@pytest.mark.slow
 def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_process(
     tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -247,7 +242,6 @@ def test_ctrl_c_on_either_node_saves_and_the_resumed_run_has_the_numbers_of_one_
     same_numbers(cut, whole)
 
 
-@pytest.mark.slow
 def test_the_second_ctrl_c_ends_both_nodes_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launchers = start_two("pods", *small("--stop.steps=5000", "--task.num_eval=1000"), "--out", str(folder))
@@ -260,7 +254,6 @@ def test_the_second_ctrl_c_ends_both_nodes_at_once(tmp_path: Path) -> None:
     assert ranks_of(folder) == {}
 
 
-@pytest.mark.slow
 def test_without_a_shared_file_system_a_resume_wants_the_same_copy_on_every_node(tmp_path: Path) -> None:
     own, copy = tmp_path / "own", tmp_path / "copy"
 
@@ -343,7 +336,6 @@ def same_run(folder: Path, expected: Path) -> None:
         assert float((several[name] - weight).abs().max()) <= 2 * RATE * STEPS, name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_two_machines_have_the_numbers_of_one_process_and_the_bits_of_two(
     tmp_path: Path, machines: tuple[str, str], alone: Path, strategy: str
@@ -369,7 +361,6 @@ def numbers(line: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
 
 
-@pytest.mark.slow
 def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str], alone: Path) -> None:
     two = tmp_path / "two"
     place = ("--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "10.97.0.1", "--master-port", "29501")
@@ -384,7 +375,6 @@ def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str], alo
     same_run(two, alone)
 
 
-@pytest.mark.slow
 def test_a_machine_that_is_switched_off_is_noticed_though_no_connection_closes(
     tmp_path: Path, machines: tuple[str, str]
 ) -> None:

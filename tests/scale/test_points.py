@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from podsrl.run.steps import training_step
 from points import ALL_SLOTS, covering, digest_of, facts, trainer_at
 
@@ -40,7 +38,6 @@ def three_steps() -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.slow
 def test_two_processes_have_the_groups_selections_and_states_of_one(two: Any) -> None:
     one = three_steps()
     for several in two.run(three_steps):

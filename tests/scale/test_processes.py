@@ -38,7 +38,6 @@ def talk() -> Any:
     }
 
 
-@pytest.mark.slow
 def test_every_process_hears_the_same(three: Any) -> None:
     answers = three.run(talk)
     for rank, answer in enumerate(answers):
@@ -70,7 +69,6 @@ def matmul_settled() -> Any:
         choice.use(None)
 
 
-@pytest.mark.slow
 def test_all_processes_compute_by_process_0s_rule(three: Any) -> None:
     rule = Rule(few_rows=math.inf, many_rows=7, update=8)
     answers = three.run(matmul_settled)
@@ -94,7 +92,6 @@ def summed(max_bytes: int) -> Any:
     return [None if parameter.grad is None else parameter.grad.flatten().tolist() for parameter in model.parameters()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [4, 64 << 20])
 def test_gradients_add_up_and_an_unused_parameter_has_none(three: Any, max_bytes: int) -> None:
     for answer in three.run(summed, max_bytes):
@@ -153,7 +150,6 @@ assert len(os.listdir(sys.argv[1])) == 2
 """
 
 
-@pytest.mark.slow
 def test_processes_leave_together(tmp_path: Path) -> None:
     """Process 0 may hold what a slower one still uses."""
     (tmp_path / "here").mkdir()

@@ -87,7 +87,6 @@ def step(rule: str) -> str:
     return ""
 
 
-@pytest.mark.slow
 def test_a_rule_that_draws_from_the_global_generator_is_found_in_the_first_step(two: Any) -> None:
     """Sixteen choose four, twice: that two processes draw the same by chance has odds of 1 to 3.3 million."""
     assert step("from_the_global_generator") == ""  # alone it may: a step seeds the generator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +32,6 @@ def test_no_process_has_more_than_a_mean_share_and_one_group(costs: list[int], n
     assert fullest <= sum(costs) / num_processes + max(costs) * (1 - 1 / num_processes) + 1e-9
 
 
-@pytest.mark.slow
 def test_small_cases_are_within_four_thirds_of_the_best_split_there_is() -> None:
     rng = random.Random(0)
     for _ in range(300):

@@ -1,5 +1,6 @@
 import pytest
 
+from loops import each
 from podsrl.score.rewards.extract import answer_pieces, without_thoughts
 from podsrl.score.rewards.tags import answer_format
 from podsrl.types import Task
@@ -8,7 +9,7 @@ TASK = Task(id="1+2", prompt="1+2=", answer="3")
 BLOCK = "<think>1+2</think><answer>3</answer>"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         (BLOCK, 1.0),

@@ -7,8 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from podsrl.score import REWARDS
 from podsrl.types import Task
 
@@ -37,7 +35,6 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.slow
 def test_the_page_shows_what_the_code_says() -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(START)

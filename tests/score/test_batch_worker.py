@@ -130,7 +130,7 @@ def test_the_process_and_its_module_live_on(functions: Any) -> None:
     assert functions.seen == []
 
 
-@pytest.mark.parametrize("name", ["draws", pytest.param("draws_torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["draws", "draws_torch"])
 def test_random_numbers_are_those_of_a_call_here_and_so_are_the_next(functions: Any, name: str) -> None:
     import torch
 
@@ -147,7 +147,6 @@ def test_random_numbers_are_those_of_a_call_here_and_so_are_the_next(functions: 
     assert found[0] == found[1] and len({*found[0][0][0], *found[0][0][1]}) == 6
 
 
-@pytest.mark.slow
 def test_torch_has_the_main_process_s_threads(functions: Any) -> None:
     import torch
 
@@ -206,7 +205,6 @@ def score(scorer: Scorer, task: Task, *texts: str) -> list[Rollout]:
     return scorer.score([task], [completions], [list(texts)])[0]
 
 
-@pytest.mark.slow
 def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
     rewards = {"trl_rewards:odd": 1.0, "format": 1.0}
     with Scorer(rewards, "correct", batch_timeout_seconds=0.5) as scorer:
@@ -216,7 +214,6 @@ def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
         assert [rollout.reward for rollout in score(scorer, TASK, "a", "bb")] == [1.0, 2.0]
 
 
-@pytest.mark.slow
 def test_the_trial_call_has_the_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_trl.py").write_text("import time\ndef slow(completions): time.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,11 +1,10 @@
 from fractions import Fraction
 
-import pytest
-
+from loops import each
 from podsrl.score.rewards.canonical import Number, canonical, has_invisible, plain, read_number
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value", "num_decimals", "is_percent"),
     [
         ("7", Fraction(7), 0, False),
@@ -41,7 +40,7 @@ def test_written_numbers_are_read_exactly(text: str, value: Fraction, num_decima
     assert found == Number(value, num_decimals, is_percent, "/" in text or "frac" in text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -68,7 +67,7 @@ def test_what_is_no_written_number_is_none(text: str) -> None:
     assert read_number(plain(text)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "written"),
     [
         ("0.50", "1/2"),

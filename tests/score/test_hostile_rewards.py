@@ -54,7 +54,6 @@ def score(scorer: Scorer, texts: list[str]) -> list[Rollout]:
     return scorer.score([TASK], [completions], [texts])[0]
 
 
-@pytest.mark.slow
 def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
     here = Path.cwd()
     texts = [text for i, name in enumerate(ODD) for text in (name, "g" * (i + 1))]
@@ -72,8 +71,6 @@ def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
     assert wait_until(lambda: not left_running(mark), 60), left_running(mark)
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ODD)
 def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) -> None:
     if name == "end memory":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loops import each
 from podsrl.lib.boxed import boxes
 from podsrl.score import EXTRACTORS, REWARDS
 from podsrl.score.rewards.algebra import equals_by_algebra, is_bomb, is_equal
@@ -33,19 +34,17 @@ def test_there_are_many_forms_of_right_answers() -> None:
     assert len(rows("right")) >= 150
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("row", rows("right"), ids=lambda row: f"{row['text'][:30]!a}")
+@each("row", rows("right"), few=18)
 def test_a_right_answer_is_right_in_any_honest_form(row: dict[str, str]) -> None:
     assert in_tags(row) == 1.0
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("row", rows("wrong"), ids=lambda row: f"{row['text'][:30]!a}")
+@each("row", rows("wrong"), few=38)
 def test_what_is_no_single_computed_answer_pays_nothing(row: dict[str, str]) -> None:
     assert in_tags(row) == 0.0
 
 
-@pytest.mark.parametrize("row", rows("broken_tags"), ids=lambda row: f"{row['class']}:{row['text'][-30:]!a}")
+@each("row", rows("broken_tags"))
 def test_a_right_answer_in_broken_tags_is_found(row: dict[str, str]) -> None:
     assert math_correct(EIGHTEEN, row["text"]) == 1.0
     wrong = Task(id="a", prompt="How many?", answer="17")
@@ -56,7 +55,7 @@ def test_each_class_of_broken_tags_has_ten_examples() -> None:
     assert set(Counter(row["class"] for row in rows("broken_tags")).values()) == {10}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "piece"),
     [
         (r"<think>\boxed{17}</think> <answer>18</answer> 16", "18"),
@@ -91,7 +90,7 @@ def test_one_piece_counts_by_a_fixed_order(text: str, piece: str | None) -> None
     assert find_answer(text) == piece
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_right"),
     [
         (r"The answer is not \boxed{18}.", False),
@@ -243,8 +242,7 @@ HOSTILE = [
 NUM_CHARACTERS = 100_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
+@each("unit", HOSTILE)
 def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str) -> None:
     text = (unit * (NUM_CHARACTERS // len(unit) + 1))[:NUM_CHARACTERS]
     functions = [lambda text, reward=reward: reward(EIGHTEEN, text) for reward in REWARDS.values()]
@@ -258,8 +256,7 @@ def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str
             assert time.process_time() - start < 1.0
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
+@each("unit", HOSTILE, few=7)
 def test_an_answer_of_the_longest_length_that_is_looked_into_is_read_at_once(unit: str) -> None:
     text = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
     for answer in ("18", "x^2+2x+1", "(1,2)"):

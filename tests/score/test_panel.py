@@ -38,7 +38,6 @@ def rows_of(texts: str, task: Task | None = None) -> Rows:
     return Rows(tasks=[task] * len(texts), texts=list(texts), token_ids=[()] * len(texts))
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["picky", "picky_trl"])
 def test_parts_give_each_row_what_it_gets_in_one_batch(name: str) -> None:
     name, rows, told = f"panel_rewards:{name}", rows_of("aabaaba"), list[int]()
@@ -57,7 +56,6 @@ def test_the_part_is_what_a_function_of_trl_s_form_gets_in_one_call() -> None:
         assert panel.judge_in_parts(name, rows_of(""), 2, lambda done: None)[0].values == []
 
 
-@pytest.mark.slow
 def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     name, row = "panel_rewards:process", rows_of("a")
     with Panel({name: "--reward"}) as panel:

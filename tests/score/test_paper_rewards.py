@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from loops import each
 from podsrl.score.rewards.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
 from podsrl.types import Task
 
@@ -44,7 +45,7 @@ def test_one_reward_tries_three_pieces_and_the_other_one(text: str, by_any: floa
     assert boxed_correct(TASK, text) == by_box
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         (BLOCK, 1.0),

@@ -80,7 +80,6 @@ def all_gone(file: Path) -> bool:
     return wait_until(lambda: not any(map(is_alive, found)))
 
 
-@pytest.mark.slow
 def test_a_time_out_leaves_nothing(family: Path) -> None:
     with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
         assert workers.judge("family_rewards:family", rows([f"{family}|hang"])).faults[0].kind == "timeout"
@@ -94,7 +93,6 @@ def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(f
         assert all_gone(family)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
 def test_closing_leaves_nothing(family: Path, do: str) -> None:
     workers = WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100)
@@ -114,18 +112,15 @@ def run_main(family: Path, do: str, then: str) -> subprocess.Popen[str]:
     )
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
     ("number", "do"),
     [
         (signal.SIGKILL, "hang"),
-        pytest.param(signal.SIGKILL, "return", marks=SLOW),
-        pytest.param(signal.SIGKILL, "stop", marks=SLOW),
-        pytest.param(signal.SIGTERM, "return", marks=SLOW),
-        pytest.param(signal.SIGTERM, "hang", marks=SLOW),
-        pytest.param(signal.SIGTERM, "stop", marks=SLOW),
+        (signal.SIGKILL, "return"),
+        (signal.SIGKILL, "stop"),
+        (signal.SIGTERM, "return"),
+        (signal.SIGTERM, "hang"),
+        (signal.SIGTERM, "stop"),
     ],
 )
 def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: signal.Signals) -> None:
@@ -136,7 +131,6 @@ def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: 
     assert all_gone(family)
 
 
-@pytest.mark.slow
 def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
     main = run_main(family, "return", "end")
     assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from loops import each
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Rows, Values
 from podsrl.score.forms import BatchForm, RowForm, judge_of
@@ -350,7 +351,7 @@ class BadList(list):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(0), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize("name", ["item", "shape", "__class__", "tolist", "nothing"])
+@each("name", ["item", "shape", "__class__", "tolist", "nothing"])
 def test_a_value_that_raises_when_it_is_read_makes_its_row_faulty(name: str, error: BaseException) -> None:
     value = hostile(name, error)
     values = judge_of("f", lambda task, text: value if text == "three" else 1.0)(ROWS)

@@ -50,7 +50,6 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "deadly:known"
 
 
-@pytest.mark.slow
 def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_invalid(known: str) -> None:
     texts = ["a", "hang", "bb", "die", "memory", "deep", "wrong", "ccc"]
     with WorkerPool([known], num_workers=2, timeout_seconds=0.5) as workers:
@@ -79,7 +78,6 @@ def test_a_stopped_row_keeps_its_place_where_a_batch_is_judged_in_parts(known: s
     assert {row: fault.kind for row, fault in values.stopped.items()} == {3: "timeout"}
 
 
-@pytest.mark.slow
 def test_a_step_counts_the_answers_that_it_could_not_judge(known: str) -> None:
     with Scorer({known: 1.0, "format": 0.5}, known, timeout_seconds=0.4) as scorer:
         [[good, hung, twin, spoilt]] = score(scorer, (SUM, ["aaa", "hang", "hang", "wrong"]))
@@ -91,7 +89,6 @@ def test_a_step_counts_the_answers_that_it_could_not_judge(known: str) -> None:
         assert scorer.stats.num_stopped == 3
 
 
-@pytest.mark.slow
 def test_real_bombs_are_wrong_answers() -> None:
     with Scorer({"boxed_correct": 1.0}, "boxed_correct", workers=1, timeout_seconds=0.5) as scorer:
         [[right, bomb]] = score(scorer, (SUM, [r"\boxed{3}", BOMB]))
@@ -99,7 +96,6 @@ def test_real_bombs_are_wrong_answers() -> None:
     assert "boxed_correct" in REWARDS
 
 
-@pytest.mark.slow
 def test_many_time_outs_lower_the_limit_for_the_rest_of_the_step(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     tasks = [Task(id=f"{i}", prompt="x", answer="1") for i in range(40)]
@@ -136,7 +132,6 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
     assert short._limit_seconds() == 0.1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [[0, 0.1, 1.0], [1, 0.1, 1.0, 2], [1, -1.0, 1.0], [1, 0.1, 5], "ready", {"failed": "no"}, None],

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from loops import each
 from podsrl.errors import RewardError
 from podsrl.score.base import Fault, Rows
 from podsrl.score.forms import judge_of
@@ -33,7 +34,6 @@ def through(value: Any) -> Any:
     return read_message(to_bytes(encode(to_json(value))))
 
 
-@pytest.mark.slow
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 @example("$")  # marks what JSON does not have
 def test_every_text_survives_lone_surrogates_too(text: str) -> None:
@@ -48,7 +48,7 @@ def test_every_float_survives_to_the_last_bit(number: float) -> None:
     assert math.copysign(1, through(number)) == math.copysign(1, number) and through(number) == number
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         None,
@@ -75,7 +75,6 @@ def test_every_float_survives_to_the_last_bit(number: float) -> None:
         np.str_("ab"),
         np.datetime64("2026-01-31"),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_other_values_survive_with_their_types(value: Any) -> None:
     found = through(value)
@@ -125,7 +124,7 @@ def test_what_is_no_json_is_malformed(line: bytes) -> None:
 ROW = RowJob("f", task_line(PLAIN), "text")
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [None, 1, True, "1.0", [], {}, ["raised"], ["raised", 1], ["odd", "a"], [[], "a"], ["raised", "x" * 5000], 1e999],
 )

@@ -78,14 +78,12 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
     assert capfd.readouterr().out == ""  # standard output belongs to the command
 
 
-@pytest.mark.slow
 def test_a_tower_of_powers_ends_with_the_time_limit() -> None:
     with WorkerPool(["boxed_correct"], num_workers=1, timeout_seconds=0.5) as workers:
         values = workers.judge("boxed_correct", rows([r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac12}"]))
     assert values.values == [0.0, 1.0] and not values.faults
 
 
-@pytest.mark.slow
 def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_folder: Path) -> None:
     texts = [f"text {index % 40}" for index in range(60)]
     found = []
@@ -97,7 +95,6 @@ def test_values_and_random_draws_do_not_depend_on_the_number_of_workers(user_fol
     assert draws[:20] == draws[40:] and len(set(draws)) == 40
 
 
-@pytest.mark.slow
 def test_draws_from_torch_are_seeded_even_in_the_row_that_loads_it(user_folder: Path) -> None:
     found = []
     for num_workers in (1, 2):
@@ -167,7 +164,6 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
         workers.judge("worker_rewards:odd", rows(["a"]))
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     (tmp_path / "worker_rewards.py").write_text("import os\nos._exit(7)\n")
     with (
@@ -219,7 +215,6 @@ workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids
 """
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, -signal.SIGINT)])
 def test_no_worker_outlives_the_main_process_or_says_a_word(
     user_folder: Path, number: signal.Signals, code: int
@@ -242,7 +237,6 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     assert "worker.py" not in said
 
 
-@pytest.mark.slow
 def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path) -> None:
     lines = MAIN.replace("print(workers", "print('result'); print(workers").replace('"hang"', '"print"')
     done = subprocess.run(

@@ -3,14 +3,14 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-import pytest
 import torch
 
+from loops import each
 from podsrl.score.base import Fault, Rows, collect, fault_of, read_value
 from podsrl.types import Task
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "number"),
     [
         (0.25, 0.25),
@@ -33,7 +33,7 @@ def test_numbers_of_every_kind_become_floats(value: object, number: float) -> No
     assert read == number
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "kind", "reason"),
     [
         (None, "none", "reward 'f' returned None"),

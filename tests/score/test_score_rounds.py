@@ -68,7 +68,6 @@ def test_rollouts_that_join_a_group_later_get_what_they_would_have_got_at_once()
     assert [*first, *later] == together
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_last", [True, False])
 def test_the_lowered_time_limit_holds_until_the_last_call_of_a_step(user_folder: Path, is_last: bool) -> None:
     name = "worker_rewards:odd"

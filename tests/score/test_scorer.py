@@ -293,7 +293,6 @@ def test_the_probe_only_warns_of_what_may_be_the_text_s_fault(
     assert [warning.partition(" (test_scorer.py, line ")[0] for warning in others] == warnings
 
 
-@pytest.mark.slow
 def test_tasks_and_score_load_without_torch() -> None:
     code = "import sys, podsrl.tasks, podsrl.score; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -26,7 +26,6 @@ def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]
     return scorer.score([task for task, _ in groups], completions_PG, [texts for _, texts in groups])
 
 
-@pytest.mark.slow
 def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
     with Scorer(SINGLE_GPU, "math_correct", format="think_format") as scorer:
         [halves, sums] = score(scorer, (HALF, TEXTS), (SUM, TEXTS))
@@ -37,7 +36,6 @@ def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
     assert [rollout.answer for rollout in halves] == ["1/2", "3", "3", "1/2"]
 
 
-@pytest.mark.slow
 def test_form_and_answer_are_open_where_nothing_says_how_to_find_them(user_folder: Path) -> None:
     with Scorer({"worker_rewards:length": 1.0}, "worker_rewards:length") as scorer:
         [[rollout]] = score(scorer, (SUM, ["3"]))
@@ -54,7 +52,6 @@ def test_the_form_s_function_need_not_be_among_the_rewards() -> None:
         Scorer({"correct": 1.0}, "correct", format="fromat")
 
 
-@pytest.mark.slow
 def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path) -> None:
     rewards = {**SINGLE_GPU, "worker_rewards:draw": 0.5}
     found = []
@@ -66,7 +63,6 @@ def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path)
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
 def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     with Scorer({name: 1.0}, name, workers=2, timeout_seconds=0.4) as scorer:
@@ -78,7 +74,6 @@ def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: 
     assert dead.invalid_reason == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
 
 
-@pytest.mark.slow
 def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None:
     with Scorer({"boxed_correct": 1.0}, "boxed_correct") as scorer:
         [[bad], [good]] = score(scorer, (Task(id="x", prompt="x", answer=" "), ["3"]), (SUM, ["3"]))
@@ -117,7 +112,6 @@ def test_a_function_that_workers_cannot_find_runs_here_with_a_warning(monkeypatc
     assert rollout.reward == os.getpid()
 
 
-@pytest.mark.slow
 def test_the_probe_tries_a_user_s_function_in_a_worker(user_folder: Path) -> None:
     (user_folder / "probed_rewards.py").write_text(
         "def hangs(task, text):\n    import time\n    time.sleep(100 if 'know' in text else 0)\n    return 1.0\n"

@@ -1,12 +1,11 @@
-import pytest
-
+from loops import each
 from podsrl.score.rewards.stated import correct, format
 from podsrl.types import Task
 
 TASK = Task(id="47+85", prompt="What is 47 + 85?\n", answer="132")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_correct", "has_format"),
     [
         ("7+5=12 4+8+1=13 Answer: 132.", 1.0, 1.0),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.select import RULES, keep_all, max_reward, max_variance, percentile, random
 from podsrl.select.base import ArrayRule
@@ -71,7 +72,7 @@ def test_a_numpy_integer_counts_as_num_kept() -> None:
     assert max_variance([0.0, 0.5, 1.0], np.arange(3)[2]) == [0, 2]
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@each("rule", RULES.values())
 @pytest.mark.parametrize(
     ("rewards", "num_kept", "message"),
     [

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loops import each
 from podsrl.select import max_variance
 
 SIZES = [(2, 1), (3, 2), (4, 2), (5, 3), (6, 2), (6, 4), (7, 3), (8, 4), (8, 5), (9, 1), (10, 3), (10, 9)]
@@ -42,7 +43,7 @@ def integer_groups(n: int, num_groups: int, seed: int) -> np.ndarray:
     return np.asarray(groups)
 
 
-@pytest.mark.parametrize(("n", "m"), SIZES)
+@each(("n", "m"), SIZES)
 def test_no_subset_of_whole_numbers_has_a_larger_variance(n: int, m: int) -> None:
     groups = integer_groups(n, 400, seed=n * m)
     every = groups[:, subsets(n, m)]
@@ -51,7 +52,7 @@ def test_no_subset_of_whole_numbers_has_a_larger_variance(n: int, m: int) -> Non
     assert (m * (kept**2).sum(-1) - kept.sum(-1) ** 2).tolist() == best.tolist()
 
 
-@pytest.mark.parametrize(("n", "m"), SIZES)
+@each(("n", "m"), SIZES)
 def test_ties_are_broken_as_documented_at_every_scale_and_offset(n: int, m: int) -> None:
     groups = integer_groups(n, 200, seed=1000 + n * m)
     wanted = [by_the_tie_rule(group.tolist(), m) for group in groups]
@@ -74,7 +75,7 @@ def test_ties_are_broken_as_documented_at_every_scale_and_offset(n: int, m: int)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
-@pytest.mark.parametrize(("n", "m"), [(5, 2), (7, 4), (9, 3), (10, 5), (11, 8)])
+@each(("n", "m"), [(5, 2), (7, 4), (9, 3), (10, 5), (11, 8)])
 def test_no_subset_of_continuous_rewards_has_a_larger_variance(n: int, m: int, scale: float) -> None:
     groups = np.random.default_rng(n).standard_normal((200, n)) ** 3 * scale
     best = groups[:, subsets(n, m)].var(-1).max(-1)
@@ -156,7 +157,6 @@ def test_groups_do_not_feel_each_other_however_many_are_selected_at_once() -> No
     assert (kept.diff(dim=-1) > 0).all()
 
 
-@pytest.mark.slow
 @given(st.data())
 def test_the_order_of_rollouts_does_not_change_the_kept_rewards(data: st.DataObject) -> None:
     group = data.draw(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 0.1, 1.0]), min_size=2, max_size=12))

@@ -1,9 +1,10 @@
 import pytest
 
+from loops import each
 from podsrl.tasks.answers import gsm8k_answer, plain_number
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer"),
     [
         ("48/2 = <<48/2=24>>24\n#### 72", "72"),

@@ -85,7 +85,6 @@ def families(attacked: RewardAttack, count: str = "num_paid") -> set[str]:
     return {family.family for family in attacked.families if getattr(family, count)}
 
 
-@pytest.mark.slow
 def test_each_weak_reward_pays_for_the_families_that_fool_it_and_strict_ones_for_none(own: None) -> None:
     found = attack("contains", "last_number", "in_tags", "any_place", "strict", "one_mark")
     assert families(found["contains"]) >= {
@@ -111,7 +110,6 @@ def test_each_weak_reward_pays_for_the_families_that_fool_it_and_strict_ones_for
     )
 
 
-@pytest.mark.slow
 def test_what_makes_a_reward_fail_is_told_apart_from_what_pays(own: None) -> None:
     found = attack("picky", "hanging", "nothing_for_long", num_questions=1, timeout=2.0)
     assert families(found["picky"], "num_escaped") >= {"odd characters", "look-alike", "invisible"}
@@ -125,7 +123,6 @@ def test_what_makes_a_reward_fail_is_told_apart_from_what_pays(own: None) -> Non
     assert whole == {one.number for name in ("picky", "hanging", "nothing_for_long") for one in found[name].escaped}
 
 
-@pytest.mark.slow
 def test_a_form_reward_is_judged_by_forms_without_an_answer_only(own: None) -> None:
     found = attack("tags", "filled_tags", "constant")
     assert [found[name].nature for name in ("tags", "filled_tags", "constant")] == ["form"] * 3
@@ -135,7 +132,6 @@ def test_a_form_reward_is_judged_by_forms_without_an_answer_only(own: None) -> N
     assert not {"several answers", "constant"} & {one.family for one in found["tags"].families}
 
 
-@pytest.mark.slow
 def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: None) -> None:
     found = attack("strict", "contains", tags=0.5)
     whole = found[WHOLE]
@@ -147,7 +143,6 @@ def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: No
     assert not penalised[WHOLE].is_open
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["never", "broken"])
 def test_a_reward_that_pays_no_honest_answer_cannot_be_judged(own: None, name: str) -> None:
     [found] = attack(name, num_questions=1).values()
@@ -163,7 +158,6 @@ def test_functions_of_the_batch_form_get_the_questions_as_they_are(own: None) ->
     assert result.stored[0].task.prompt == chat.prompt
 
 
-@pytest.mark.slow
 def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on(own: None) -> None:
     rewards = {"attacked_rewards:trl_hostile": 1.0}
     [found] = attack_rewards(rewards, QUESTIONS[:1], batch_timeout_seconds=1.0).rewards
@@ -177,7 +171,6 @@ def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on
     assert "several answers" in families(found)
 
 
-@pytest.mark.slow
 def test_a_form_of_ones_own_comes_from_a_completion_that_is_known_to_be_right(own: None) -> None:
     task = Task(id="a", prompt="?", answer="18")
     texts = {'{"result": "17"}': False, '18: {"result": "18"}': True, '{"why": "…", "result": "18"}': True}
@@ -200,7 +193,6 @@ def test_every_hack_that_pays_is_kept_as_a_completion_known_to_be_wrong(own: Non
         assert one.task.columns["hack"]["paid_by"] == ["attacked_rewards:contains"]
 
 
-@pytest.mark.slow
 def test_an_attack_says_the_same_twice(own: None) -> None:
     first, second = (attack_rewards({"attacked_rewards:contains": 1.0}, QUESTIONS[:1], num_workers=1) for _ in "12")
     assert first.stored == second.stored

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from loops import each
 from podsrl.tools.attack.families import FAMILIES, asked, honest_texts, make_hacks
 from podsrl.tools.attack.forms import FORMS
 from podsrl.tools.attack.questions import QUESTIONS, spread, stored_questions
@@ -39,7 +40,7 @@ def target(answer: str, question: str = "What is 9 * 2?") -> object:
     return target_of(Task(id="a", prompt=question, answer=answer))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "kind"),
     [
         ("1,234.5", "number"),
@@ -76,8 +77,7 @@ def test_numbers_are_read_and_written_exactly() -> None:
     assert decimal(Fraction(-1, 200), 2) == "0.00"
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("answer", ODD_ANSWERS, ids=lambda answer: repr(answer[:12]))
+@each("answer", ODD_ANSWERS, few=7)
 def test_whatever_the_answer_there_are_three_wrong_ones_and_hacks(answer: str) -> None:
     found = target_of(Task(id="a", prompt="What is 3 * 6 and 2?", answer=answer))
     assert len({*found.wrong, answer.strip()}) == 4

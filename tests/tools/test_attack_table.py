@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from podsrl.score import REWARDS
 from podsrl.tools.attack.attack import attack_rewards
 from podsrl.tools.attack.families import FAMILIES
@@ -51,7 +49,6 @@ def parts() -> Iterator[str]:
     yield from (before, shown, behind)
 
 
-@pytest.mark.slow
 def test_the_table_of_shipped_rewards_is_true() -> None:
     _, shown, _ = parts()
     assert shown == table(), "write it anew with: python tests/tools/test_attack_table.py"

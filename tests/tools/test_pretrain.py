@@ -36,7 +36,6 @@ def test_the_same_seed_gives_the_same_weights_with_a_share_per_number_of_digits(
     assert first == second
 
 
-@pytest.mark.slow
 def test_the_file_of_the_mixed_model_gives_the_same_weights_twice_on_the_command_line(
     pods: Any, tmp_path: Path
 ) -> None:

@@ -142,7 +142,6 @@ def slow_advantages(groups: list[list[float]], normalize: str) -> list[list[floa
     return out
 
 
-@pytest.mark.slow
 @given(groups_of_numbers, st.sampled_from(ALL))
 @settings(max_examples=150, deadline=None)
 def test_advantages_equal_a_slow_twin_on_plain_numbers(groups: list[list[float]], normalize: str) -> None:

@@ -30,7 +30,6 @@ def masks(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return batch.input_ids, batch.attention_mask, batch.target_mask
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.filterwarnings("ignore:.*all logits")
 @pytest.mark.parametrize("kind", ["qwen2", "llama", "gemma2"])
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 10_000])
@@ -132,7 +131,6 @@ def test_no_target_gives_zeros_without_running_the_model(make_model: Build) -> N
     assert torch.equal(logprobs, torch.zeros(2, 3).double()) and torch.equal(entropy, logprobs)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 def test_an_ordinary_model_takes_the_chunked_path_without_a_warning(make_model: Build, kind: str) -> None:
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.update import NAMED_LOSSES, policy_loss, resolve_algorithm
 
@@ -140,8 +141,7 @@ COMBINATIONS = list(
 )
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize(("ratio", "clip", "aggregate", "kl_beta"), COMBINATIONS)
+@each(("ratio", "clip", "aggregate", "kl_beta"), COMBINATIONS, few=8)
 def test_every_combination_equals_a_slow_twin_in_value_and_gradient(
     ratio: str, clip: str, aggregate: str, kl_beta: float
 ) -> None:
@@ -199,7 +199,7 @@ def test_pieces_with_the_whole_step_s_denominators_sum_to_the_whole_loss(aggrega
         assert sum(part[key].item() for _, part in parts) == pytest.approx(stats[key].item())
 
 
-@pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
+@each("name", sorted(NAMED_LOSSES))
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
 def test_junk_outside_the_mask_changes_nothing(name: str, junk: float) -> None:
     policy, behaviour, advantages, mask, reference = random_inputs(2)
@@ -236,7 +236,7 @@ def test_no_trained_token_gives_a_loss_and_a_gradient_of_zero(name: str) -> None
 
 @pytest.mark.parametrize("gap", [-300.0, 300.0])
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
-@pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
+@each("name", sorted(NAMED_LOSSES))
 def test_a_huge_log_ratio_gives_finite_numbers_and_no_gradient_through_the_ratio(
     gap: float, advantage: float, name: str
 ) -> None:

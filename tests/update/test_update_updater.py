@@ -42,7 +42,6 @@ def plain_loss(model: nn.Module, batch: Batch, temperature: float, **options: An
     return policy_loss(logprobs, *tensors, max_length=9, **options)[0]
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
 def test_gradients_equal_those_of_the_whole_batch_for_any_cut(make_model: Build, make_rows: Rows, name: str) -> None:
     model, batch = make_model(), make_rows()
@@ -95,7 +94,6 @@ def test_a_step_spread_over_two_calls_has_the_gradient_of_one(make_model: Build,
 ZEROS = [1.0, 0.0, -1.0, 0.0, 0.0, 0.5, 0.0, 0.0, -0.5, 0.0, 2.0, 0.0]
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
 def test_leaving_out_zero_advantages_gives_the_same_weights(make_model: Build, make_rows: Rows, name: str) -> None:
     batch, results = make_rows(12, ZEROS), []
@@ -303,7 +301,6 @@ def test_a_reference_without_a_penalty_or_the_model_itself_is_refused(make_model
         updater(model, reference=make_model(), reference_context=lambda: nullcontext(model), kl_beta=0.1)
 
 
-@pytest.mark.slow
 def test_many_micro_batches_of_a_bfloat16_model_add_up_without_loss(make_model: Build, make_rows: Rows) -> None:
     model, row = make_model(dtype=torch.bfloat16), make_rows(1, [1.0])
     alike = row.rows(torch.zeros(50, dtype=torch.int64))  # each in a piece of its own, with the same gradient

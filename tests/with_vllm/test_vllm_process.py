@@ -144,7 +144,6 @@ def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
     ("number", "seconds", "wanted"),
     [(signal.SIGKILL, 1800.0, "has ended"), (signal.SIGSTOP, 8.0, "timeout_seconds = 8")],
 )
-@pytest.mark.slow
 def test_its_own_process_that_is_killed_or_hangs_is_lost(
     models: Models, number: signal.Signals, seconds: float, wanted: str
 ) -> None:
@@ -175,7 +174,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_its_processes_end_with_this_one_however_it_ends(models: Models, tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)

@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from wide_heads import save_widened
 
 Pods = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.slow
 def test_it_learns_to_add_as_with_the_engine(pods: Pods, tmp_path: Path) -> None:
     """From 4 % to over 60 % in 20 steps; every sync is proved, and log-probs are those of the update's forward."""
     folder = save_widened(tmp_path / "model")

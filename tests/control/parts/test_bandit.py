@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.parts.bandit import Bandit, bandit, best_sizes
 from podsrl.control.population import Population, simulate
@@ -50,7 +51,7 @@ def brute_force(values: np.ndarray, counts: list[int], arms: tuple[int, ...], me
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_the_dynamic_program_finds_what_brute_force_finds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     num_bins = int(rng.integers(1, 6))

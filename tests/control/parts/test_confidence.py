@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.parts.confidence import Confidence, half_widths, t_quantiles
 from podsrl.control.population import Population, simulate
@@ -114,7 +115,7 @@ def test_one_by_one_and_all_at_once_are_the_best_of_all_allocations(explore: flo
     assert gained(tuple(counts)) == pytest.approx(max(map(gained, every)), abs=1e-9)
 
 
-@pytest.mark.parametrize(("num_prompts", "n"), [(1, 2), (3, 2), (5, 3), (7, 8), (4, 33)])
+@each(("num_prompts", "n"), [(1, 2), (3, 2), (5, 3), (7, 8), (4, 33)])
 @pytest.mark.parametrize("options", [{}, {"phases": 1}, {"phases": 5, "largest": 1}, {"phases": 16, "explore": 3.0}])
 def test_a_step_asks_for_its_whole_budget_and_no_group_for_more_than_it_says(
     num_prompts: int, n: int, options: dict[str, Any]

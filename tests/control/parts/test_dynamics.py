@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.control import make_budget
 from podsrl.control.parts.dynamics import Dynamics, drift, transitions
 from podsrl.control.population import Population, simulate
@@ -118,7 +119,7 @@ def test_candidates_are_the_next_questions_of_the_stream_and_count_as_used() -> 
     assert set(dynamics.questions(view_of(100), 4)) == set(expected[8:])
 
 
-@pytest.mark.parametrize("position", range(20))
+@each("position", range(20))
 def test_a_draw_across_the_end_of_an_epoch_gives_different_questions(position: int) -> None:
     view = view_of(10)
     view.stream.draw(position)
@@ -171,7 +172,6 @@ def test_a_training_set_smaller_than_a_step() -> None:
         slots.check_train(16, 15)
 
 
-@pytest.mark.slow
 def test_in_a_population_of_which_a_third_is_mixed_it_needs_half_of_the_rollouts_of_dynamic_sampling() -> None:
     def rollouts_per_mixed_group(**names: str) -> float:
         logits = np.random.default_rng(0).normal(0, 6, 1000)

@@ -52,7 +52,6 @@ def reference(model: Any, prompt: Sequence[int], max_new_tokens: int, eos: int |
 # --- the same tokens as the model's own ---
 
 
-@pytest.mark.one_in(2)
 def test_greedy_tokens_of_ragged_prompts_equal_transformers_generate(tiny_model: Any) -> None:
     found = run(tiny_model, requests(GREEDY))
     assert tokens(found) == {(f"r{i}", 0): reference(tiny_model, p, 12) for i, p in enumerate(PROMPTS)}
@@ -68,7 +67,6 @@ def test_eager_attention_gives_the_same_tokens_for_ragged_prompts(make_model: Ca
     }
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", ["qwen2", "mistral"])
 def test_a_sliding_window_model_within_its_window_gives_the_same_tokens(
@@ -83,7 +81,6 @@ def test_a_sliding_window_model_within_its_window_gives_the_same_tokens(
         Engine(model).generate([*requests(GREEDY), Request("long", (3,) * 8, 1, GREEDY)])
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -111,7 +108,6 @@ def test_log_probabilities_equal_a_teacher_forced_forward_through_the_slow_twin(
 # --- whatever shares the batch ---
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("num_slots", [1, 3, 7, 1000])
 def test_tokens_do_not_depend_on_the_number_of_slots(qwen2: Any, num_slots: int) -> None:
     together = run(qwen2, requests(MIXED, 5), seed=3)

@@ -46,7 +46,6 @@ def check_same(found: list[Completion], wanted: list[Completion]) -> None:
         assert completion.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sampling", [PLAIN, STOPPED], ids=["plain", "stops"])
 @pytest.mark.parametrize(
     ("scheduler", "num_slots"), [("full", None), ("continuous", 5), ("micro+ljf", 6), ("probed+sjf", 7), ("dynamic", 5)]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from held_memory import HeldMemory
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.engine.kv_account import Account
@@ -67,9 +68,8 @@ ROW = 3 + 18 - 1
 """Tokens of the longest row, of 256 bytes each."""
 
 
-@pytest.mark.one_in(8)
 @pytest.mark.parametrize("forward", ["fast", "model"])
-@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name != "full"])
+@each("scheduler", [name for name in SCHEDULERS if name != "full"])
 @pytest.mark.parametrize("rows", [1, 3.3])
 def test_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
     qwen2: Any, scheduler: str, forward: Any, rows: float
@@ -81,7 +81,6 @@ def test_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
     assert held.peak == engine.peak_kv_bytes <= bound
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [{}, {"num_slots": 3}, {"scheduler": "full"}])
 def test_without_a_bound_growth_counts_old_and_new_memory(qwen2: Any, options: Any) -> None:
     engine = Engine(qwen2, **options)
@@ -90,7 +89,6 @@ def test_without_a_bound_growth_counts_old_and_new_memory(qwen2: Any, options: A
         assert held.peak == engine.peak_kv_bytes > engine.debug_state()["held_bytes"] > 0
 
 
-@pytest.mark.slow
 def test_arrivals_under_a_bound_find_room_or_make_the_memory_start_over(qwen2: Any) -> None:
     """Each arrival wants another row of 50 tokens; where old and new rows do not fit at once, all is read again."""
     rereads = []

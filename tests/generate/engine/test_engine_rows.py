@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 import torch
 
+from loops import each
 from podsrl.generate import Request, Sampling
 from podsrl.generate.engine.kv_pool import KVPool, Layout
 from podsrl.generate.engine.rows import Rows
@@ -37,8 +37,7 @@ def content(batch: Rows, row: int) -> list[int]:
     return [int(x) for x in keys[0]]
 
 
-@pytest.mark.one_in(7)
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40), few=5)
 def test_every_rollout_s_row_holds_exactly_its_tokens_and_no_two_rows_are_equal(seed: int) -> None:
     draw = random.Random(seed)
     batch, twin = Rows(KVPool(LAYOUT)), dict[str, list[int]]()

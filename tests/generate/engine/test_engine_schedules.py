@@ -395,7 +395,6 @@ def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zones_module, "_STEPS", 2)  # these rollouts are short
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothing(
     hashing: None, qwen2: Any, name: str
@@ -403,14 +402,11 @@ def test_random_schedules_give_every_rollout_its_own_tokens_once_and_leak_nothin
     run_seeds(name, range(NUM_QUICK), qwen2, choose_by_hash)
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_so_do_thousands_of_them(hashing: None, qwen2: Any, name: str) -> None:
     run_seeds(name, range(NUM_QUICK, NUM_ALL), qwen2, choose_by_hash)
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", [f"{name}+ljf" for name in SCHEDULERS])
 def test_in_random_schedules_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
     hashing: None, qwen2: Any, name: str
@@ -424,7 +420,6 @@ def test_in_random_schedules_never_is_more_held_than_the_bound_and_all_that_is_h
         assert engine.kv_cache_bytes is None or held.peak <= engine.kv_cache_bytes, seed
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", ["continuous", "dynamic+sjf", "probed+ljf"])
 @pytest.mark.parametrize("forward", ["fast", "model"])
 def test_so_do_random_schedules_of_a_real_model(qwen2: Any, name: str, forward: str) -> None:

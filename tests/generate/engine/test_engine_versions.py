@@ -66,7 +66,6 @@ def test_a_rollout_that_is_aborted_before_a_new_token_has_the_old_version_alone(
     assert {(len(c.token_ids), c.version, c.versions) for c in engine.step()} == {(1, 0, ())}
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("scheduler", ["continuous", "dynamic+sjf", "probed+ljf"])
 def test_whatever_waits_pauses_and_forks_every_token_has_the_version_that_the_engine_had(
     qwen2: Any, scheduler: str

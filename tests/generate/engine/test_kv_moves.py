@@ -15,7 +15,6 @@ LAYOUT = Layout(keys=((2, 4),), values=((2, 4),), dtype=torch.float32, device=to
 """A token takes 16 numbers, or 64 bytes."""
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("room", [0, 2 * 4 * 4, 10_000])
 def test_lines_move_to_their_new_places_and_keep_what_they_hold(room: int) -> None:
     """All strides up to twelve, with room for nothing, for a line or two, and for all."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from loops import each
 from podsrl.generate import Sampling
 from podsrl.generate.engine import sampler as sampler_module
 from podsrl.generate.engine.random_numbers import request_key, row_keys, uniforms_at
@@ -129,7 +130,6 @@ def limit(wanted: dict[int, float]) -> float:
 LOGITS = [0.0, 2.0, -1.0, 1.0, 1.0, -3.0, 0.5, 2.5, -math.inf, 1.5, -0.5, 0.2]
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
 def test_draws_follow_the_exact_distribution(sampling: Sampling, distribution: Any) -> None:
     size = 40_000
@@ -154,9 +154,9 @@ def test_the_distribution_test_would_see_a_sampler_whose_temperature_is_wrong_by
     assert chi_square(counts, wanted) > 2 * limit(wanted)
 
 
-@pytest.mark.parametrize("uniform", [0.0, 0.25, 0.5, 0.75, 1 - 2.0**-53])
+@each("uniform", [0.0, 0.25, 0.5, 0.75, 1 - 2.0**-53])
 @pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2), Sampling(top_p=0.7), Sampling(min_p=0.3)])
+@each("sampling", [Sampling(), Sampling(top_k=2), Sampling(top_p=0.7), Sampling(min_p=0.3)])
 def test_a_token_of_probability_zero_is_never_drawn(
     monkeypatch: pytest.MonkeyPatch, uniform: float, sampling: Sampling, copied_elements: int
 ) -> None:
@@ -186,10 +186,9 @@ def test_sums_over_a_large_vocabulary_are_exact_enough_to_tell_every_token() -> 
 # --- rollouts that stand on shared rows ---
 
 
-@pytest.mark.one_in(7)
 @pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
-@pytest.mark.parametrize("vocabulary", [1, 2, 3, 17, 64])
-@pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
+@each("vocabulary", [1, 2, 3, 17, 64])
+@each("sampling", FILTERS)
 def test_rollouts_on_a_shared_row_draw_what_each_would_from_a_row_of_its_own(
     monkeypatch: pytest.MonkeyPatch, sampling: Sampling, vocabulary: int, copied_elements: int
 ) -> None:
@@ -205,7 +204,7 @@ def test_rollouts_on_a_shared_row_draw_what_each_would_from_a_row_of_its_own(
     assert shared.logprobs.isnan().tolist() == (row_of == 3).tolist()
 
 
-@pytest.mark.parametrize("elements", [1, 20, 21, 100])
+@each("elements", [1, 20, 21, 100])
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("sampling", [FILTERS[0], FILTERS[-1]], ids=["plain", "filtered"])
 def test_rows_taken_in_chunks_give_the_same_tokens(
@@ -278,8 +277,8 @@ def test_samplings_that_differ_only_in_how_a_completion_ends_are_drawn_together(
 
 
 @pytest.mark.parametrize("copied_elements", [0, 1 << 18], ids=["halved", "copied"])
-@pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("sampling", FILTERS, ids=NAMES)
+@each("is_shared", [False, True])
+@each("sampling", FILTERS)
 def test_broken_logits_give_nan_in_their_own_row_only(
     monkeypatch: pytest.MonkeyPatch, sampling: Sampling, is_shared: bool, copied_elements: int
 ) -> None:

@@ -70,7 +70,6 @@ def test_a_longer_arrival_makes_bounded_memory_start_over_with_longer_rows(qwen2
 # --- pause and resume ---
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("keep_kv", [True, False])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_paused_rollout_goes_on_where_it_stopped(qwen2: Any, keep_kv: bool, after: int) -> None:
@@ -332,7 +331,6 @@ def fork_once(engine: Engine) -> None:
         engine.hooks.clear()
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("verb", ["raise", "abort", "pause"])
 def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_model: Any, verb: str) -> None:
     model = make_model("qwen2")

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate.engine.stop_strings import StopStrings
 
@@ -93,8 +94,7 @@ def check_up_to_the_first_hit(tokenizer: Any, strings: list[str], ids: list[int]
     return False
 
 
-@pytest.mark.one_in(10)
-@pytest.mark.parametrize("name", TOKENIZERS)
+@each("name", TOKENIZERS)
 @pytest.mark.parametrize("seed", range(150))
 def test_hits_equal_a_twin_that_decodes_everything_on_texts_cut_at_random(name: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -104,8 +104,7 @@ def test_hits_equal_a_twin_that_decodes_everything_on_texts_cut_at_random(name: 
     check_up_to_the_first_hit(tokenizer, rng.sample(STRINGS, rng.randrange(1, 3)), pieces(tokenizer, text, rng))
 
 
-@pytest.mark.one_in(7)
-@pytest.mark.parametrize("seed", range(100))
+@each("seed", range(100), few=27)
 def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) -> None:
     rng = random.Random(seed)
     tokenizer = byte_level()
@@ -113,8 +112,7 @@ def test_hits_equal_the_twin_on_random_tokens_full_of_broken_bytes(seed: int) ->
     check_up_to_the_first_hit(tokenizer, rng.choices(["a", "é", "e ", " ", "</", "th"], k=2), ids)
 
 
-@pytest.mark.one_in(7)
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60), few=21)
 def test_hits_equal_the_twin_on_random_bytes_that_are_broken_as_a_run(seed: int) -> None:
     rng = random.Random(seed)
     tokenizer = byte_fallback()
@@ -131,7 +129,7 @@ def test_a_byte_that_is_a_character_by_itself_is_none_in_a_broken_run() -> None:
     assert StopStrings(tokenizer, ["|"]).hits([[*ids[:2], tokenizer.convert_tokens_to_ids("a"), ids[2]]]) == [True]
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@each("name", TOKENIZERS)
 @pytest.mark.parametrize("string", STRINGS)
 def test_a_string_spelled_byte_by_byte_after_any_number_of_tokens_is_found_with_its_last_byte(
     name: str, string: str

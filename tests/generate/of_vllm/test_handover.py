@@ -70,7 +70,6 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     assert not aim.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, None])
 def test_what_another_process_leaves_is_removed_by_the_next_and_never_while_it_lives(
     tmp_path: Path, how: signal.Signals | None

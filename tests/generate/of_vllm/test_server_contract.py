@@ -36,7 +36,6 @@ class TestServer(GeneratorContract):
             generator.close()
 
 
-@pytest.mark.slow
 class TestTwoServers(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod

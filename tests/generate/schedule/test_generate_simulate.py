@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
 from podsrl.generate.schedule.lengths import Features, KnownLengths, LengthRegression
@@ -194,8 +195,7 @@ class Driver:
             self.scheduler.observe(probed, np.ones((len(probed), 3), dtype=np.float32))
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES, few=2)
 def test_under_random_arrivals_aborts_and_pauses_every_job_ends_once(name: str) -> None:
     for seed in range(120):
         driver = Driver(name, seed)

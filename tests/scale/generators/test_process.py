@@ -24,7 +24,6 @@ from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 from podsrl.types import Completion
 
-pytestmark = pytest.mark.slow
 SAMPLING = Sampling(max_new_tokens=100, stop_token_ids=(1,))
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 8, SAMPLING) for i in range(5)]
 HERE = Path(__file__).parent

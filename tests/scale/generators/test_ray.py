@@ -27,7 +27,6 @@ from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_se
 from tests.scale.running import SMALL, run, start, steps, wait_for
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
 SAMPLING = Sampling(max_new_tokens=40, stop_token_ids=(1,))
 REQUESTS = [
     Request(

@@ -20,7 +20,6 @@ def test_a_row_gathered_many_times_gets_the_whole_sum(device: str) -> None:
     assert states.grad.tolist() == [[0.0] * 3, [1024.0] * 3]  # a sum in bfloat16 ends at 256, where 256 + 1 is 256
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("by_torch", [True, False], ids=["torch's gradient", "own gradient"])
 def test_a_prompt_gets_the_gradients_of_its_completions_in_all_blocks(
     by_torch: bool, monkeypatch: pytest.MonkeyPatch

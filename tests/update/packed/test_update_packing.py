@@ -150,14 +150,12 @@ def check_layouts(family: str, dtype: torch.dtype, seeds: range) -> None:
             assert_equal(ours(forward, batch), expected)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_layout_has_the_log_probs_and_gradients_of_single_rows(family: str, dtype: torch.dtype) -> None:
     check_layouts(family, dtype, range(3))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_so_has_every_layout_of_many(family: str, dtype: torch.dtype) -> None:
@@ -171,7 +169,6 @@ def lora(model: Any) -> Any:
     return model.to(torch.float64).eval()
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", ["packed", "shared"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lora_and_gradient_checkpointing_change_no_gradient(family: str, layout: str) -> None:
@@ -190,7 +187,6 @@ def test_lora_and_gradient_checkpointing_change_no_gradient(family: str, layout:
     assert len(calls) == 2  # in the forward, and again in the backward
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", ["packed", "shared"])
 def test_a_gradient_does_not_depend_on_the_cut(layout: str) -> None:
     model = new_model("qwen2")

@@ -41,7 +41,6 @@ def worst_gap(engine: Engine, lengths: Sequence[int]) -> float:
     return max(gaps)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("family", ["roformer", "bart", "roberta"])
 def test_a_model_that_counts_positions_by_itself_is_refused_because_it_would_be_wrong(
     family: str, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +83,6 @@ def test_longrope_rows_stay_within_the_original_window_because_beyond_it_all_fre
     assert worst_gap(engine, (3, 13)) > FAR
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["qwen2", "llama", "gpt2", "opt", "mpt", "gpt_oss"])
 def test_other_models_are_taken_and_sampled_rightly(family: str) -> None:
     assert worst_gap(Engine(small_model(family)), (3, 9, 12)) < 1e-4

@@ -67,7 +67,6 @@ def forward_of(request: pytest.FixtureRequest) -> Callable[[Any], Forward]:
     return lambda model: choose_forward(model, request.param)
 
 
-@pytest.mark.one_in(4)
 def test_rows_of_different_lengths_get_the_models_own_logits(
     forward_of: Callable[[Any], Forward], tiny_model: Any
 ) -> None:
@@ -289,7 +288,6 @@ def test_prefill_reads_no_more_tokens_at_once_than_allowed(qwen2: Any) -> None:
     assert sizes == [(1, 12), (2, 9), (2, 8)]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("family", "changes", "reason"),
     [

@@ -1,0 +1,151 @@
+"""A process that has imported what is slow to import, and forks from itself what tests start: see children.py.
+
+It imports nothing of the package, so each child imports today's source. A request is a line of JSON, with the child's
+standard streams as descriptors beside it; the answer is the child's process id. A child is forked twice, so that it
+becomes a child of the tests' process, which adopts orphans. It looks like a fresh process also from outside: its
+command line and environment are those of the request.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+IMPORTED = (
+    "torch", "torch.distributed", "torch.nn.attention", "transformers", "transformers.generation", "safetensors.torch",
+    "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2", "peft", "numpy.random",
+    "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "pydantic", "typer",
+    "rich.console", "rich.live", "rich.progress", "rich.table", "jinja2", "psutil", "tomli_w", "multiprocessing",
+)  # fmt: skip
+
+Request = dict[str, Any]
+
+
+def serve(connection: socket.socket) -> Request | None:
+    """Fork a child for each request until the connection is closed; in a child, return its request."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    if (num_threads := len(os.listdir("/proc/self/task"))) != 1:
+        sys.exit(f"the process that forks has {num_threads} threads, wanted 1")
+    while True:
+        _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+        if not streams:
+            return None
+        request: Request = json.loads(_line(connection))
+        middle = os.fork()
+        if middle == 0:
+            if pid := os.fork():
+                connection.sendall(b"%d\n" % pid)
+                os._exit(0)
+            _become(request, streams, connection)
+            return request
+        os.waitpid(middle, 0)
+        for stream in streams:
+            os.close(stream)
+
+
+def _line(connection: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"\n"):
+        found += connection.recv(1 << 20)
+    return found
+
+
+def _become(request: Request, streams: Sequence[int], connection: socket.socket) -> None:
+    """Take the request's streams, folder, environment, session and signals."""
+    while os.getppid() != request["parent"]:
+        os.sched_yield()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, max(connection.fileno(), *streams) + 1)
+    connection.detach()
+    if request["session"]:
+        os.setsid()
+    for number in request["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir(request["folder"])
+    os.environ.clear()  # every variable gets a place of its own, so that the first ones' may be written over
+    os.environ.update(request["environment"])
+    _show(request["words"], request["environment"])
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+
+
+def _show(words: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Put command line and environment where /proc finds them: over those that this process was started with."""
+    with open("/proc/self/stat", encoding="utf-8") as stat:
+        places = [int(field) for field in stat.read().rpartition(")")[2].split()[45:49]]
+    for start, end, texts in (
+        (places[0], places[1], words),
+        (places[2], places[3], [f"{name}={value}" for name, value in variables.items()]),
+    ):
+        data = b"".join(text.encode() + b"\0" for text in texts)[: end - start - 1]
+        ctypes.memmove(start, data.ljust(end - start, b"\0"), end - start)
+
+
+def run(request: Request) -> None:
+    """Do what the interpreter would with these words."""
+    _, *words = request["words"]
+    own = [path for path in request["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    is_safe = words[0] == "-P"
+    kind, *rest = words[1:] if is_safe else words
+    first = [] if is_safe else ["" if kind == "-c" else os.getcwd() if kind == "-m" else os.path.dirname(kind)]
+    sys.path[:] = [*first, *own, *sys.path]
+    sys.orig_argv = list(request["words"])
+    if kind == "-c":
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"], sys.argv = main, ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif kind == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [kind, *rest]
+        runpy.run_path(kind, run_name="__main__")
+
+
+def end_as_interpreter(request: Request) -> NoReturn:
+    """Run the request, and end with its exit code, but leave the memory to the system: to free it takes 0.3 s."""
+    code, is_interrupted = 0, False
+    try:
+        run(request)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if not isinstance(ended.code, int | None):
+            print(ended.code, file=sys.stderr)
+    except BaseException as error:
+        traceback.print_exc()
+        code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if is_interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the folder of this file
+    asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if asked is not None:
+        end_as_interpreter(asked)
