@@ -1,7 +1,7 @@
 """Processes that a test starts, forked from one that has imported what is slow to import: `Popen` and `run`.
 
-They take what their namesakes of `subprocess` take, and a command of this interpreter: a module after -m, a program
-after -c, or a script. Starting one costs a tenth of the processor time of a fresh interpreter that imports torch and
+They take what their namesakes of `subprocess` take. What is forked is a command of this interpreter: a module after -m, a
+program after -c, or a script. Starting one costs a tenth of the processor time of a fresh interpreter that imports torch and
 transformers. Tests of what a fresh interpreter does (its start-up, a signal during imports, what it does not import)
 use `subprocess` itself, and so do tests of programs that import neither.
 """
@@ -20,54 +20,63 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT, CalledProcessError, CompletedProcess, TimeoutExpired
+from threading import Lock
 from typing import Any
 
-DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+__all__ = ["DEVNULL", "PIPE", "STDOUT", "CalledProcessError", "CompletedProcess", "Popen", "TimeoutExpired", "run"]
+
 NURSERY = Path(__file__).with_name("nursery.py")
 ROOM = "." * 100_000
 """An argument and a variable of the nursery, where a child's own are written for /proc to show."""
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_CHILD_SUBREAPER = 36
+_FOLLOWED = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+_STREAMS = ("p2cread", "c2pwrite", "errwrite")
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _PARAMETERS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """As `subprocess.Popen`, but a fork of the nursery."""
+    """As `subprocess.Popen`; a command of this interpreter is a fork of the nursery."""
 
     def _execute_child(self, *values: Any) -> None:
         asked = dict(zip(_PARAMETERS, values, strict=True))
-        words = [os.fspath(word) for word in asked["args"]]
-        for name, wanted in {"shell": False, "preexec_fn": None, "pass_fds": (), "close_fds": True}.items():
-            if asked[name] != wanted:
-                raise ValueError(f"{name} = {asked[name]!r}: a forked child has {wanted!r}; use subprocess")
-        if words[0] != sys.executable:
-            raise ValueError(f"{words[0]} is not {sys.executable}: use subprocess")
         environment = dict(os.environ if asked["env"] is None else asked["env"])
-        if differing := {name for name in environment.keys() | os.environ.keys() if _is_differing(name, environment)}:
-            raise ValueError(f"{sorted(differing)} are for a fresh interpreter: use subprocess")
-        streams = [
-            theirs if theirs != -1 else own
-            for own, theirs in enumerate((asked["p2cread"], asked["c2pwrite"], asked["errwrite"]))
-        ]
+        if (
+            asked["shell"]
+            or not _is_forked(asked["args"], environment)
+            or asked["preexec_fn"]
+            or not asked["close_fds"]
+        ):
+            super()._execute_child(*values)  # type: ignore[misc]
+            return
+        passed = sorted(map(int, asked["pass_fds"]))
+        streams = [asked[name] if asked[name] != -1 else own for own, name in enumerate(_STREAMS)]
         request = {
             "parent": os.getpid(),
-            "words": words,
+            "words": [os.fspath(word) for word in asked["args"]],
             "folder": os.fspath(asked["cwd"] or os.getcwd()),
             "environment": {os.fspath(name): os.fspath(value) for name, value in environment.items()},
             "session": asked["start_new_session"],
-            "ignored": [
-                number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN
-            ],
+            "ignored": [int(number) for number in _ASKING if signal.getsignal(number) == signal.SIG_IGN],
+            "descriptors": [0, 1, 2, *passed],
         }
-        self.pid = nursery().fork(request, streams)
+        self.pid = nursery().fork(request, [*streams, *passed])
         self._child_created = True
         self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
 
 
-def _is_differing(name: str, environment: Mapping[str, str]) -> bool:
-    is_read_at_start = name.startswith("PYTHON") and name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-    return is_read_at_start and environment.get(name) != os.environ.get(name)
+def _is_forked(words: Sequence[Any], environment: Mapping[str, str]) -> bool:
+    """Whether it is a command that only a fresh interpreter could do otherwise: its own variables are as here."""
+    own = {name for name in environment.keys() | os.environ.keys() if name.startswith("PYTHON")} - _FOLLOWED
+    return (
+        not isinstance(words, str)
+        and len(words) > 1
+        and str(words[0]) == sys.executable
+        and (words[1] in ("-P", "-c", "-m") or not str(words[1]).startswith("-"))
+        and all(environment.get(name) == os.environ.get(name) for name in own)
+    )
 
 
 def run(
@@ -77,7 +86,7 @@ def run(
     check: bool = False,
     timeout: float | None = None,
     **options: Any,
-) -> subprocess.CompletedProcess[Any]:
+) -> CompletedProcess[Any]:
     """As `subprocess.run`, but a fork of the nursery."""
     if capture_output:
         options |= {"stdout": PIPE, "stderr": PIPE}
@@ -87,7 +96,7 @@ def run(
         except BaseException:
             process.kill()
             raise
-    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    done = CompletedProcess(process.args, process.returncode, out, err)
     if check:
         done.check_returncode()
     return done
@@ -114,14 +123,15 @@ class Nursery:
         )
         self.pid = self._process.pid
         theirs.close()
-        self._connection = ours
+        self._connection, self._lock = ours, Lock()
         atexit.register(self.close)
 
-    def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> int:
+    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         """Process id of a child of this process."""
-        socket.send_fds(self._connection, [b"\n"], list(streams))
-        self._connection.sendall(json.dumps(request).encode() + b"\n")
-        answer = self._connection.recv(32)
+        with self._lock:
+            socket.send_fds(self._connection, [b"\n"], list(descriptors))
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = self._connection.recv(32)
         if not answer:
             raise RuntimeError(f"the nursery has ended with {self._process.wait()}")
         return int(answer)
@@ -134,6 +144,9 @@ class Nursery:
 @cache
 def nursery() -> Nursery:
     return Nursery()
+
+
+os.register_at_fork(after_in_child=nursery.cache_clear)
 
 
 def adopt_orphans() -> None:

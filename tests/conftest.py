@@ -40,6 +40,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+import children  # noqa: E402
 from podsrl.lib.matmul import choice  # noqa: E402
 
 pytest_plugins = ["times", "leftovers"]
@@ -136,6 +137,15 @@ def two_digit_sums_are_looked_at_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prompt_lengths, "_look_at", looked_at.once(prompt_lengths._look_at))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children_are_forked() -> Iterator[None]:
+    """What the package starts from a test is forked too; what a command starts that a test has started is not."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("compare.runs", "scale.launch", "scale.generators.process"):
+            patch.setattr(f"podsrl.{module}.subprocess", children)
         yield
 
 

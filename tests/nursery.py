@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -44,8 +45,8 @@ def serve(connection: socket.socket) -> Request | None:
     if (num_threads := len(os.listdir("/proc/self/task"))) != 1:
         sys.exit(f"the process that forks has {num_threads} threads, wanted 1")
     while True:
-        _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-        if not streams:
+        _, descriptors, _, _ = socket.recv_fds(connection, 1, 16)
+        if not descriptors:
             return None
         request: Request = json.loads(_line(connection))
         middle = os.fork()
@@ -53,11 +54,11 @@ def serve(connection: socket.socket) -> Request | None:
             if pid := os.fork():
                 connection.sendall(b"%d\n" % pid)
                 os._exit(0)
-            _become(request, streams, connection)
+            _become(request, descriptors, connection)
             return request
         os.waitpid(middle, 0)
-        for stream in streams:
-            os.close(stream)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _line(connection: socket.socket) -> bytes:
@@ -67,14 +68,18 @@ def _line(connection: socket.socket) -> bytes:
     return found
 
 
-def _become(request: Request, streams: Sequence[int], connection: socket.socket) -> None:
-    """Take the request's streams, folder, environment, session and signals."""
+def _become(request: Request, descriptors: Sequence[int], connection: socket.socket) -> None:
+    """Take the request's descriptors, folder, environment, session and signals."""
     while os.getppid() != request["parent"]:
         os.sched_yield()
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-    os.closerange(3, max(connection.fileno(), *streams) + 1)
+    wanted = request["descriptors"]
+    above = max(*wanted, *descriptors, connection.fileno()) + 1  # out of the way of all of them
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
     connection.detach()
+    os.closerange(3, above)
+    for number, copy in zip(wanted, copies, strict=True):
+        os.dup2(copy, number)
+        os.close(copy)
     if request["session"]:
         os.setsid()
     for number in request["ignored"]:
