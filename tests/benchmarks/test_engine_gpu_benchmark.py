@@ -1,7 +1,6 @@
 """`python -m benchmarks engine-gpu`, `first-engine` and `figure1` at small sizes."""
 
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import children
 from benchmarks import figure1
 from benchmarks.engine import first, first_worker, gpu
 from benchmarks.models import fixed_workload, shaped_model
@@ -53,7 +53,7 @@ def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(t
 
 def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
     command = [sys.executable, str(first.WORKER), str(tmp_path)]
-    found = subprocess.run(command, input="", capture_output=True, text=True)
+    found = children.run(command, input="", capture_output=True, text=True)
     assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
 
 

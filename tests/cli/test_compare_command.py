@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import children
 
 PAGE = Path(__file__).parents[2] / "docs" / "comparing.md"
 Pods = Callable[..., tuple[int, str, str]]
@@ -62,7 +63,7 @@ def test_the_docs_example_runs(tmp_path: Path) -> None:
     (tmp_path / "my-arms.toml").write_text(example())
     options = ["--num_seeds=1", "--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=16"]
     command = [sys.executable, "-m", "podsrl.cli", "compare", "my-arms.toml", *options, "--json", "--out", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    done = children.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {arm: (facts["num_rollouts"], facts["num_kept"]) for arm, facts in result["arms"].items()} == {

@@ -6,7 +6,6 @@ import copy
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import children
 from podsrl.cli.main import main
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
@@ -218,7 +218,7 @@ def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> 
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "podsrl.cli", "eval", "pods", "--samples", "4", "--out", str(out)]
     slowly = ["--rollouts.num_slots=1", "--task.digits=3", "--task.num_eval=2000"]
-    process = subprocess.Popen([*command, *slowly], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = children.Popen([*command, *slowly], stdout=children.PIPE, stderr=children.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not (out.exists() and out.read_text().count("\n") >= 8):
         assert process.poll() is None and time.monotonic() < deadline

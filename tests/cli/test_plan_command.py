@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,14 @@ from pathlib import Path
 import pytest
 from early_lines import EARLY
 
+import children
+
 ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
 
-def run_pods(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_pods(*arguments: str, folder: Path) -> children.CompletedProcess[str]:
     command = [sys.executable, "-m", "podsrl.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT)
+    return children.run(command, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +62,13 @@ def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> 
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel does not count how long a thread waits for a core")
     core = {min(os.sched_getaffinity(0))}
-    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    hog = children.Popen([sys.executable, "-c", "while True: pass"])
     try:
         os.sched_setaffinity(hog.pid, core)
         options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
         program = f"import os, sys; os.sched_setaffinity(0, {core}); os.execv(sys.executable, sys.argv[1:])"
         plan = [sys.executable, "-m", "podsrl.cli", "plan", "pods", "--measure", "3", *options]
-        done = subprocess.run(
+        done = children.run(
             [sys.executable, "-c", program, *plan], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
         )
     finally:
@@ -100,7 +101,7 @@ def test_a_run_is_planned_from_its_logs_without_running(
 
 def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     command = [*EARLY, "plan", "pods", "--measure", "300"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = children.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=children.PIPE, stderr=children.PIPE)
     assert process.stderr is not None
     while (line := process.stderr.readline()) and b"%" not in line:  # it loads
         pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from early_lines import EARLY
 from rich.console import Console
 
+import children
 from podsrl.cli import progress
 from podsrl.cli.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Live, TimeLeft, shown, waiting
 
@@ -139,7 +139,7 @@ def test_in_a_terminal_what_is_said_stays_above_the_bar() -> None:
 def test_a_long_command_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
     command = [*EARLY, "pretrain", "base", "--skill_steps=22", "--mixture_steps=10", "--batch_size=16"]
     environment = {**os.environ, "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = children.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
     wanted = re.compile(r"pretraining +(\d+)%  .* (left|so far)  step ([\d,]+) of 32, loss [\d.]+ nats per token")
@@ -155,7 +155,7 @@ def test_a_training_run_in_a_pipe_tells_how_far_its_evaluation_is(tmp_path: Path
     options = ["--stop.seconds=0", "--stop.steps=1", "--eval.every_seconds=0", "--task.num_eval=64"]
     options += ["--eval.num_samples=8", "--rollouts.num_slots=64"]
     command = [*EARLY, "train", "pods", "--out", "run", *options]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = children.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = re.findall(r"^training .*evaluating: (\d+) of 512 answers$", done.stderr, re.MULTILINE)
     assert any(0 < int(count) < 512 for count in said), done.stderr

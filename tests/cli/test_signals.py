@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import children
 from podsrl.lib.parent import PARENT, asked_of_child
 
 SMALL = (
@@ -36,10 +37,10 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "podsrl.cli", *arguments]
 
 
-def start(mark: str, *arguments: str) -> subprocess.Popen[str]:
+def start(mark: str, *arguments: str, popen: type[subprocess.Popen[str]] = children.Popen) -> subprocess.Popen[str]:
     """All that it starts has the mark in its environment."""
     here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
+    return popen(
         command(*arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -84,7 +85,7 @@ def has_steps(run: Path) -> bool:
 
 @pytest.mark.parametrize("number", CODES)
 def test_a_signal_while_the_command_is_imported_ends_it_in_one_line(number: signal.Signals, tmp_path: Path) -> None:
-    process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(tmp_path / "run"))
+    process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(tmp_path / "run"), popen=subprocess.Popen)
     wait_for(lambda: catches(process, signal.SIGTERM))
     process.send_signal(number)
     shown = process.communicate(timeout=60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from rich.text import Text
 
+import children
 from podsrl.cli import watch as command
 from podsrl.report.follow import FollowedRun
 from podsrl.report.terminal.curve import curve
@@ -292,8 +292,8 @@ def test_ctrl_c_ends_it_and_leaves_the_run_as_it_was(tmp_path: Path, arguments: 
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with RunFolder(folder).lock():
         words = [str(folder) if word == "RUN" else word for word in arguments]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "podsrl.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        process = children.Popen(
+            [sys.executable, "-m", "podsrl.cli", *words], stdout=children.PIPE, stderr=children.PIPE, text=True
         )
         try:
             assert process.stdout is not None and process.stdout.readline() != ""

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import children
 from podsrl.cli.compare_result import shown
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, open_folder, plan
@@ -150,7 +150,7 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(
     tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
 ) -> None:
     command = [sys.executable, "-m", "podsrl.cli", "demo", "--quick", "--json", "--out", str(tmp_path / "demo")]
-    first = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    first = children.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert set(result["speedup"]) == {"grpo", "grpo_ga", "pods"}
@@ -165,13 +165,13 @@ def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Pat
     options = ["--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32", "--num_seeds=1"]
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = children.Popen(command, stdout=children.DEVNULL, stderr=children.DEVNULL)
     log = out / "runs" / "grpo-seed0" / "metrics.jsonl"
     while first.poll() is None and not (log.exists() and len(log.read_text().splitlines()) > 3):
         time.sleep(0.05)
     first.send_signal(signal.SIGTERM)
     assert first.wait() == 143
-    second = subprocess.run(command, capture_output=True, text=True)
+    second = children.run(command, capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
     for folder in (out / "runs").glob("*-seed0"):
         steps = [line["step"] for line in read_lines(folder / "metrics.jsonl") if "seconds/total" in line]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from engine_server import serving
 
+import children
 from pages import ROOT, blocks
 from podsrl.policy import model_folder
 
@@ -40,7 +40,7 @@ SMALL = (
 )
 
 
-def start(command: str, address: str, urls: str) -> subprocess.Popen[str]:
+def start(command: str, address: str, urls: str) -> children.Popen[str]:
     """Start a command of the page with addresses of this machine."""
     words = []
     for word in shlex.split(command, comments=True)[1:]:
@@ -50,7 +50,7 @@ def start(command: str, address: str, urls: str) -> subprocess.Popen[str]:
         words.append(f"--rollouts.generator=vllm+{urls}" if word.startswith("--rollouts.generator=vllm+") else word)
     where = () if "--out" in words else ("--out", "runs/mine")
     command_line = [sys.executable, "-m", "podsrl.cli", *words, *SMALL, *where]
-    return subprocess.Popen(command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return children.Popen(command_line, stdout=children.DEVNULL, stderr=children.PIPE, text=True)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import children
 from pages import ROOT, blocks
 from podsrl.config.load import build
 from podsrl.config.schema import RunConfig
@@ -69,6 +69,6 @@ def test_the_commands_of_the_page_track(
 def test_the_code_of_the_page_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = [block.text for block in BLOCKS if block.kind == "python"]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = children.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tensorboard --logdir runs/python/trackers/tensorboard" in done.stdout + done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import children
 from loops import each
 
 pytest.importorskip("trl")
@@ -158,7 +158,7 @@ def test_a_trl_that_cannot_be_used_is_one_line(version: str | None, code: str, m
     hide = "import importlib.metadata as m\nm.distribution = lambda name: m.Distribution.from_name(name + '-absent')"
     program = f"{hide if version is None else ''}\nimport podsrl.integrations.trl"
     paths = os.pathsep.join([str(tmp_path), str(SOURCE)])
-    done = subprocess.run(
+    done = children.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,

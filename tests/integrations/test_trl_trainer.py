@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+
+import children
 
 pytest.importorskip("trl")
 
@@ -234,7 +235,7 @@ def test_two_processes_choose_the_same_and_train_as_grpo_does(trl_model: Path) -
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     script = str(Path(trl_runs.__file__))
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    done = children.run(
         [*launch, script, str(trl_model), *names], capture_output=True, text=True, timeout=300, env=environment
     )
     assert done.returncode == 0, done.stderr[-3000:]

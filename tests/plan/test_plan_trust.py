@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from plan_records import from_pass_rate, generation, measurements, updates
 
+import children
 from podsrl.config.load import load_config
 from podsrl.plan import machine_use
 from podsrl.plan.cost import CostModel
@@ -164,6 +164,6 @@ print(json.dumps([watch.use().waited_share, watch.use().is_busy]))
 def test_two_that_share_one_core_wait_half_of_the_time() -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel does not count how long a thread waits for a core")
-    done = subprocess.run([sys.executable, "-c", BESIDE_A_HOG], capture_output=True, text=True, check=True)
+    done = children.run([sys.executable, "-c", BESIDE_A_HOG], capture_output=True, text=True, check=True)
     share, is_busy = json.loads(done.stdout)
     assert share > 0.2 and is_busy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import children
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.policy import load_model, load_tokenizer, outline
@@ -225,7 +225,7 @@ def test_a_yes_on_standard_input_is_no_yes(folder: Path, planted: Path, tmp_path
     of_both(folder)
     what = [str(folder), "--task", "arithmetic"] if command == ["eval"] else [f"--model.path={folder}"]
     source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(
+    done = children.run(
         [sys.executable, "-m", "podsrl.cli", *command, *what],
         input="y\n" * 9,
         capture_output=True,

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import children
 from podsrl.errors import UsageError
 from podsrl.run.folder import FolderGone, RunFolder
 from podsrl.run.logs import whole_lines
@@ -92,8 +92,8 @@ def test_rewinding_without_sizes_empties_the_logs_and_never_makes_one_longer(tmp
 def test_a_folder_in_which_a_process_trains_is_closed_to_others_until_that_process_ends(tmp_path: Path) -> None:
     code = "import sys, pathlib; from podsrl.run.folder import RunFolder\n"
     code += "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('locked', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    holder = children.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=children.PIPE, stdout=children.PIPE, text=True
     )
     assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
     with pytest.raises(UsageError, match="another process"), RunFolder(tmp_path).lock():

@@ -9,7 +9,6 @@ import copy
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+import children
 import podsrl
 import small_parts
 from podsrl.control import Ask, Budget, View, budget_names
@@ -249,7 +249,7 @@ def test_a_run_that_is_killed_in_later_rounds_resumes_to_the_same_numbers(tmp_pa
     assert pods(*command, str(whole))[0] == 0
     paths = os.pathsep.join([str(Path(small_parts.__file__).parent), str(Path(podsrl.__file__).parents[1])])
     for arguments, place in (([*command, str(cut)], "1 2"), (["train", "--resume", str(cut)], "2 1")):
-        ended = subprocess.run(
+        ended = children.run(
             [sys.executable, "-m", "podsrl.cli", *arguments],
             env={**os.environ, "PYTHONPATH": paths, "KILLED_AT": place},
             capture_output=True,

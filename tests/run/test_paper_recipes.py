@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+import children
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -258,7 +258,7 @@ def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
         "pods": 64,
     }
     assert "1 seed × 2 arms × 2 s: 4 s of training" in said and not (tmp_path / "out").exists()
-    first = subprocess.run(command, capture_output=True, text=True)
+    first = children.run(command, capture_output=True, text=True)
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert result["metric"] == "accuracy_and_format" and set(result["speedup"]) == {"grpo", "pods"}

@@ -9,7 +9,6 @@ import hashlib
 import json
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import children
 
 Pods = Callable[..., tuple[int, str, str]]
 SMALL = [
@@ -77,8 +78,8 @@ def _kill_and_resume(options: list[str], folder: Path, pods: Pods, num_kills: in
     again = command("train", "--resume", str(killed))
     kills = 0
     while kills < num_kills:
-        process = subprocess.Popen(
-            again if (killed / "config.toml").exists() else first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        process = children.Popen(
+            again if (killed / "config.toml").exists() else first, stdout=children.DEVNULL, stderr=children.DEVNULL
         )
         if kills % 3 == 2:
             time.sleep(rng.uniform(0.1, 5.0))
@@ -98,7 +99,7 @@ def _kill_and_resume(options: list[str], folder: Path, pods: Pods, num_kills: in
     assert (killed / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
 
 
-def _wait_for_new_lines(process: subprocess.Popen[bytes], log: Path, count: int) -> None:
+def _wait_for_new_lines(process: children.Popen[bytes], log: Path, count: int) -> None:
     """Until the process has written `count` times, or ended."""
     seen, last = 0, log.stat().st_size if log.exists() else 0
     while process.poll() is None and seen < count:
@@ -128,9 +129,7 @@ def test_ctrl_c_saves_and_exits_with_130_and_the_resume_reaches_the_same_end(tmp
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     options = [*SMALL, "--stop.steps=12"]
     assert pods("train", "pods", *options, "--out", str(whole))[0] == 0
-    process = subprocess.Popen(
-        command("train", "pods", *options, "--out", str(stopped)), stderr=subprocess.PIPE, text=True
-    )
+    process = children.Popen(command("train", "pods", *options, "--out", str(stopped)), stderr=children.PIPE, text=True)
     _wait_for_new_lines(process, stopped / "metrics.jsonl", 3)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from running import environment, pods
 
+import children
 from podsrl.lib.parent import asked_of_child
 
 MARK = "PODS_KILLED_RUN"
@@ -121,9 +121,9 @@ class Run:
         }
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the run
         self.begun = time.monotonic()
-        self.process = subprocess.Popen(
+        self.process = children.Popen(
             pods(*arguments),
-            stdin=subprocess.DEVNULL,
+            stdin=children.DEVNULL,
             stdout=self.printed,
             stderr=self.printed,
             env=environment() | own,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import children
 
 SMALL = (
     "--rollouts.num_prompts=3",
@@ -35,13 +36,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(pods(*arguments), stdout=pipe, stderr=pipe, text=True, env=environment())
+def start(*arguments: str) -> children.Popen[str]:
+    pipe = children.PIPE
+    return children.Popen(pods(*arguments), stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
+def run(*arguments: str) -> children.CompletedProcess[str]:
+    return children.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 from running import SMALL, environment, ranks_of, run, start, steps, wait_for
 from safetensors.torch import load_file, save_file
 
+import children
 from podsrl.scale.launch import launch
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -101,7 +101,7 @@ def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: 
     (tmp_path / "scipy.py").write_text("open('ran', 'w')")
     (tmp_path / "pydantic.py").write_text("open('ran', 'w')")
     command = [sys.executable, "-P", "-m", "podsrl.cli", "launch", "--processes", "1", "pods", *SMALL]
-    done = subprocess.run(
+    done = children.run(
         [*command, "--stop.steps=1", "--out", "run"], cwd=tmp_path, capture_output=True, text=True, env=environment()
     )
     assert done.returncode == 0 and not (tmp_path / "ran").exists(), done.stderr
@@ -110,7 +110,7 @@ def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: 
 def test_torchrun_starts_a_run_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "-m", "podsrl.cli", "train", "pods"]
     command += [*SMALL, "--scale.strategy=zero2"]
-    done = subprocess.run(
+    done = children.run(
         [*command, "--stop.steps=2", "--out", str(tmp_path / "run")],
         capture_output=True, text=True, env=environment(), timeout=120,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from running import SMALL, environment, ranks_of, run, steps, wait_for
 from running import pods as command_of
 from safetensors.torch import load_file
 
+import children
 from podsrl.errors import UsageError
 from podsrl.scale.nodes import Nodes
 from podsrl.scale.rendezvous import find_place
@@ -36,7 +37,7 @@ def start_node(rank: int, address: str, *words: str, inside: tuple[str, ...] = (
     place = ("--nodes", str(nodes), "--node-rank", str(rank), "--rendezvous", address, "--processes", "1")
     pipe = subprocess.PIPE
     command = [*inside, *command_of("launch", *place, *words)]
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
+    return children.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
 def start_two(*words: str) -> list[Popen]:

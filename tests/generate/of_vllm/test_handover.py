@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import children
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate.vllm.handover import ServerLock, WeightFolder, name_of
 
@@ -74,9 +74,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
 def test_what_another_process_leaves_is_removed_by_the_next_and_never_while_it_lives(
     tmp_path: Path, how: signal.Signals | None
 ) -> None:
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path), URL], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    other = children.Popen([sys.executable, "-c", HOLD, str(tmp_path), URL], stdin=children.PIPE, stdout=children.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"ready\n"
         with pytest.raises(UsageError, match=f"process {other.pid}"):

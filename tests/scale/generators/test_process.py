@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from contract import SEED, GeneratorContract, Models, left_nothing
 from podsrl_processes import blueprint_of
 
+import children
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
@@ -217,7 +217,7 @@ while True:
     for done in pool.generate([Request("0", (3,), 64, Sampling(max_new_tokens=200))]):
         pass
 """
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    parent = children.Popen([sys.executable, "-c", script], stdout=children.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     assert is_running(child)

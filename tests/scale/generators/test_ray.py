@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import children
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
@@ -186,7 +186,7 @@ def test_other_tokens_versions_and_code_are_one_line(cluster: RayCluster, tmp_pa
     without = cluster.add_node(num_cpus=1, python_path=tmp_path)
     try:
         command = [sys.executable, "-c", CHECKS, cluster.address]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(SOURCE)})
+        done = children.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(SOURCE)})
     finally:
         cluster.end(without)
     lines = done.stdout.splitlines()
@@ -249,10 +249,10 @@ input()
 def test_nothing_is_left_when_the_command_is_killed() -> None:
     shared = Path("/dev/shm")
     before = {*shared.glob("*")}
-    driver = subprocess.Popen(
+    driver = children.Popen(
         [sys.executable, "-c", DRIVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=children.PIPE,
+        stdout=children.PIPE,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
         text=True,
     )
