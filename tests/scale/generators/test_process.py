@@ -143,6 +143,21 @@ def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(pool: Pool, mad
     assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before + 1
 
 
+def test_an_answer_that_nobody_waited_for_is_dropped(
+    model: Any, process: ProcessGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Ctrl-C ends the wait, and the program goes on."""
+
+    def interrupted(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ProcessGenerator, "_answer", interrupted)
+        process.describe(REQUESTS)
+    assert by_place(process.generate(REQUESTS)) == in_this_process(model)
+    assert "decode step" in process.describe(REQUESTS)
+
+
 def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
     process = new_process()
     os.kill(process.pid, signal.SIGKILL)
