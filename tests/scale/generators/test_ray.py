@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
 from podsrl.policy import load_model
+from podsrl.scale.generators import ray as ray_generators
 from podsrl.scale.generators import ray_cluster
 from podsrl.scale.generators.ray_cluster import Need, check_cluster, reserve
 from podsrl.scale.generators.ray_join import Address, joined
@@ -121,6 +123,44 @@ def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) ->
     completions = [first, *found]
     assert {each.finish_reason for each in completions if each.request_id == "long"} == {"aborted"}
     assert tokens(each for each in completions if each.request_id != "long") == expected
+
+
+def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(pool: RayPool, expected: Any) -> None:
+    found = pool.generate(REQUESTS)
+    for thread in threading.enumerate():
+        if thread.name.startswith("generator-"):  # reads an actor
+            thread.join()
+    found.close()  # type: ignore[attr-defined]  # which ends the rollouts that it has not read
+    assert tokens(pool.generate(REQUESTS)) == expected
+
+
+def test_an_actor_that_dies_after_its_counts_is_not_counted_twice(
+    pool: RayPool, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last that it sends and its end; its whole share is then asked of another."""
+    import ray
+
+    get, is_there, counted = ray.get, ray_generators._is_there, list[int]()
+
+    def get_and_note(reference: Any, **options: Any) -> Any:
+        found = get(reference, **options)
+        if isinstance(found, tuple) and isinstance(found[0], dict):
+            counted.append(threading.get_ident())
+        return found
+
+    def dies(reference: Any, seconds: float) -> bool:
+        if counted[:1] == [threading.get_ident()] and 0 not in counted:
+            counted.append(0)
+            raise ray.exceptions.ActorDiedError
+        return is_there(reference, seconds)
+
+    pool.stats = EngineStats()
+    assert tokens(pool.generate(REQUESTS)) == expected
+    wanted, pool.stats = pool.stats, EngineStats()
+    monkeypatch.setattr(ray, "get", get_and_note)
+    monkeypatch.setattr(ray_generators, "_is_there", dies)
+    assert tokens(pool.generate(REQUESTS)) == expected
+    assert 0 in counted and pool.stats == wanted
 
 
 def test_an_actor_killed_in_the_middle_changes_no_token(pool: RayPool, expected: Any) -> None:
