@@ -117,7 +117,6 @@ def test_a_member_that_cannot_be_made_anew_is_lost(new_pool: Any, monkeypatch: p
         list(pool.generate(REQUESTS))
 
 
-@pytest.mark.timeout(60)
 def test_a_pool_may_be_closed_during_a_call(qwen2: Any) -> None:
     is_closed = Event()
 
