@@ -327,6 +327,13 @@ class GeneratorContract:
         self.check_abort(generator, [], set())
         self.check_abort(generator, ["unknown", "short"], set())
 
+    def test_an_abort_that_comes_late_ends_nothing_of_the_next_call(self, generator: Generator) -> None:
+        wanted = tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)])))
+        generator.abort(["x"])
+        found = list(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
+        assert tokens_of(found) == wanted
+        assert {done.finish_reason for done in found} == {"length"}
+
     def check_abort(self, generator: Generator, ids: Any, wanted: set[tuple[str, int]]) -> None:
         """Abort after the first completion; those that end by it have the tokens that they had, or none."""
         long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))

@@ -38,7 +38,7 @@ class Gang:
         for end in self._ends:
             end.close()
         for member in self._members:
-            member.join(10)
+            member.join(60)
             member.kill()
 
 

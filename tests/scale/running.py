@@ -45,7 +45,7 @@ def run(*arguments: str) -> children.CompletedProcess[str]:
     return children.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

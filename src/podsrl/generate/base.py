@@ -214,6 +214,9 @@ class Generator(Protocol):
     def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
         """End these requests' unfinished completions with finish reason "aborted"; also from within `generate`.
 
+        It holds for what has been asked so far. It may come when that has just ended, and must not be kept for a later
+        call, which may have the same ids.
+
         Args:
             ids: request ids and, with the ability "abort_rollouts", (request id, rollout index) pairs. Those that do
                 not run are passed over.

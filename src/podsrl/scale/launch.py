@@ -33,8 +33,6 @@ LOST_EXIT_CODE = 3
 """Exit code of a process that ended because another one did; the other's error is shown."""
 INTERRUPTED = tuple(128 + number for number in STOPPING)
 """Exit codes of a process that was asked to stop, and has."""
-GRACE_SECONDS = 10.0
-"""How long the other processes have to notice that one has ended; then they are killed."""
 NEWS_SECONDS = 35.0
 """How long a node whose processes lost another waits to hear from the other nodes which one failed."""
 POLL_SECONDS = 0.05
@@ -59,11 +57,14 @@ class End:
     """The node that it ran on; "" for this one."""
 
 
-def launch(command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes | None = None) -> End:
+def launch(
+    command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes | None = None, *, grace_seconds: float = 10.0
+) -> End:
     """Run a command K = `num_processes` times at once, until all have ended; rank-1.log … go to the folder `logs`.
 
     RANK, WORLD_SIZE and the address to meet at are in the environment of each. With `nodes`, that have agreed, these K
-    are this node's share, and the first failure on any node ends the processes of all.
+    are this node's share, and the first failure on any node ends the processes of all. When one has ended, the others
+    have `grace_seconds` to notice; then they are killed.
     """
     logs.mkdir(parents=True, exist_ok=True)
     members: Members = {}
@@ -74,7 +75,7 @@ def launch(command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes 
             rank, here = first + local_rank, {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(num_processes)}
             members[rank] = _start(command, rank, {**meeting, **here}, _log(logs, rank))
         with _forwarding(members):
-            return _watch(members, logs, nodes)
+            return _watch(members, logs, nodes, grace_seconds)
     finally:
         _kill(members)
 
@@ -165,7 +166,7 @@ def _weight(end: End) -> int:
     return 4
 
 
-def _watch(members: Members, logs: Path, nodes: Nodes | None) -> End:
+def _watch(members: Members, logs: Path, nodes: Nodes | None, grace_seconds: float) -> End:
     """Wait until all have ended; returns the end of the process that decided, on whatever node."""
     decided, deadline = End(min(members), 0), float("inf")
     known: dict[int, End] = {}
@@ -179,7 +180,7 @@ def _watch(members: Members, logs: Path, nodes: Nodes | None) -> End:
             decided = _of_all_nodes(decided, nodes, members)
         is_open = nodes is not None and decided.code == LOST_EXIT_CODE  # another node may yet say why
         if decided.code and not is_open:
-            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            deadline = min(deadline, time.monotonic() + grace_seconds)
         elif is_open and deadline == float("inf"):
             deadline = time.monotonic() + NEWS_SECONDS
         if time.monotonic() > deadline or (len(known) == len(members) and not is_open):

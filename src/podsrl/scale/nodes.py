@@ -28,8 +28,6 @@ from podsrl.scale.rendezvous import Place, listen, store_type, wait_for_listener
 
 SILENCE_SECONDS = 30.0
 """A node that has not answered for so long is taken for lost: a machine that is switched off closes no connection."""
-ANSWER_SECONDS = 10.0
-"""How long what listens at the rendezvous address has to answer as torch's store does."""
 POLL_SECONDS = 0.25
 
 
@@ -42,13 +40,14 @@ class Nodes:
         place: of this node.
         folder: the run's, as node 0 names it.
         say: called with each line that a user reads while waiting.
+        answer_seconds: how long what listens at the rendezvous address has to answer as torch's store does.
 
     Raises:
         UsageError: the rendezvous address cannot be bound or reached, the rank is taken, or node 0 counts other nodes.
     """
 
-    def __init__(self, place: Place, folder: str, say: Say) -> None:
-        self.place, self._say = place, say
+    def __init__(self, place: Place, folder: str, say: Say, *, answer_seconds: float = 30.0) -> None:
+        self.place, self._say, self._answer_seconds = place, say, answer_seconds
         self.num_processes, self.first_rank, self.folder = 0, 0, folder
         self._deadline = time.monotonic() + place.seconds
         self._sent: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -78,7 +77,8 @@ class Nodes:
             self.report(End(-1, 1, f"{type(error).__name__}: {one_line(str(error))}"))
         self._sent.put((f"done/{self.place.rank}", "yes"))
         self._is_leaving = True
-        self._thread.join(None if self.place.rank == 0 else ANSWER_SECONDS)  # only another machine's store can block
+        seconds = None if self.place.rank == 0 else self._answer_seconds  # only another machine's store can block
+        self._thread.join(seconds)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -147,12 +147,12 @@ class Nodes:
 
     def _register(self) -> None:
         """Wait until node 0 knows this node."""
-        first = time.monotonic() + ANSWER_SECONDS
+        first = time.monotonic() + self._answer_seconds
         while "run" not in self._heard and "refused" not in self._heard:
             if self._failure or time.monotonic() > first:
                 raise UsageError(
                     f"--rendezvous {self.place.host}:{self.place.port}: something listens there, but it is no "
-                    f"`pods launch --node-rank 0` ({self._failure or f'no answer in {ANSWER_SECONDS:.0f} s'})"
+                    f"`pods launch --node-rank 0` ({self._failure or f'no answer in {self._answer_seconds:.0f} s'})"
                 )
             time.sleep(0.02)
         if "refused" in self._heard:
@@ -177,7 +177,7 @@ class Nodes:
 
     def _serve(self, make: Callable[..., Any]) -> None:
         try:
-            store = make(timeout=timedelta(seconds=ANSWER_SECONDS), wait_for_workers=False)
+            store = make(timeout=timedelta(seconds=self._answer_seconds), wait_for_workers=False)
             if not self._enter(store):
                 return
             while not self._is_over():

@@ -48,7 +48,7 @@ def setting(models: Models) -> Setting:
 
 @pytest.fixture
 def generator(server: EngineServer, models: Models, tmp_path: Path) -> Iterator[VLLMServer]:
-    found = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=20)
+    found = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=300)
     yield found
     found.close()
     assert list(tmp_path.iterdir()) == []
@@ -114,7 +114,7 @@ def test_a_server_that_stays_away_is_lost_after_the_time_that_was_given(
         generator.load_weights(models.second.named_parameters(), 1)
     with pytest.raises(LostGenerator):
         generator.first_logprob(PROMPT)
-    assert time.monotonic() - since < 20
+    assert time.monotonic() - since < 200
     generator.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -146,7 +146,7 @@ def test_a_late_failure_of_an_aborted_request_ends_no_later_call(
             wait(is_over)
         except LostGenerator:
             if next(failures) == 1:  # the first one ends the call
-                is_back.wait(20)
+                is_back.wait(300)
             raise
 
     monkeypatch.setattr(generator._upkeep, "wait", late)
@@ -162,7 +162,7 @@ def test_a_late_failure_of_an_aborted_request_ends_no_later_call(
 
 def test_one_of_two_servers_restarts(server: EngineServer, models: Models, tmp_path: Path) -> None:
     with serving(models.first, models.tokenizer, models.folder) as other:
-        make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=20)
+        make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=300)
         urls = (server.url, other.url)
         pool = Pool(
             [partial(make, url=url) for url in urls], FolderStore(setting(models), url=urls[0], folder=str(tmp_path))

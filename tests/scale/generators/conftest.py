@@ -20,7 +20,7 @@ def new_process(tiny_model_folder: Path) -> Iterator[Callable[..., ProcessGenera
     """Starts a generator in a child process, on a model folder; all are closed after the test."""
     made: list[ProcessGenerator] = []
 
-    def start(folder: Path = tiny_model_folder, *, timeout_seconds: float = 120.0, **changes: Any) -> ProcessGenerator:
+    def start(folder: Path = tiny_model_folder, *, timeout_seconds: float = 300.0, **changes: Any) -> ProcessGenerator:
         made.append(ProcessGenerator(blueprint_of(folder, **changes), timeout_seconds=timeout_seconds))
         return made[-1]
 

@@ -48,7 +48,7 @@ class TestTwoProcesses(GeneratorContract):
         use(choose("mkl").rule)
         blueprint = blueprint_of(models.folder, model=models.first, seed=SEED)
         with left_nothing():
-            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=120.0)] * 2, SharedStore())
+            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedStore())
             pool.load_weights(models.first.named_parameters(), 0)
             yield pool
             pool.close()
@@ -71,7 +71,7 @@ def shared_pool(tiny_model_folder: Path, made: list[ProcessGenerator]) -> Iterat
     blueprint = blueprint_of(tiny_model_folder)
 
     def start() -> ProcessGenerator:
-        made.append(ProcessGenerator(blueprint, timeout_seconds=120.0))
+        made.append(ProcessGenerator(blueprint, timeout_seconds=300.0))
         return made[-1]
 
     pool = Pool([start] * 2, SharedStore())
@@ -88,7 +88,7 @@ def pool(shared_pool: Pool, model: Any) -> Pool:
 
 @pytest.fixture(scope="module")
 def shared_process(tiny_model_folder: Path) -> Iterator[ProcessGenerator]:
-    process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=120.0)
+    process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=300.0)
     yield process
     process.close()
 
@@ -142,6 +142,21 @@ def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(pool: Pool, mad
     assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before + 1
 
 
+def test_an_answer_that_nobody_waited_for_is_dropped(
+    model: Any, process: ProcessGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Ctrl-C ends the wait, and the program goes on."""
+
+    def interrupted(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ProcessGenerator, "_answer", interrupted)
+        process.describe(REQUESTS)
+    assert by_place(process.generate(REQUESTS)) == in_this_process(model)
+    assert "decode step" in process.describe(REQUESTS)
+
+
 def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
     process = new_process()
     os.kill(process.pid, signal.SIGKILL)
@@ -185,7 +200,7 @@ def test_a_stopped_call_leaves_the_process_free(pool: Pool, made: list[ProcessGe
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
     assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while process._inbox.qsize() < 2:
         assert time.monotonic() < deadline, "nothing came beside the caller"
         time.sleep(0.01)
@@ -209,7 +224,7 @@ from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 folder = Path({str(tiny_model_folder)!r})
 blueprint = blueprint_of(folder)
-child = ProcessGenerator(blueprint, timeout_seconds=60)
+child = ProcessGenerator(blueprint, timeout_seconds=300)
 pool = Pool([lambda: child], SharedStore())
 pool.load_weights(load_model(ModelConfig(path=str(folder), device="cpu")).named_parameters(), 0)
 print(child.pid, flush=True)
@@ -223,8 +238,8 @@ while True:
     assert is_running(child)
     time.sleep(0.5)
     parent.send_signal(number)
-    parent.wait(60)
-    deadline = time.monotonic() + 60
+    parent.wait(300)
+    deadline = time.monotonic() + 300
     while is_running(child):
         assert time.monotonic() < deadline, "a child is left"
         time.sleep(0.02)
@@ -242,10 +257,10 @@ def test_signals_of_the_terminal_do_not_reach_a_process(process: ProcessGenerato
 
 
 def test_a_forgotten_process_is_ended(tiny_model_folder: Path) -> None:
-    process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=60)
+    process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=300)
     pid = process.pid
     del process
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)

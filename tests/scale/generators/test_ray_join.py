@@ -33,14 +33,13 @@ def test_what_is_no_address_is_an_error(option: str) -> None:
         probe(option)
 
 
-def test_a_dead_address_is_one_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.scale.generators.ray_join.PROBE_SECONDS", 300.0)
+def test_a_dead_address_is_one_line_at_once() -> None:
     with socket.socket() as end:
         end.bind(("127.0.0.1", 0))
         port = end.getsockname()[1]
     start = time.monotonic()
     with pytest.raises(UnavailableError) as error:
-        probe(f"127.0.0.1:{port}")
+        probe(f"127.0.0.1:{port}", connect_seconds=300.0)
     assert time.monotonic() - start < 100
     assert f"127.0.0.1:{port}" in str(error.value) and "\n" not in str(error.value)
 
@@ -56,10 +55,9 @@ def test_a_web_server_is_no_cluster() -> None:
         server.server_close()
 
 
-def test_what_never_answers_is_no_cluster(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_join, "PROBE_SECONDS", 0.1)
+def test_what_never_answers_is_no_cluster(mute: int) -> None:
     with pytest.raises(UsageError, match="no Ray cluster"):
-        probe(f"127.0.0.1:{mute}")
+        probe(f"127.0.0.1:{mute}", answer_seconds=0.1)
 
 
 def test_a_head_that_has_ended_is_told_from_a_busy_one(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:

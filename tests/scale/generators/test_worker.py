@@ -110,6 +110,31 @@ def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -
     assert reasons == [{"aborted"}, {"length"}, {"length"}]
 
 
+def test_an_abort_that_is_heard_during_the_call_before_its_own_is_kept(blueprint: Any, loaded: tuple[Any, Any]) -> None:
+    worker = Worker(blueprint())
+    load(worker, loaded[0])
+    asked = encode_requests([Request("a", (5,), 2, Sampling(max_new_tokens=9))])
+    reasons = []
+    for call in (1, 2):
+        for piece in worker.generate(asked, call):
+            reasons += [done.finish_reason for done in decode_completions(piece)]
+            worker.abort(["a"], 2)
+    assert reasons == ["length", "length", "aborted", "aborted"]
+
+
+def test_nothing_of_a_call_that_is_left_early_comes_with_the_next(blueprint: Any, loaded: tuple[Any, Any]) -> None:
+    worker = Worker(blueprint())
+    load(worker, loaded[0])
+    long, short = (Request(name, (5,), 3, Sampling(max_new_tokens=count)) for name, count in (("a", 200), ("b", 1)))
+    left = worker.generate(encode_requests([long, short]), 1)
+    next(left)
+    left.close()  # type: ignore[attr-defined]
+    found = [done for piece in worker.generate(encode_requests([short]), 2) for done in decode_completions(piece)]
+    assert {(done.request_id, done.index) for done in found} == {("b", index) for index in range(3)}
+    whole = [done for piece in worker.generate(encode_requests([long]), 3) for done in decode_completions(piece)]
+    assert [len(done.token_ids) for done in whole] == [200] * 3
+
+
 def test_requests_come_back_as_they_were() -> None:
     sampling = Sampling(temperature=0.1, stop_strings=("ü", "\n"), stop_token_ids=(1, 2), min_p=0.3)
     requests = [*REQUESTS, Request("x", tuple(range(1000)), 2, sampling)]

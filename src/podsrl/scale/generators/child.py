@@ -1,7 +1,7 @@
 """The child process of a `ProcessGenerator`: a worker that answers over a socket.
 
 The main thread does one call after the other, as some engines insist on; a second thread receives, so that `abort` is
-heard during a call and the end of the parent at any time.
+heard during a call and the end of the parent at any time. Every answer carries the number of its call.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def _serve(end: socket.socket) -> None:
     try:
         worker = Worker(Blueprint.of_json(first.body.decode()))
     except Exception as error:
-        _report(end, error)
+        _report(end, error, 0)
         return
-    send(end, {"result": worker.facts()})
+    send(end, {"result": worker.facts(), "number": 0})
     calls: SimpleQueue[Frame] = SimpleQueue()
     threading.Thread(target=_hear, args=(end, worker, calls), daemon=True).start()
     while (frame := calls.get()).head["call"] != "close":
         try:
             result = _do(end, worker, frame)
         except Exception as error:
-            _report(end, error)
+            _report(end, error, frame.head["number"])
         else:
-            send(end, {"result": result})
+            send(end, {"result": result, "number": frame.head["number"]})
     worker.close()
 
 
@@ -75,7 +75,7 @@ def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
     match head["call"]:
         case "generate":
             for completions in worker.generate(frame.body, head["number"]):
-                send(end, {}, completions)
+                send(end, {"number": head["number"]}, completions)
             return {"stats": worker.stats(), "peak_kv_bytes": worker.peak_kv_bytes()}
         case "load_weights":
             assert frame.descriptor is not None
@@ -90,9 +90,9 @@ def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
     raise ValueError(f"no call {head['call']!r}")
 
 
-def _report(end: socket.socket, error: Exception) -> None:
+def _report(end: socket.socket, error: Exception, number: int) -> None:
     """Tell the parent in one line; what is no error of the user's own, with its traceback in the output."""
     if not isinstance(error, PodsError):
         traceback.print_exception(error)
     text = str(error) if isinstance(error, PodsError) else f"generator process {os.getpid()}: {reason_of(error)}"
-    send(end, {"error": one_line(text), "is_usage": isinstance(error, UsageError)})
+    send(end, {"error": one_line(text), "is_usage": isinstance(error, UsageError), "number": number})

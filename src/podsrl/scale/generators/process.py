@@ -67,7 +67,7 @@ class ProcessGenerator(Generator):
     ) -> None:
         self.stats, self.peak_kv_bytes = EngineStats(), 0
         self._timeout_seconds, self._is_open = timeout_seconds, False
-        self._number = 0  # of the newest call of `generate`
+        self._number = 0  # of the newest call; 0: the start
         self._facts: dict[str, Any] | None = None
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lasts as long as the child)
         self._end, theirs = socket.socketpair()
@@ -146,9 +146,7 @@ class ProcessGenerator(Generator):
         self._printed.close()
 
     def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
-        self._check_is_free()
-        self._number += 1
-        self._send({"call": "generate", "number": self._number}, encode_requests(wanted))
+        self._begin({"call": "generate"}, encode_requests(wanted))
         self._is_open = True
         try:
             yield None
@@ -175,9 +173,13 @@ class ProcessGenerator(Generator):
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
     def _call(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> Any:
-        self._check_is_free()
-        self._send(head, body, descriptor)
+        self._begin(head, body, descriptor)
         return self._answer().head["result"]
+
+    def _begin(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> None:
+        self._check_is_free()
+        self._number += 1
+        self._send(head | {"number": self._number}, body, descriptor)
 
     def _ready(self) -> dict[str, Any]:
         """Wait until the child has its generator; returns its facts."""
@@ -197,6 +199,15 @@ class ProcessGenerator(Generator):
             raise self._lost("it reads no messages") from None
 
     def _answer(self) -> Frame:
+        """The next message of the newest call; those of a call that was left before its end are dropped."""
+        while (frame := self._received()).head["number"] != self._number:
+            pass
+        if (error := frame.head.get("error")) is not None:
+            self._is_open = False
+            raise (UsageError if frame.head["is_usage"] else PodsError)(error)
+        return frame
+
+    def _received(self) -> Frame:
         """The next message."""
         try:
             frame = self._inbox.get(timeout=self._timeout_seconds)
@@ -205,9 +216,6 @@ class ProcessGenerator(Generator):
         if frame is None:
             self._inbox.put(None)
             raise self._lost("it closed its connection")
-        if (error := frame.head.get("error")) is not None:
-            self._is_open = False
-            raise (UsageError if frame.head["is_usage"] else PodsError)(error)
         return frame
 
     def _lost(self, reason: str) -> LostGenerator:

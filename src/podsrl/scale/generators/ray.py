@@ -153,6 +153,7 @@ class RayGenerator(Generator):
     def _read(self, stream: Any) -> Iterator[Completion]:
         import ray
 
+        stats, peak_kv_bytes = EngineStats(), 0
         with self._watched():
             while True:
                 if not _is_there(stream, self._timeout_seconds):
@@ -160,13 +161,15 @@ class RayGenerator(Generator):
                 try:
                     reference = next(stream)
                 except StopIteration:
-                    return
+                    break
                 match ray.get(reference):
                     case bytes() as piece:
                         yield from decode_completions(piece)
                     case counts, peak:
-                        self.stats = add_stats([self.stats, EngineStats(**counts)])
-                        self.peak_kv_bytes = max(self.peak_kv_bytes, peak)
+                        stats, peak_kv_bytes = EngineStats(**counts), peak
+        # Only now: an actor that dies between its counts and its end is asked for all again, and that is counted.
+        self.stats = add_stats([self.stats, stats])
+        self.peak_kv_bytes = max(self.peak_kv_bytes, peak_kv_bytes)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a method of the worker, and wait. References among the arguments are resolved on the actor's node."""

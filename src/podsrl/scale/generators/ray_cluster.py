@@ -17,8 +17,6 @@ from podsrl.scale.generators.ray_join import Address, check_package, joined, rea
 
 START_SECONDS = 180.0
 """Limit for a local cluster, an actor or a task to start: a busy machine needs a minute."""
-PLACE_SECONDS = 60.0
-"""Limit for a cluster to find free places for the actors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +66,25 @@ def check_room(option: str, num_actors: int, need: Need) -> None:
         )
 
 
-def reserve(option: str, num_actors: int, need: Need) -> Any:
+def reserve(option: str, num_actors: int, need: Need, *, seconds: float = 60.0) -> Any:
     """Reserve places for this process's actors, spread over the nodes.
 
     Returns:
         A placement group with one bundle per actor. It ends with this process's connection.
 
     Raises:
-        UsageError: others hold the places, and do not give them back within `PLACE_SECONDS`.
+        UsageError: others hold the places, and do not give them back within so many seconds.
     """
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
     check_room(option, num_actors, need)
     group = placement_group([need.bundle] * num_actors, strategy="SPREAD")
-    if not group.wait(PLACE_SECONDS):
+    if not group.wait(seconds):
         free = ray.available_resources()
         remove_placement_group(group)
         raise UsageError(
-            f"scale.ray = {option!r}: {num_actors} generators want {need} each, and within {PLACE_SECONDS:g} s the "
+            f"scale.ray = {option!r}: {num_actors} generators want {need} each, and within {seconds:g} s the "
             f"cluster did not have them free: {_amounts(free)} of {_amounts(ray.cluster_resources())} are left; end "
             "what else runs there, or lower scale.generators"
         )

@@ -18,8 +18,8 @@ from importlib.util import find_spec
 
 from podsrl.errors import PodsError, UnavailableError, UsageError
 
-PROBE_SECONDS = 3.0
-"""Limit for an address to accept a connection, and again for it to answer."""
+CONNECT_SECONDS = 3.0
+"""Limit for an address to accept a connection, which the system does, however busy the program is."""
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -46,15 +46,15 @@ def check_package() -> None:
         raise UnavailableError("scale.ray needs the package ray, which is not installed: pip install 'podsrl[ray]'")
 
 
-def probe(option: str) -> None:
-    """UsageError: `option` is no "HOST:PORT", or nothing that speaks gRPC answers there within seconds."""
+def probe(option: str, *, connect_seconds: float = CONNECT_SECONDS, answer_seconds: float = 30.0) -> None:
+    """UsageError: `option` is no "HOST:PORT", or nothing that speaks gRPC answers there within these seconds."""
     host, _, port = option.rpartition(":")
     host = host.strip("[]")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"scale.ray = {option!r}: wanted 'local', or the HOST:PORT that `ray start --head` prints")
     try:
-        with socket.create_connection((host, int(port)), timeout=PROBE_SECONDS) as connection:
-            connection.settimeout(PROBE_SECONDS)
+        with socket.create_connection((host, int(port)), timeout=connect_seconds) as connection:
+            connection.settimeout(answer_seconds)
             try:
                 connection.sendall(_HTTP2)
                 answer = connection.recv(9)
@@ -119,7 +119,7 @@ def check_head() -> None:
     address = ray.get_runtime_context().gcs_address
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
     except ConnectionRefusedError:
         raise PodsError(f"the head of the Ray cluster {address} has ended: start a cluster again, and resume") from None
     except OSError:

@@ -150,14 +150,14 @@ class Worker:
 
         Args:
             requests: from `encode_requests`.
-            call: a number for `abort`.
+            call: its number, larger than those of the calls before it: what `abort` was told of those is dropped.
         """
         self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
         try:
             for found in self._found(decode_requests(requests)):
                 if found:
                     yield encode_completions(found)
-                while self._aborted:
+                while self._aborted and self._aborted[0][0] <= call:
                     of_call, ids = self._aborted.popleft()
                     if of_call == call:
                         self._generator.abort(ids)
@@ -211,8 +211,13 @@ class Worker:
             yield from ([completion] for completion in self._generator.generate(requests))
             return
         self._generator.submit(requests)
-        while self._generator.num_unfinished:
-            yield self._generator.step()
+        try:
+            while self._generator.num_unfinished:
+                yield self._generator.step()
+        finally:
+            if self._generator.num_unfinished:  # the call has ended early: nothing of it may come with the next one
+                self._generator.abort([request.id for request in requests])
+                self._generator.step()
 
     def _build(self) -> Any:
         """The module, with random weights."""
