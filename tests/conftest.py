@@ -83,6 +83,7 @@ os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its l
 os.environ.setdefault("VLLM_CACHE_ROOT", str(_users_cache / "vllm"))  # what it finds out about models takes longer
 _own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
 os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = _own_cache.name  # torch sets it when a part of it is imported
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background jobs, whose children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

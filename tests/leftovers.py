@@ -25,8 +25,8 @@ import children
 ROOT = Path(__file__).parents[1]
 GRACE_SECONDS = 20.0
 """A process that was told to end has so long, on a busy machine."""
-STAYING = (b"multiprocessing.resource_tracker", b"nursery.py")
-"""Words of helpers that Python or the tests start once per process."""
+STAYING = (b"multiprocessing.resource_tracker", b"nursery.py", b"render_worker.py")
+"""Words of helpers that Python, the tests and the package start once per process."""
 CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
@@ -57,7 +57,8 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open":
         return
     path, _, flags = arguments
-    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) and isinstance(path, str | bytes | os.PathLike):
+    is_named = isinstance(path, str | bytes | os.PathLike) and flags & os.O_TMPFILE != os.O_TMPFILE
+    if is_named and flags & (os.O_WRONLY | os.O_RDWR):
         found = os.path.realpath(os.fsdecode(path))
         if not found.startswith(tuple(_allowed)) and "/__pycache__/" not in found and "/.hypothesis/" not in found:
             _opened.append(found)

@@ -49,15 +49,17 @@ def serve(connection: socket.socket) -> Request | None:
         if not descriptors:
             return None
         request: Request = json.loads(_line(connection))
+        theirs, ours = os.pipe()
         middle = os.fork()
         if middle == 0:
             if pid := os.fork():
-                connection.sendall(b"%d\n" % pid)
+                os.write(ours, b"%d\n" % pid)
                 os._exit(0)
             _become(request, descriptors, connection)
             return request
-        os.waitpid(middle, 0)
-        for descriptor in descriptors:
+        os.waitpid(middle, 0)  # from now on the child is one of the tests' process, which may wait for it
+        connection.sendall(os.read(theirs, 32))
+        for descriptor in (theirs, ours, *descriptors):
             os.close(descriptor)
 
 

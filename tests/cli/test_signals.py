@@ -39,7 +39,8 @@ def command(*arguments: str) -> list[str]:
 
 def start(mark: str, *arguments: str, popen: type[subprocess.Popen[str]] = children.Popen) -> subprocess.Popen[str]:
     """All that it starts has the mark in its environment."""
-    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    folder = Path(__file__).parent
+    here = os.pathsep.join([str(folder), str(folder.parent), os.environ.get("PYTHONPATH", "")])
     return popen(
         command(*arguments),
         stdout=subprocess.PIPE,

@@ -31,9 +31,10 @@ def pods(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
-    here = os.pathsep.join(path for path in paths if path)  # an empty one would be the current folder
-    return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": here}
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH")]
+    joined = os.pathsep.join(path for path in paths if path)  # an empty one would be the current folder
+    return {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": joined}
 
 
 def start(*arguments: str) -> children.Popen[str]:

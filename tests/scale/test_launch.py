@@ -110,7 +110,7 @@ def test_torchrun_starts_a_run_too(tmp_path: Path) -> None:
     command += [*SMALL, "--scale.strategy=zero2"]
     done = children.run(
         [*command, "--stop.steps=2", "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, env=environment(), timeout=300,
+        capture_output=True, text=True, env=environment() | {"TMPDIR": str(tmp_path)}, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("2 processes, zero2") == 2 and done.stdout.count("done: ") == 1
