@@ -7,6 +7,7 @@ of its own for temporary files, and adopts orphans, so that no process is lost f
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -37,7 +38,7 @@ _allowed: list[str] = ["/dev/", "/proc/", "/sys/"]
 
 def pytest_configure(config: pytest.Config) -> None:
     children.adopt_orphans()
-    own = tempfile.mkdtemp(prefix="podsrl-tests-")
+    own = tempfile.mkdtemp(prefix="pods-", dir="/tmp")  # short: a socket's name has 107 bytes at most
     config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
     os.environ["TMPDIR"] = tempfile.tempdir = own
     allow(
@@ -57,7 +58,7 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open":
         return
     path, _, flags = arguments
-    is_named = isinstance(path, str | bytes | os.PathLike) and flags & os.O_TMPFILE != os.O_TMPFILE
+    is_named = isinstance(path, str | bytes | os.PathLike) and isinstance(flags, int)
     if is_named and flags & (os.O_WRONLY | os.O_RDWR):
         found = os.path.realpath(os.fsdecode(path))
         if not found.startswith(tuple(_allowed)) and "/__pycache__/" not in found and "/.hypothesis/" not in found:
@@ -70,7 +71,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     variables, folder, handlers = dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in SIGNALS]
     processes, files = _children(), _files()
     yield
-    left = [f"the file {path}, outside its folder" for path in dict.fromkeys(_opened) if os.path.exists(path)]
+    left = [f"the file {path}, outside its folder" for path in dict.fromkeys(_opened) if os.path.isfile(path)]
     left += [f"the file {path}" for path in sorted(_files() - files)]
     left += _end_new(processes)
     now = dict(os.environ)
@@ -109,6 +110,7 @@ def _end_new(before: set[int]) -> list[str]:
     """Wait until all processes but those of before have ended; kill what does not, and say what it was."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (running := _running(_children() - before)) and time.monotonic() < deadline:
+        gc.collect()  # an object that nobody holds any more may have one
         time.sleep(0.01)
     for pid in running:
         with suppress(OSError):

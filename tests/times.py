@@ -182,12 +182,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _text(found: Mapping[str, float], before: Mapping[str, tuple[float, int]]) -> str:
-    """The list: functions that take long with all their cases, and single long cases of the others."""
+    """The list: functions that take long with all their cases, and single long cases of cheap ones.
+
+    A function of which not all cases have run keeps its row.
+    """
     functions: dict[str, dict[str, float]] = {}
     for name, seconds in found.items():
         functions.setdefault(function_of(name), {})[name] = seconds
-    listed = {name: row for name, row in before.items() if function_of(name) not in functions}
-    for function, cases in functions.items():
+    whole = {name for name, cases in functions.items() if len(cases) >= before.get(name, (0.0, 0))[1]}
+    listed = {name: row for name, row in before.items() if function_of(name) not in whole}
+    for function in whole:
+        cases = functions[function]
         if (seconds := sum(cases.values())) > LIMIT:
             listed[function] = (seconds, len(cases))
             if seconds / len(cases) < LIMIT:
