@@ -28,12 +28,13 @@ VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core
 	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
 VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
-.PHONY: help demo test unit slow device test-vllm test-peers other-processor two-threads check site package clean
+.PHONY: help demo test unit slow times device test-vllm test-peers other-processor two-threads check site package clean
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about four minutes"
-	@echo "make test    all tests (make unit: the fast ones, in a minute or two; make device: those of GPUs);"
-	@echo "             of some tests' many slow cases a share that the commit draws, with ALL=1 all"
+	@echo "make test    the tests: make unit, the fast ones, in a minute; make slow, of the others a share that the"
+	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
+	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
@@ -53,10 +54,13 @@ $(SETUP): pyproject.toml constraints.txt
 demo: $(SETUP)
 	$(BIN)/pods demo
 
-# Some tests have hundreds of slow cases: each commit runs its own share of those, ALL=1 all of them.
+# A commit draws by its hash which cases it runs of what takes long, ALL=1 all of them (tests/times.py).
 SHARE := $(if $(ALL),,$(shell git rev-parse HEAD 2> /dev/null))
+DRAWN := PODS_TEST_SHARE=$(SHARE)
+# Where the same tests have run already, with other instructions or fewer threads: one in so many.
+THIRD := $(DRAWN) PODS_TEST_FAST_K=3
 # Slow tests wait for processes, time limits and networks for much of their time: more at once than there are cores.
-SLOW_WORKERS ?= 4
+SLOW_WORKERS ?= 3
 
 # Left out where nothing that the device's tests reach has changed since they passed on this machine; ALL=1 runs them.
 # Not $(MAKE): `make -n` would run that line, and what only prints has passed nothing.
@@ -64,10 +68,13 @@ test: unit slow
 	@$(PYTHON) tests/parts.py device -- make device
 
 unit: $(SETUP)
-	$(PYTEST) -n 2 --dist worksteal -m "not slow"
+	$(DRAWN) PODS_TEST_TIMES=check $(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 slow: $(SETUP)
-	PODS_TEST_SHARE=$(SHARE) $(PYTEST) -n $(SLOW_WORKERS) --dist worksteal -m slow
+	$(DRAWN) $(PYTEST) -n $(SLOW_WORKERS) --dist worksteal -m slow
+
+times: $(SETUP)
+	PODS_TEST_TIMES=write $(PYTEST) -n 2 --dist worksteal
 
 # Torch finds its devices once, so what needs a GPU runs in processes of its own: on one that is not there, then on one
 # of this machine. Either says why it is left out.
@@ -98,10 +105,10 @@ test-peers: $(PEERS_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=$(CURDIR)/src $(PEERS_VENV)/bin/python -m pytest -rs tests/integrations tests/examples/test_peers_pages.py
 
 other-processor: $(SETUP)
-	$(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NO_NUMBERS) $(NUMBERS)
+	$(THIRD) $(OTHER_PROCESSOR) $(PYTEST) -n 2 --dist worksteal -m "not slow" $(NO_NUMBERS) $(NUMBERS)
 
 two-threads: $(SETUP)
-	PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" $(NO_NUMBERS) tests/generate tests/policy tests/select tests/update
+	$(THIRD) PODS_TEST_THREADS=2 $(PYTEST) -m "not slow" $(NO_NUMBERS) tests/generate tests/policy tests/select tests/update
 
 check: $(SETUP)
 	$(BIN)/ruff check .

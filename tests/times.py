@@ -10,7 +10,7 @@ many as take FULL seconds, one in MAX_K at least; with PODS_TEST_FAST_K=k it dra
 together run all. Without a text every slow case runs, and the same cases are fast each time.
 
 A case that is not listed and takes longer than LIMIT runs again, since its first run may have imported something for
-all that come later. If it is slow again, it fails.
+all that come later. If it is slow again, it fails, where PODS_TEST_TIMES=check.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ FAST, FULL, MAX_K = 0.3, 2.0, 4
 """Seconds of a function's fast cases, of those slow ones that a commit draws, and one in how many of these at least."""
 NOMINAL = 0.0055
 """Seconds that `_work` takes on that machine."""
+
+TIMES = os.environ.get("PODS_TEST_TIMES", "")
+"""check: an unlisted case that is slow fails (make unit); write: the list is written (make times)."""
 
 _of_fixtures = [0.0]
 _found: dict[str, float] = {}
@@ -119,6 +122,8 @@ def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    if not TIMES:
+        return (yield)
     start = _now()
     found = yield
     seconds = _now() - start
@@ -150,9 +155,8 @@ def _work() -> float:
 
 def _tell(item: pytest.Item, seconds: float) -> None:
     """Send the seconds to where they are collected, and fail a fast test that is none."""
-    is_wanted = "PODS_TEST_TIMES" in os.environ
-    is_too_slow = seconds > LIMIT and item.get_closest_marker("slow") is None and not is_wanted
-    if not is_too_slow and not is_wanted:
+    is_too_slow = TIMES == "check" and seconds > LIMIT and item.get_closest_marker("slow") is None
+    if not is_too_slow and TIMES != "write":
         return
     words = f"{item.nodeid} takes {seconds:.2f} s of processor time, a fast test {LIMIT} s: see tests/times.py"
     report = TestReport(
@@ -177,7 +181,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if "PODS_TEST_TIMES" in os.environ and not hasattr(session.config, "workerinput") and _found:
+    if TIMES == "write" and not hasattr(session.config, "workerinput") and _found:
         LIST.write_text(_text(_found, read()), encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import children
 from podsrl.lib.parent import PARENT, asked_of_child
+from waiting import processes, variables_of, wait_for, words_of
 
 SMALL = (
     "--rollouts.num_prompts=2",
@@ -52,21 +53,7 @@ def start(mark: str, *arguments: str, popen: type[subprocess.Popen[str]] = child
 
 def marked(mark: str) -> dict[int, str]:
     """Process id -> command line of every living process with that mark."""
-    found, wanted = {}, f"{MARK}={mark}".encode()
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-        except OSError:
-            continue
-    return found
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+    return {pid: " ".join(words_of(pid)) for pid in processes() if variables_of(pid).get(MARK) == mark}
 
 
 def catches(process: subprocess.Popen[str], number: int) -> bool:
@@ -111,7 +98,7 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES[number], shown
         assert "Traceback" not in shown and "interrupted" in shown.splitlines()[-1], shown
-        wait_for(lambda mark=mark: not marked(mark), 60)  # type: ignore[misc]
+        wait_for(lambda mark=mark: not marked(mark))  # type: ignore[misc]
         if (run / "config.toml").exists():
             began.append(run)
     log = began[-1] / "metrics.jsonl"
@@ -190,7 +177,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
         process.send_signal(number)
         _, shown = process.communicate(timeout=120)
         assert process.returncode == CODES.get(number, -number), shown
-        wait_for(lambda: not marked(mark), 60)
+        wait_for(lambda: not marked(mark))
     finally:
         process.kill()
     assert len([*(out / "runs").glob("*/checkpoints/step-*")]) >= 2
@@ -211,7 +198,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert len(marked(str(tmp_path))) == 2
     process.kill()
     process.wait()
-    wait_for(lambda: not marked(str(tmp_path)), 60)
+    wait_for(lambda: not marked(str(tmp_path)))
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:

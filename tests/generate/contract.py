@@ -93,6 +93,10 @@ def new_models(folder: Path) -> Models:
     return Models(folder, first, second, tokenizer)
 
 
+STAYING = ("resource_tracker", "forkserver", "nursery.py")
+"""Helpers of `multiprocessing` and of the tests, which stay."""
+
+
 @contextmanager
 def left_nothing(folder: Path | None = None) -> Iterator[None]:
     """Check that no child process is left that was not there before, and no file in `folder`."""
@@ -103,7 +107,7 @@ def left_nothing(folder: Path | None = None) -> Iterator[None]:
 
 
 def children() -> set[str]:
-    """Process id and command of this process's children, but for helpers of `multiprocessing` that stay."""
+    """Process id and command of this process's children, but for helpers that stay."""
     found = set()
     for process in Path("/proc").iterdir():
         try:
@@ -111,7 +115,12 @@ def children() -> set[str]:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except (OSError, IndexError):
             continue
-        if parent == str(os.getpid()) and "resource_tracker" not in command and "forkserver" not in command:
+        if (
+            parent == str(os.getpid())
+            and "resource_tracker" not in command
+            and "forkserver" not in command
+            and "nursery" not in command
+        ):
             found.add(f"{process.name}: {command}")
     return found
 

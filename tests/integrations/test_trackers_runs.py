@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -23,6 +22,7 @@ from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers import tracking
 from podsrl.run.session import resume, start
 from podsrl.run.tracked import is_installed
+from waiting import wait_for
 
 NAMES = ("wandb", "tensorboard", "trackio", "mlflow")
 SMALL = (
@@ -57,13 +57,6 @@ def lines_of(folder: Path, log: str = "metrics.jsonl") -> list[Json]:
 
 def without_clock(lines: list[Json]) -> list[Json]:
     return [{k: v for k, v in line.items() if not k.startswith(("seconds/", "memory/"))} for line in lines]
-
-
-def wait_for(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, f"{what}: not within {PATIENCE_SECONDS:g} s"
-        time.sleep(0.1)
 
 
 def left_behind() -> list[list[str]]:

@@ -18,6 +18,7 @@ from running import environment, pods
 
 import children
 from podsrl.lib.parent import asked_of_child
+from waiting import variables_of, words_of
 
 MARK = "PODS_KILLED_RUN"
 """Environment variable by which the processes of a run are found."""
@@ -45,19 +46,6 @@ def tree(root: int) -> set[int]:
     while new := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= new
     return found & set(parents)
-
-
-def words_of(pid: int) -> list[str]:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-    return []
-
-
-def variables_of(pid: int) -> dict[str, str]:
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-        return dict(pair.partition("=")[::2] for pair in text.split("\0"))
-    return {}
 
 
 def role_of(pid: int) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import children
+from waiting import processes, variables_of, words_of
 
 SMALL = (
     "--rollouts.num_prompts=3",
@@ -46,13 +45,6 @@ def run(*arguments: str) -> children.CompletedProcess[str]:
     return children.run(pods(*arguments), capture_output=True, text=True, env=environment(), timeout=300)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def steps(folder: Path) -> list[dict[str, Any]]:
     log = folder / "metrics.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
@@ -62,14 +54,8 @@ def steps(folder: Path) -> list[dict[str, Any]]:
 def ranks_of(folder: Path) -> dict[int, int]:
     """Rank -> process id of every process, our own or an orphan, that trains in a folder."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-            variables = dict(pair.partition("=")[::2] for pair in (entry / "environ").read_text().split("\0"))
-        except OSError:
-            continue
+    for pid in processes():
+        words, variables = words_of(pid), variables_of(pid)
         if "train" in words and str(folder) in words and "RANK" in variables:
-            found[int(variables["RANK"])] = int(entry.name)
+            found[int(variables["RANK"])] = pid
     return found

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import SMALL, environment, ranks_of, run, start, steps, wait_for
+from running import SMALL, environment, ranks_of, run, start, steps
 from safetensors.torch import load_file, save_file
 
 import children
 from podsrl.scale.launch import launch
+from waiting import wait_for
 
 Pods = Callable[..., tuple[int, str, str]]
 

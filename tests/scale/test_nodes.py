@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from running import SMALL, environment, ranks_of, run, steps, wait_for
+from running import SMALL, environment, ranks_of, run, steps
 from running import pods as command_of
 from safetensors.torch import load_file
 
@@ -24,6 +24,7 @@ import children
 from podsrl.errors import UsageError
 from podsrl.scale.nodes import Nodes
 from podsrl.scale.rendezvous import find_place
+from waiting import wait_for
 
 Popen = subprocess.Popen[str]
 
@@ -58,7 +59,7 @@ def ends(launchers: list[Popen], seconds: float = 300.0) -> list[str]:
 def wait_in(launchers: list[Popen], condition: Callable[[], bool]) -> None:
     """Wait for the condition while the launchers run."""
     try:
-        wait_for(lambda: condition() or any(launcher.poll() is not None for launcher in launchers), 300)
+        wait_for(lambda: condition() or any(launcher.poll() is not None for launcher in launchers))
         assert condition(), ends(launchers)
     except BaseException:
         for launcher in launchers:

@@ -16,7 +16,8 @@ from podsrl.types import Completion, Rollout, Task
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile_rewards import ODD, VALID
-from test_reward_workers import wait_until
+
+from waiting import processes, variables_of, wait_for, words_of
 
 TASK = Task(id="a", prompt="x", answer="1")
 
@@ -34,15 +35,10 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def left_running(mark: str) -> list[str]:
     """Command lines of other processes that hold the mark."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes()
-                is_ours = mark.encode() in (entry / "environ").read_bytes() + line
-            except OSError:
-                continue
-            if is_ours and line:
-                found.append(line.decode(errors="replace"))
+    for pid in processes():
+        words = words_of(pid)
+        if pid != os.getpid() and any(mark in text for text in (*words, *variables_of(pid).values())):
+            found.append(" ".join(words))
     return found
 
 
@@ -68,7 +64,7 @@ def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
         else:
             assert (rollout.reward, rollout.invalid_reason) == (len(text), None)
     assert again[0].reward == 4.0 and Path.cwd() == here
-    assert wait_until(lambda: not left_running(mark), 60), left_running(mark)
+    wait_for(lambda: not left_running(mark), mark)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -86,4 +82,4 @@ def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) ->
         assert odd.invalid_reason
     if not name.startswith("end "):
         assert (first.reward, last.reward) == (2.0, 4.0)
-    assert wait_until(lambda: not left_running(mark), 60), left_running(mark)
+    wait_for(lambda: not left_running(mark), mark)

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_reward_workers import is_alive, rows, wait_until
+from test_reward_workers import rows
 
 from podsrl.lib.below import below, kill_below
 from podsrl.score.workers.pool import WorkerPool
+from waiting import is_alive, wait_for
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -71,26 +72,26 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pids(file: Path) -> list[int]:
-    assert wait_until(lambda: file.exists() and len(file.read_text().split()) == 4)
+    wait_for(lambda: file.exists() and len(file.read_text().split()) == 4)
     return [int(word) for word in file.read_text().split()]
 
 
-def all_gone(file: Path) -> bool:
+def wait_until_all_are_gone(file: Path) -> None:
     found = pids(file)
-    return wait_until(lambda: not any(map(is_alive, found)))
+    wait_for(lambda: not any(map(is_alive, found)))
 
 
 def test_a_time_out_leaves_nothing(family: Path) -> None:
     with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=1.0) as workers:
         assert workers.judge("family_rewards:family", rows([f"{family}|hang"])).faults[0].kind == "timeout"
-        assert all_gone(family)
+        wait_until_all_are_gone(family)
 
 
 def test_a_crash_leaves_nothing_and_is_noticed_though_a_child_holds_the_socket(family: Path) -> None:
     with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
         values = workers.judge("family_rewards:family", rows([f"{family}|crash"]))
         assert values.faults[0].reason.endswith("the worker that judged it died (killed by SIGSEGV)")
-        assert all_gone(family)
+        wait_until_all_are_gone(family)
 
 
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
@@ -99,7 +100,7 @@ def test_closing_leaves_nothing(family: Path, do: str) -> None:
     workers.submit(rows(["a"]).tasks, [f"{family}|{do}"])
     pids(family)
     workers.close()
-    assert all_gone(family)
+    wait_until_all_are_gone(family)
 
 
 def run_main(family: Path, do: str, then: str) -> subprocess.Popen[str]:
@@ -128,13 +129,13 @@ def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: 
     pids(family)
     os.kill(main.pid, number)
     main.communicate(timeout=60)
-    assert all_gone(family)
+    wait_until_all_are_gone(family)
 
 
 def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
     main = run_main(family, "return", "end")
     assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0
-    assert all_gone(family)
+    wait_until_all_are_gone(family)
 
 
 def test_everything_below_is_found_and_nothing_else() -> None:
@@ -145,7 +146,7 @@ def test_everything_below_is_found_and_nothing_else() -> None:
     family = {int(root.stdout.readline()) for _ in range(4)}
     assert below(root.pid) == family - {root.pid}
     kill_below(root.pid)
-    assert wait_until(lambda: not below(root.pid))
+    wait_for(lambda: not below(root.pid))
     assert root.poll() is None and other.poll() is None
     for process in (root, other):
         process.kill()

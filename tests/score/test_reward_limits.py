@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_reward_workers import is_alive, rows, wait_until
+from test_reward_workers import rows
 from test_scorer_workers import SUM, score
 
 from podsrl.score import REWARDS, Scorer
@@ -17,6 +17,7 @@ from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
 from podsrl.score.workers.pool import WorkerPool
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
+from waiting import is_alive, wait_for
 
 BOMB = r"\boxed{9^{9^{9^9}}}"
 DEADLY = """
@@ -144,11 +145,11 @@ def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Pat
         workers.judge(name, rows(["a"]))
         workers.submit(rows(["x"]).tasks, ["hang"])
         [worker] = workers._dispatcher._workers
-        assert wait_until(lambda: bool(worker.jobs))
+        wait_for(lambda: bool(worker.jobs))
         job = worker.jobs[0]
         worker.lines.read = lambda: [message]  # type: ignore[method-assign]
         worker.lines._end.shutdown(0)  # wakes the thread
-        assert wait_until(lambda: job.outcome is not None)
+        wait_for(lambda: job.outcome is not None)
         assert isinstance(job.outcome, Fault) and job.outcome.kind == "died"
         assert "what is no answer" in job.outcome.reason or "no value" in job.outcome.reason
         assert workers.judge(name, rows(["bb"])).values == [2.0]

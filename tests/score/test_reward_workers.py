@@ -12,6 +12,7 @@ from podsrl.errors import RewardError
 from podsrl.score.base import Rows, Values
 from podsrl.score.workers.pool import WorkerPool, default_workers
 from podsrl.types import Task
+from waiting import is_alive, wait_for
 
 TASK = Task(id="1/2", prompt="What is half of one?", answer=r"\frac{1}{2}", columns={"level": 3})
 
@@ -22,20 +23,6 @@ def rows(texts: list[str], task: Task = TASK) -> Rows:
 
 def reason(values: Values, row: int) -> str:
     return values.faults[row].reason
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie is not."""
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(condition: object, seconds: float = 60.0) -> bool:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return bool(condition())
 
 
 def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder: Path) -> None:
@@ -118,7 +105,7 @@ def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None
         workers.submit([TASK], ["a"])
         [first] = workers.judge(name, rows(["a"])).values
         os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
-        assert wait_until(lambda: not is_alive(int(first)))
+        wait_for(lambda: not is_alive(int(first)))
         assert workers.judge(name, rows(["a"])).values == [first]
         assert workers.judge(name, rows(["b"])).values != [first]
         workers.submit([TASK], ["c"])
@@ -133,7 +120,7 @@ def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: p
         first = workers.judge(name, rows(list("abcdef"))).values[0]
         workers.forget([TASK], ["f"])
         os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
-        assert wait_until(lambda: not is_alive(int(first)))
+        wait_for(lambda: not is_alive(int(first)))
         values = workers.judge(name, rows(list("abcdef"))).values
         assert [value == first for value in values] == [False, False, True, True, True, False]
 
@@ -142,7 +129,7 @@ def test_answers_come_while_the_caller_does_something_else(user_folder: Path) ->
     with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
         workers.submit([TASK], ["a"])
         [(_, job)] = workers._jobs.values()
-        assert wait_until(lambda: job.outcome is not None)
+        wait_for(lambda: job.outcome is not None)
         assert job.outcome == 1.0
 
 
@@ -189,7 +176,7 @@ def test_closing_ends_the_processes(user_folder: Path) -> None:
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     assert is_alive(int(pid))
     workers.close()
-    assert wait_until(lambda: not is_alive(int(pid)))
+    wait_for(lambda: not is_alive(int(pid)))
     workers.close()
     with pytest.raises(ValueError, match="closed"):
         workers.judge("worker_rewards:process", rows(["b"]))
@@ -199,7 +186,7 @@ def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
     workers = WorkerPool(["worker_rewards:process"], num_workers=1)
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     del workers
-    assert wait_until(lambda: not is_alive(int(pid)))
+    wait_for(lambda: not is_alive(int(pid)))
 
 
 MAIN = """
@@ -232,7 +219,7 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     os.killpg(main.pid, number)  # as a terminal does with Ctrl-C: the whole process group
     _, said = main.communicate(timeout=60)
     assert main.returncode == code
-    assert wait_until(lambda: not is_alive(pid))
+    wait_for(lambda: not is_alive(pid))
     assert said.count("Traceback") == (1 if number == signal.SIGINT else 0)
     assert "worker.py" not in said
 
@@ -256,7 +243,7 @@ def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder:
         workers.judge(name, rows(["a"]))
         dispatcher = workers._dispatcher
         workers.submit([TASK], ["hang"])
-        assert wait_until(lambda: bool(dispatcher._workers[0].jobs))
+        wait_for(lambda: bool(dispatcher._workers[0].jobs))
         dispatcher._last_poll -= 1000  # as if the machine had slept
         time.sleep(0.7)
         [job] = [job for _, job in workers._jobs.values() if job.text == "hang"]

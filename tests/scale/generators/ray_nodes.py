@@ -10,13 +10,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
+from waiting import wait_for
 
-START_SECONDS = 180.0
 SOURCE = Path(__file__).parents[3] / "src"
 
 
@@ -50,7 +48,7 @@ class RayCluster:
                 start_new_session=True,
             )
         self.nodes.append(node)
-        wait_until(lambda: b"Ray runtime started" in printed.read_bytes() or node.poll() is not None, START_SECONDS)
+        wait_for(lambda: b"Ray runtime started" in printed.read_bytes() or node.poll() is not None)
         assert node.poll() is None, printed.read_text()
         return node
 
@@ -90,11 +88,3 @@ def free_port() -> int:
             port = int(end.getsockname()[1])
         if not 10002 <= port <= 19999:
             return port
-
-
-def wait_until(is_so, seconds: float) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > end:
-            pytest.fail(f"not so after {seconds:g} s")
-        time.sleep(0.1)

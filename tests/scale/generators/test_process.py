@@ -23,6 +23,7 @@ from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 from podsrl.types import Completion
+from waiting import is_alive, wait_for
 
 SAMPLING = Sampling(max_new_tokens=100, stop_token_ids=(1,))
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 8, SAMPLING) for i in range(5)]
@@ -235,21 +236,11 @@ while True:
     parent = children.Popen([sys.executable, "-c", script], stdout=children.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    assert is_running(child)
+    assert is_alive(child)
     time.sleep(0.5)
     parent.send_signal(number)
     parent.wait(300)
-    deadline = time.monotonic() + 300
-    while is_running(child):
-        assert time.monotonic() < deadline, "a child is left"
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    wait_for(lambda: not is_alive(child), "a child is left")
 
 
 def test_signals_of_the_terminal_do_not_reach_a_process(process: ProcessGenerator) -> None:
@@ -261,6 +252,6 @@ def test_a_forgotten_process_is_ended(tiny_model_folder: Path) -> None:
     pid = process.pid
     del process
     deadline = time.monotonic() + 300
-    while is_running(pid):
+    while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -24,8 +24,9 @@ from podsrl.scale.generators.ray_join import Address, joined
 from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.types import Completion
-from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_session, wait_until
-from tests.scale.running import SMALL, run, start, steps, wait_for
+from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_session
+from tests.scale.running import SMALL, run, start, steps
+from waiting import wait_for
 
 pytest.importorskip("ray")
 SAMPLING = Sampling(max_new_tokens=40, stop_token_ids=(1,))
@@ -247,7 +248,7 @@ def test_a_run_ahead_on_a_local_cluster_is_the_run_without_though_an_actor_is_ki
     plain, ray = tmp_path / "plain", tmp_path / "ray"
     options = (*OPTIONS, "--steps.name=ahead", "--stop.steps=3", "--out")
     command = start("train", *options, str(ray), "--scale.ray=local")
-    wait_for(lambda: len(steps(ray)) > 0 or command.poll() is not None, 300)
+    wait_for(lambda: len(steps(ray)) > 0 or command.poll() is not None)
     actors = actors_below(command.pid)
     assert len(actors) == 2, command.communicate()
     os.kill(actors[0], signal.SIGKILL)
@@ -300,10 +301,10 @@ def test_nothing_is_left_when_the_command_is_killed() -> None:
         assert len(processes_of_session(int(keeper))) > 4 and Path(folder).exists()
         driver.kill()
         driver.wait()
-        wait_until(lambda: not processes_of_session(int(keeper)), 300.0)
+        wait_for(lambda: not processes_of_session(int(keeper)))
         assert not Path(folder).exists()
         # Another cluster that starts at this time removes the names of its memory at once.
-        wait_until(lambda: not {*shared.glob("*plasma*"), *shared.glob("*ray*")} - before, 300.0)
+        wait_for(lambda: not {*shared.glob("*plasma*"), *shared.glob("*ray*")} - before)
     finally:
         driver.kill()
         driver.communicate()
