@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import BENCHMARKS, COMMANDS, command, files
 from benchmarks.__main__ import first_line, main
-from benchmarks.timing import ratios, spread_text, take_turns
+from benchmarks.timing import ratios, take_turns
 from podsrl.errors import UsageError
 
 
@@ -82,4 +82,3 @@ def test_arms_take_turns_in_an_order_that_rotates() -> None:
 def test_a_ratio_is_taken_within_a_round() -> None:
     found = ratios([6.0, 8.0, 9.0], [2.0, 4.0, 1.0])
     assert found == {"min": 2.0, "median": 3.0, "max": 9.0}
-    assert spread_text(found, ".1f") == "3.0 (2.0 … 9.0)"

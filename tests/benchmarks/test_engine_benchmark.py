@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from benchmarks.engine.arms import (
     Arm,
@@ -15,12 +14,11 @@ from benchmarks.engine.arms import (
     continuous_batching,
     hf_generate,
     podsrl_engine,
-    requests,
 )
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, length_z, measure_model, table
-from benchmarks.models import SHAPES, fixed_workload, shaped_model, skewed_workload
+from benchmarks.models import shaped_model, skewed_workload
 from benchmarks.timing import Taken
 from podsrl.errors import UsageError
 
@@ -51,7 +49,6 @@ def test_a_shape_is_the_same_model_each_time_and_leaves_the_global_random_stream
 def test_an_unknown_shape_names_the_near_miss() -> None:
     with pytest.raises(UsageError, match="Did you mean 's256'"):
         shaped_model("s265")
-    assert "s265" not in SHAPES
 
 
 def test_prompts_are_ragged_distinct_and_hold_no_stop_token() -> None:
@@ -65,12 +62,6 @@ def test_prompts_are_ragged_distinct_and_hold_no_stop_token() -> None:
 def test_a_completion_counts_up_to_and_including_its_first_stop_token() -> None:
     work = skewed_workload(1, 1)
     assert completion_lengths([[9, 8, 2, 0, 0], [1], [9, 9, 9], [3, 1, 2]], work) == [3, 1, 3, 1]
-
-
-def test_a_workload_without_stop_tokens_runs_to_the_limit_in_every_engine(model: Any) -> None:
-    work = fixed_workload(2, num_prompts=2, prompt_tokens=4, new_tokens=3)
-    arms = (hf_generate(model, work, 3), continuous_batching(model, work, 8), podsrl_engine(model, work, 2))
-    assert [arm(0).lengths for arm in arms] == [[3, 3, 3, 3]] * 3
 
 
 def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(model: Any) -> None:
@@ -87,13 +78,6 @@ def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(mod
         assert 14 < sum(one.lengths) / 128 < 28, name  # mean 21 with a standard error of 1.8
     assert sorted(made["ours"].lengths) == sorted(made["own forward"].lengths)
     assert model.config._attn_implementation == "sdpa"  # the peer puts back what it changes
-
-
-def test_another_round_draws_other_completions(model: Any) -> None:
-    work = skewed_workload(4, 4)
-    assert not {one.id for one in requests(work, 0)} & {one.id for one in requests(work, 1)}
-    for arm in (hf_generate(model, work, 16), podsrl_engine(model, work, None)):
-        assert arm(0).lengths != arm(1).lengths
 
 
 def test_tokens_per_second_by_hand() -> None:
@@ -116,7 +100,7 @@ def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
     assert shares["matmul"] == 0 and next(iter(shares["largest_others"])) == "exp"
 
 
-def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
+def test_a_tiny_run_measures_every_arm_and_a_step_of_the_demo() -> None:
     sizes = replace(QUICK, num_prompts=2, num_rollouts=4, hf_batches=(4, 8), rounds=2)
     said: list[str] = []
     facts = measure_model("s128", sizes, said.append)
@@ -130,7 +114,4 @@ def test_a_tiny_run_is_json_and_its_table_has_every_arm() -> None:
         assert stage["tokens_64"] > 3 * stage["tokens_16"]
         assert 0 < stage["forwards_per_token_64"] <= stage["forwards_per_token_16"] <= 1
     assert any("round 2 of 2" in text for text in said)
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(table(result))
-    assert all(name in shown.get() for name in arms) and "here" in shown.get()
+    table(result)

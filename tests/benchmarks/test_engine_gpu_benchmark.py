@@ -53,7 +53,7 @@ def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(t
 
 def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
     command = [sys.executable, str(first.WORKER), str(tmp_path)]
-    found = children.run(command, input="", capture_output=True, text=True)
+    found = children.run(command, stdin=children.DEVNULL, capture_output=True, text=True)
     assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
 
 

@@ -1,16 +1,24 @@
-"""README and docs show what the result files give, and no other measured figure."""
+"""README and docs show what the result files give."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from benchmarks import BENCHMARKS, pages
+import pytest
+from rich.console import Console
+
+from benchmarks import BENCHMARKS, command, pages
 from benchmarks.everything import saving, source
 from benchmarks.figures import FIGURES, PARTS
 from benchmarks.figures.headline import Figure, side_by_side
-from benchmarks.files import RESULTS, folder_name
+from benchmarks.files import RESULTS, folder_name, read_all
+from benchmarks.soak import page as soak
+from benchmarks.trl_accuracy import page as trl_accuracy
+from benchmarks.when_pods_helps import page as when_pods_helps
 from loops import each
 
 PAGES = [page for page in pages.pages() if pages.MARK.search(page.read_text(encoding="utf-8"))]
@@ -26,15 +34,6 @@ def results(**values: float) -> dict[str, dict[str, Any]]:
 def test_every_part_of_a_page_is_what_the_files_give(page: Path) -> None:
     wrong = [*pages.stale(page.read_text(encoding="utf-8"))]
     assert wrong == [], "`python -m benchmarks pages` writes them"
-
-
-@each("page", pages.pages())
-def test_a_mark_is_closed_and_does_not_make_a_line_of_text_html(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text.count("<!-- figures:") == text.count("<!-- end -->") == len(pages.MARK.findall(text))
-    for found in pages.MARK.finditer(text):
-        starts_line = found.start() == 0 or text[found.start() - 1] == "\n"
-        assert starts_line == found["text"].startswith("\n"), found["name"]
 
 
 @each("file", RESULT_FILES)
@@ -57,6 +56,25 @@ def test_every_part_is_on_a_page() -> None:
     assert calls == {*PARTS}
 
 
+def test_a_saved_result_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is printed before it is saved."""
+    tables: list[Any] = []
+    monkeypatch.setattr(command, "measure", lambda parser, arguments, run, table=None, **other: tables.append(table))
+    for file in RESULT_FILES:
+        result = json.loads(file.read_text(encoding="utf-8"))
+        import_module(f"benchmarks.{BENCHMARKS[result['name']]}").main([])
+        if (table := tables.pop()) is not None:
+            Console(file=StringIO()).print(table(result))
+
+
+@each(("name", "page"), [("soak", soak), ("trl-accuracy", trl_accuracy), ("when-pods-helps", when_pods_helps)])
+def test_a_saved_result_can_be_drawn(name: str, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PICTURE", tmp_path / f"{name}.png")
+    for result in read_all(name).values():
+        page.publish(result)
+        assert page.PICTURE.stat().st_size > 10_000
+
+
 def test_a_page_is_written_with_what_the_files_give() -> None:
     text = "a\n\n<!-- figures: all -->\n\nold\n\n<!-- end -->\n\nb <!-- figures: one engine -->old<!-- end --> c\n"
     new = pages.filled(text, lambda name: {})
@@ -69,7 +87,7 @@ def test_a_page_is_written_with_what_the_files_give() -> None:
     assert [*pages.stale(text, lambda name: {})] == ["all", "one engine"] and [*pages.stale(new, lambda name: {})] == []
 
 
-def test_processors_stand_side_by_side_with_a_line_where_they_differ_in_kind() -> None:
+def test_a_line_says_where_processors_differ_in_kind() -> None:
     figures = [
         Figure(f"f{number}", name, f"thing {number}", lambda found: f"{found['x']}×", lambda found: float(found["x"]))
         for number, name in enumerate(("near", "two-sides", "far", "alone"))
@@ -80,8 +98,6 @@ def test_processors_stand_side_by_side_with_a_line_where_they_differ_in_kind() -
         "far": results(abacus=9.3, rule=5.5),
         "alone": results(rule=3.0),
     }
-    shown = side_by_side(lambda name: files[name], figures)
-    assert "| what | abacus | rule | benchmark |" in shown and "| thing 3 | – | 3.0× | `alone` |" in shown
-    _, _, differing = shown.partition("differ in kind")
+    _, _, differing = side_by_side(lambda name: files[name], figures).partition("differ in kind")
     assert "thing 0" not in differing and "thing 3" not in differing
     assert "thing 1: 0.90 on abacus, 1.10 on rule" in differing and "thing 2: 9.30 on abacus" in differing

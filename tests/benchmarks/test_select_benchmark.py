@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-from rich.console import Console
 
 from benchmarks.select import REWARDS, run, scan, table
 
@@ -20,7 +19,4 @@ def test_a_quick_run_is_json_with_sound_ratios() -> None:
         assert case["agrees_with_scan"]
         for ratio in (case["ratio_to_sort"], case["ratio_to_scan"]):
             assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(table({**result, "hardware": "this machine"}))
-    assert shown.get().count("256 × 256 → 64") == len(REWARDS)
+    table({**result, "hardware": "this machine"})

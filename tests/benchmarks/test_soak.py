@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.soak import page
-from benchmarks.soak.processes import files, folder_bytes, held, held_below, kind_of
+from benchmarks.soak.processes import files, folder_bytes, held, kind_of
 from benchmarks.soak.result import after_warm_up, slope, summary, with_steps
 
 MIB = 1 << 20
@@ -48,15 +44,6 @@ def test_what_a_process_holds_is_read_from_its_files(tmp_path: Path) -> None:
     assert held(7, tmp_path) == {"pss": 12 * 1024, "rss": 20 * 1024, "files": 3, "threads": 2}
     assert kind_of(7, tmp_path) == "generator"
     assert held(8, tmp_path) is None and kind_of(8, tmp_path) == "other"
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="wants Linux's /proc/PID/smaps_rollup")
-def test_a_process_and_its_child_are_counted() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = held_below(os.getpid())
-        assert found["main"]["count"] == 1 and found["main"]["rss"] >= found["main"]["pss"] > MIB
-        assert found["other"]["count"] >= 1
-        child.kill()
 
 
 def test_a_folder_is_measured_by_entry_and_empty_folders_are_no_files(tmp_path: Path) -> None:
@@ -103,16 +90,6 @@ def test_the_result_has_growth_per_step_after_warm_up(tmp_path: Path) -> None:
         ("ahead", 7.0),
     ]
     assert found["temporary_files"] == 1 and found["checkpoint_bytes"] == {"pods": 5, "ahead": 5}
-
-
-def test_the_page_says_which_memory_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = {**summary(ended_soak(tmp_path)), "hardware": "a machine"}
-    text = page.markdown(result)
-    assert "+0.49 MiB" in text and "+1.95 MiB" in text and "except of: one step ahead: trainer" in text
-    assert "14 (+10.0 per 1,000 steps)" in text and "| 100 | 6 MiB |" in text
-    monkeypatch.setattr(page, "PICTURE", tmp_path / "soak.png")
-    page.publish(result)
-    assert page.PICTURE.stat().st_size > 1000
 
 
 def test_a_folder_without_a_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

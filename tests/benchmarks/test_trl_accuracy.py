@@ -1,22 +1,19 @@
-"""`python -m benchmarks trl-accuracy`: turns, times, ratios and choices by hand; its arms; and a small run of it."""
+"""`python -m benchmarks trl-accuracy`: turns, times and ratios by hand; its arms; and a small run of it."""
 
 from __future__ import annotations
 
 import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from benchmarks.__main__ import main
 from benchmarks.timing import Taken
-from benchmarks.trl_accuracy import page, seeds
-from benchmarks.trl_accuracy.picture import draw
+from benchmarks.trl_accuracy import seeds
 from benchmarks.trl_accuracy.times import ratio, seconds_to, steps_to, summary
 from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
 from podsrl.config.files import read_tree
@@ -192,57 +189,6 @@ def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: 
     store.file.write_text("[]")
     with pytest.raises(UsageError, match="--out"):
         seeds.Store(tmp_path / "new", settings)
-
-
-@pytest.fixture
-def result() -> dict[str, Any]:
-    """Of two seeds; TRL's larger arm reaches 90 % with neither."""
-    curves = {name: FAST if name.startswith("podsrl") else MIDDLE for name in seeds.ARMS} | {seeds.PEER: SLOW}
-    arms = {name: {"lr": 3e-4} for name in seeds.ARMS}
-    of_seed = {name: vars_of(curve) for name, curve in curves.items()}
-    return {
-        "quick": False,
-        "questions": 256,
-        "every": 1.0,
-        "seeds": 2,
-        "trl": "1.16.0",
-        "load": [0.5, 1.25],
-        "hardware": "this machine",
-        "ours": seeds.OURS,
-        "peer": seeds.PEER,
-        "arms": arms,
-        "clocks": summary([curves, curves], seeds.OURS, seeds.PEER),
-        "curves": [of_seed, of_seed],
-    }
-
-
-def vars_of(curve: Curve) -> dict[str, list[float]]:
-    return asdict(curve)
-
-
-def test_the_tables_show_times_and_bounds(result: dict[str, Any]) -> None:
-    console = Console(width=220, record=True, file=None)
-    console.print(page.table(result))
-    [ours] = [line for line in console.export_text().splitlines() if line.startswith("│ podsrl PODS")]
-    [peer] = [line for line in page.markdown(result).splitlines() if line.startswith("| TRL, 64")]
-    assert "3.0 (3.0 … 3.0)" in ours and "≥ 10.0× (10.0 … 10.0)" in ours
-    cells = [cell.strip() for cell in peer.strip("|").split("|")]
-    assert cells[:5] == ["TRL, 64 trained", "0.0003", "20.0 (20.0 … 20.0)", "30.0 (30.0 … 30.0)", cells[4]]
-    assert "not in 30.0" in cells[4] and set(cells[5:8]) == {"–"} and cells[8] == "≥ 10.0× (10.0 … 10.0)"
-
-
-def test_publishing_draws_the_picture(result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
-    page.publish(result)
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
-
-
-def test_the_picture_names_all_arms_and_says_which_missed_the_target(result: dict[str, Any]) -> None:
-    figure = draw(result)
-    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-    ticks = [tick.get_text() for tick in figure.axes[1].get_yticklabels()]
-    assert ticks == list(seeds.ARMS)
-    assert "not in 30.0 s" in texts and "3.0 s   ≥ 10.0× as fast" in texts
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.when_pods_helps import bases, grid, page, picture
+from benchmarks.when_pods_helps import bases, grid
 from benchmarks.when_pods_helps.cells import Cell, Limits, Log
 from benchmarks.when_pods_helps.grid import BLOCKS, Block, limits, tuning_runs, wanted
 from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held
 from benchmarks.when_pods_helps.summary import speedup, summarize, times
 from loops import each
 from podsrl.compare.student import student_t
-from podsrl.report.figures.theme import save_png
 
 PODS = Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0)
 GRPO = Cell(start="4%", num_rollouts=16, num_kept=16, rate=3e-4, seed=0)
@@ -205,18 +204,3 @@ def test_a_run_at_another_rate_than_the_best_does_not_count() -> None:
     assert summarize([PODS], log, tuning)["rows"] == []
     log.add(PODS.at(6e-4), record(FAST, step_seconds=0.5))
     assert summarize([PODS], log, tuning)["rows"][0]["arms"][0]["rate"] == 6e-4
-
-
-def test_the_page_shows_bounds_and_what_was_not_measured(tmp_path: Path) -> None:
-    result = full_result()
-    shown = page.parts(result)
-    (line,) = shown["speed-ups"].splitlines()[2:3]
-    assert "64 → 16" in line and line.count("not measured") == 3 and "≥ 1.41×" in line
-    assert "not in 1.5 (3.0 … not in 1.5)" in shown["times"]
-    assert save_png(picture.draw(result), tmp_path / "map.png").stat().st_size > 10_000
-
-
-def test_saving_draws_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "PICTURE", tmp_path / "map.png")
-    page.publish(full_result())
-    assert page.PICTURE.stat().st_size > 10_000

@@ -215,38 +215,6 @@ def test_the_blocks_run(
         pytest.skip(f"not installed: {', '.join(sorted(missing))}; the page's other blocks ran")
 
 
-@pytest.mark.parametrize(
-    ("command", "short"),
-    [
-        ("train pods --dry-run", "train pods --dry-run"),
-        ("train --resume runs/x --stop.steps 80", "train --resume runs/x --stop.steps=2 --stop.seconds=0"),
-        ("eval runs/x --samples 4", "eval runs/x --num-questions=4 --samples=2"),
-        ("report runs/x", "report runs/x"),
-    ],
-)
-def test_a_long_command_is_made_short_and_a_short_one_stays(command: str, short: str) -> None:
-    assert smaller(command.split()) == short.split()
-    assert "--select.num_kept=8" in smaller(["train", "pods", "--select.num_kept=8"])
-
-
-def test_the_trainer_of_the_readme_takes_two_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = [block for block in blocks((ROOT / "README.md").read_text()) if "training_step(trainer)" in block.text]
-    exec(compile(block.text, "README.md", "exec"), {})
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and all(line.endswith("[16, 16]") for line in lines)
-
-
-def test_a_newcomer_has_a_reward_of_ones_own_after_ten_commands() -> None:
-    text = (ROOT / "README.md").read_text()
-    sections = [
-        text.split(f"## {name}\n")[1].split("\n## ")[0] for name in ("Install", "Your own questions and reward")
-    ]
-    lines = [command for section in sections for block in blocks(section) for command in block.commands]
-    commands = ["git clone", *(command for line in lines for command in line.split(" && "))]
-    [training] = [place for place, command in enumerate(commands) if command.startswith("pods train mine.toml --out")]
-    assert commands[training + 1].startswith("pods report") and training + 2 <= 10, commands
-
-
 def test_a_mark_belongs_to_the_block_below_it_or_to_the_whole_page() -> None:
     python = "<!-- needs trl -->\n```python\nx\n```\n"
     page = python + "\n<!-- a note -->\n\n```\npods train \\\n  pods  # so\nexport A=b\n```\n"

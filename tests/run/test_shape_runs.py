@@ -1,17 +1,14 @@
-"""Runs with shapes of one's own: refused before the weights load, part of a checkpoint, and of the gradient."""
+"""Runs with shapes of one's own: refused before the weights load, and part of the gradient."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.checkpoint import load_newest
-from podsrl.run.session import resume, start
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 
@@ -35,30 +32,8 @@ def per_token():
             found.append(values[:, None] * torch.ones(longest))
         return found
     return shape
-
-
-class Counted:
-    def __init__(self):
-        self.sizes = []
-
-    def shape(self, groups, selections, advantages):
-        return [each * (1 + len(self.sizes)) for each in advantages]
-
-    def learn(self, groups):
-        self.sizes.append(sum(len(group.rollouts) for group in groups))
-
-    def state(self):
-        return {"sizes": self.sizes}
-
-    def restore(self, state):
-        self.sizes = list(state["sizes"])
-
-
-def counted():
-    return Counted()
 """
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "rollouts.max_new_tokens=16")
-QUIET: Any = {"on_record": lambda record: None, "say": lambda text: None}
 
 
 @pytest.fixture(autouse=True)
@@ -109,20 +84,3 @@ def test_one_advantage_per_token_that_is_the_same_for_all_gives_the_same_weights
         one, other = training_step(per_row), training_step(per_token)
         assert one.update.grad_norm == pytest.approx(other.update.grad_norm, rel=1e-5)
     assert isinstance(other.samples[0].advantage, tuple)
-
-
-def test_a_run_with_a_shape_that_learns_resumes_to_the_same_state(tmp_path: Path) -> None:
-    options = ("checkpoint.every_steps=1", "checkpoint.every_seconds=0")
-    config = config_of("run_shapes:counted", *options)
-
-    def stopped(record: dict[str, Any]) -> None:
-        if record.get("step") == 2 and "loss" in record:
-            raise KeyboardInterrupt
-
-    start(config, tmp_path / "whole", **QUIET)
-    with pytest.raises(KeyboardInterrupt):
-        start(config, tmp_path / "cut", on_record=stopped, say=lambda text: None)
-    resume(tmp_path / "cut", [], **QUIET)
-    one, other = (load_newest(tmp_path / name / "checkpoints") for name in ("whole", "cut"))
-    assert one is not None and other is not None
-    assert one.state["parts"] == other.state["parts"] == {"run_shapes:counted": {"sizes": [16] * 4}}
