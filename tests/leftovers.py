@@ -108,9 +108,10 @@ def _children() -> set[int]:
 
 def _end_new(before: set[int]) -> list[str]:
     """Wait until all processes but those of before have ended; kill what does not, and say what it was."""
+    if _running(_children() - before):
+        gc.collect()  # an object that nobody holds any more may have one
     deadline = time.monotonic() + GRACE_SECONDS
     while (running := _running(_children() - before)) and time.monotonic() < deadline:
-        gc.collect()  # an object that nobody holds any more may have one
         time.sleep(0.01)
     for pid in running:
         with suppress(OSError):
