@@ -82,5 +82,5 @@ def test_the_metadata_name_what_an_index_asks_for(metadata: Message) -> None:
 def test_twine_finds_nothing_to_say(archives: Path) -> None:
     pytest.importorskip("twine")
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives.iterdir())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

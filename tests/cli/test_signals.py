@@ -76,7 +76,7 @@ def test_a_signal_while_the_command_is_imported_ends_it_in_one_line(number: sign
     process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(tmp_path / "run"), popen=subprocess.Popen)
     wait_for(lambda: catches(process, signal.SIGTERM))
     process.send_signal(number)
-    shown = process.communicate(timeout=60)
+    shown = process.communicate(timeout=300)
     assert (process.returncode, shown) == (CODES[number], ("", "interrupted\n"))
     assert not (tmp_path / "run").exists()
 
@@ -95,7 +95,7 @@ def test_a_signal_at_any_instant_ends_a_run_in_words_and_a_run_that_had_begun_go
         wait_for(lambda process=process: catches(process, signal.SIGTERM))  # type: ignore[misc]
         time.sleep(0.25 * 1.5**i)  # to 200 seconds
         process.send_signal(number)
-        _, shown = process.communicate(timeout=120)
+        _, shown = process.communicate(timeout=300)
         assert process.returncode == CODES[number], shown
         assert "Traceback" not in shown and "interrupted" in shown.splitlines()[-1], shown
         wait_for(lambda mark=mark: not marked(mark))  # type: ignore[misc]
@@ -144,7 +144,7 @@ def test_an_interrupt_in_the_exec_of_a_text_keeps_the_signal_s_exit_code(tmp_pat
         "try:\n    exec('os.kill(os.getpid(), 15)\\nwhile True: pass')\n"
         "except KeyboardInterrupt:\n    print('caught')\n    sys.exit(exit_code())\n"
     )
-    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (143, "caught\n", "")
 
 
@@ -175,7 +175,7 @@ def test_no_run_of_a_comparison_and_none_of_its_reward_workers_outlives_it(
         assert sum(" train " in line for line in everyone) == 2, process.communicate()
         assert sum("podsrl.score.workers.supervisor" in line for line in everyone) >= 2
         process.send_signal(number)
-        _, shown = process.communicate(timeout=120)
+        _, shown = process.communicate(timeout=300)
         assert process.returncode == CODES.get(number, -number), shown
         wait_for(lambda: not marked(mark))
     finally:
@@ -217,7 +217,7 @@ def test_a_run_whose_folder_is_removed_ends_in_one_line(tmp_path: Path) -> None:
     process = start(str(tmp_path), "train", "pods", *LONG, "--out", str(run))
     wait_for(lambda: has_steps(run))
     run.rename(tmp_path / "elsewhere")
-    _, shown = process.communicate(timeout=60)
+    _, shown = process.communicate(timeout=300)
     assert process.returncode == 1 and "Traceback" not in shown
     assert shown.splitlines()[-1].startswith(f"failed: {run}: the run's folder") and not run.exists()
 
@@ -240,4 +240,4 @@ raise SystemExit(130)
 
 def test_a_signal_while_python_ends_does_not_change_the_exit_code() -> None:
     """Python has given up its handlers when the last objects are destroyed."""
-    assert subprocess.run([sys.executable, "-c", LATE], timeout=60).returncode == 130
+    assert subprocess.run([sys.executable, "-c", LATE], timeout=300).returncode == 130

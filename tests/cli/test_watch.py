@@ -298,7 +298,7 @@ def test_ctrl_c_ends_it_and_leaves_the_run_as_it_was(tmp_path: Path, arguments: 
         try:
             assert process.stdout is not None and process.stdout.readline() != ""
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=300)
         finally:
             process.kill()
     assert (process.returncode, err) == (130, "interrupted\n")

@@ -16,7 +16,7 @@ LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules])
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, timeout=300
     )
 
 
@@ -71,7 +71,7 @@ def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
     seconds: list[float] = []
     while len(seconds) < 3 and (not seconds or seconds[-1] >= 1.0):
         before = os.times()
-        done = subprocess.run([pods, "--help"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([pods, "--help"], capture_output=True, text=True, timeout=300)
         after = os.times()
         seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert done.returncode == 0

@@ -197,7 +197,7 @@ def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has
     )
     with (tmp_path / "trackers" / "tensorboard.log").open("a") as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # of another process, which does not let go
-        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.DEVNULL, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.DEVNULL, timeout=300)
     assert ended.returncode == 1 and not (tmp_path / "trackers" / "tensorboard.log").read_text(), "it failed"
 
 

@@ -39,7 +39,7 @@ SMALL = (
     "--checkpoint.every_seconds=0",
     "--checkpoint.every_steps=4",
 )
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 300.0
 """How long a test waits for a tracker's process, on a busy machine."""
 Json = dict[str, Any]
 Points = dict[str, dict[int, list[float]]]

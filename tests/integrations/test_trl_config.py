@@ -163,7 +163,7 @@ def test_a_trl_that_cannot_be_used_is_one_line(version: str | None, code: str, m
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     lines = done.stderr.splitlines()
     assert done.returncode == 1

@@ -230,11 +230,11 @@ def test_a_trainer_that_derives_from_grpo_s_takes_the_mixin(trl_model: Path) -> 
     assert [2 * rows for rows in half.rows] == plain.rows
 
 
-def test_two_processes_choose_the_same_and_train_as_grpo_does(trl_model: Path) -> None:
+def test_two_processes_choose_the_same_and_train_as_grpo_does(trl_model: Path, tmp_path: Path) -> None:
     names = ["default", "reference model", "table", "two rewards", "steps and iterations"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     script = str(Path(trl_runs.__file__))
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     done = children.run(
         [*launch, script, str(trl_model), *names], capture_output=True, text=True, timeout=300, env=environment
     )

@@ -31,7 +31,7 @@ from typing import Any
 
 from killing import ALL_SECONDS, Pace, Run, adopting, kill_any, role_of, tree, wait_for_moment
 
-END_SECONDS, LEFT_SECONDS = 60.0, 30.0
+END_SECONDS, LEFT_SECONDS = 300.0, 300.0
 """Bounds: from the kill to the end of a run that ends, and from there to the end of all that it has started."""
 OWN_ERROR = re.compile(r"(error|failed|interrupted|process \d|the other processes were stopped)")
 SMALL = (

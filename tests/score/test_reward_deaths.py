@@ -128,13 +128,13 @@ def test_the_main_process_s_death_leaves_nothing(family: Path, do: str, number: 
     main = run_main(family, do, "wait")
     pids(family)
     os.kill(main.pid, number)
-    main.communicate(timeout=60)
+    main.communicate(timeout=300)
     wait_until_all_are_gone(family)
 
 
 def test_the_main_process_s_normal_end_leaves_nothing(family: Path) -> None:
     main = run_main(family, "return", "end")
-    assert main.communicate(timeout=60)[0] == "judged\n" and main.returncode == 0
+    assert main.communicate(timeout=300)[0] == "judged\n" and main.returncode == 0
     wait_until_all_are_gone(family)
 
 

@@ -94,9 +94,9 @@ def test_equal_rows_are_judged_once(user_folder: Path) -> None:
     name = "worker_rewards:odd"
     with WorkerPool([name], num_workers=1, timeout_seconds=0.4) as workers:
         start = time.monotonic()
-        values = workers.judge(name, rows(["hang"] * 200))
-        assert time.monotonic() - start < 60  # one after the other they would take 80 s
-    assert len(values.faults) == 200 and {fault.kind for fault in values.faults.values()} == {"timeout"}
+        values = workers.judge(name, rows(["hang"] * 1000))
+        assert time.monotonic() - start < 300  # one after the other they would take 400 s
+    assert len(values.faults) == 1000 and {fault.kind for fault in values.faults.values()} == {"timeout"}
 
 
 def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None:
@@ -217,7 +217,7 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     assert main.stdout is not None
     pid = int(float(main.stdout.readline()))
     os.killpg(main.pid, number)  # as a terminal does with Ctrl-C: the whole process group
-    _, said = main.communicate(timeout=60)
+    _, said = main.communicate(timeout=300)
     assert main.returncode == code
     wait_for(lambda: not is_alive(pid))
     assert said.count("Traceback") == (1 if number == signal.SIGINT else 0)
@@ -231,7 +231,7 @@ def test_what_a_reward_prints_is_no_part_of_a_commands_result(user_folder: Path)
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(user_folder), *sys.path))},
-        timeout=60,
+        timeout=300,
     )
     assert "said by" not in done.stdout and done.stdout.startswith("result")
     assert "said by a reward" in done.stderr and "said by native code" in done.stderr

@@ -142,7 +142,7 @@ def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
 
 @pytest.mark.parametrize(
     ("number", "seconds", "wanted"),
-    [(signal.SIGKILL, 1800.0, "has ended"), (signal.SIGSTOP, 8.0, "timeout_seconds = 8")],
+    [(signal.SIGKILL, 1800.0, "has ended"), (signal.SIGSTOP, 30.0, "timeout_seconds = 30")],
 )
 def test_its_own_process_that_is_killed_or_hangs_is_lost(
     models: Models, number: signal.Signals, seconds: float, wanted: str

@@ -83,7 +83,7 @@ def test_what_another_process_leaves_is_removed_by_the_next_and_never_while_it_l
         assert len(list(tmp_path.iterdir())) == 2
         if how is not None:
             os.kill(other.pid, how)
-        other.communicate(timeout=60)
+        other.communicate(timeout=300)
     finally:
         other.kill()
         other.wait()
