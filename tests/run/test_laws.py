@@ -55,6 +55,9 @@ AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
 ROLLOUTS = ("all", "left_out", "probes", "pruned", "postponed")
 TOKENS = ("trained", "skipped", "discarded", "pruned", "postponed")
 
+KEPT_PROCESSES = (b"workers.supervisor", b"workers.worker")
+"""Of rewards: they belong to what all points have in common, which is prepared once."""
+
 points = pytest.mark.parametrize("name", TREES)
 
 

@@ -370,7 +370,8 @@ def test_torchrun_on_two_machines(tmp_path: Path, machines: tuple[str, str], alo
     for rank, name in enumerate(machines):
         torchrun = [*in_namespace(name), sys.executable, "-m", "torch.distributed.run", "--node-rank", str(rank)]
         command, pipe = [*torchrun, *place, *program], subprocess.PIPE
-        launchers.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment()))
+        variables = environment() | {"TMPDIR": str(tmp_path)}
+        launchers.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables))
     shown = ends(launchers)
     assert [launcher.returncode for launcher in launchers] == [0, 0], shown
     same_run(two, alone)
