@@ -31,7 +31,13 @@ ROOM = "." * 100_000
 """An argument and a variable of the nursery, where a child's own are written for /proc to show."""
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_CHILD_SUBREAPER = 36
+_READ_AT_IMPORT = ("PYTHON", "HF_", "TRANSFORMERS_", "TORCH_", "CUDA_")
+"""First letters of variables that the nursery has read for good, but for those that are followed."""
 _FOLLOWED = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+_USUAL = {
+    "executable": None, "preexec_fn": None, "close_fds": True, "shell": False, "process_group": -1,
+    "uid": None, "gid": None, "gids": None, "umask": -1,
+}  # fmt: skip
 _STREAMS = ("p2cread", "c2pwrite", "errwrite")
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _PARAMETERS = list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
@@ -43,18 +49,12 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
     def _execute_child(self, *values: Any) -> None:
         asked = dict(zip(_PARAMETERS, values, strict=True))
         environment = dict(os.environ if asked["env"] is None else asked["env"])
-        if (
-            asked["shell"]
-            or not _is_forked(asked["args"], environment)
-            or asked["preexec_fn"]
-            or not asked["close_fds"]
-        ):
+        if not _is_forked(asked, environment):
             super()._execute_child(*values)  # type: ignore[misc]
             return
         passed = sorted(map(int, asked["pass_fds"]))
         streams = [asked[name] if asked[name] != -1 else own for own, name in enumerate(_STREAMS)]
         request = {
-            "parent": os.getpid(),
             "words": [os.fspath(word) for word in asked["args"]],
             "folder": os.fspath(asked["cwd"] or os.getcwd()),
             "environment": {os.fspath(name): os.fspath(value) for name, value in environment.items()},
@@ -67,21 +67,35 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
 
 
-def _is_forked(words: Sequence[Any], environment: Mapping[str, str]) -> bool:
-    """Whether it is a command that only a fresh interpreter could do otherwise: its own variables are as here."""
-    own = {name for name in environment.keys() | os.environ.keys() if name.startswith("PYTHON")} - _FOLLOWED
+def _is_forked(asked: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    """Whether it is a command that the nursery does as a fresh interpreter would: its own variables are as there."""
+    words = asked["args"]
     return (
-        not isinstance(words, str)
-        and len(words) > 1
-        and str(words[0]) == sys.executable
-        and (words[1] in ("-P", "-c", "-m") or not str(words[1]).startswith("-"))
-        and all(environment.get(name) == os.environ.get(name) for name in own)
+        sys.platform == "linux"
+        and all(asked.get(name, usual) == usual for name, usual in _USUAL.items())
+        and isinstance(words, list | tuple)
+        and all(isinstance(word, str | os.PathLike) for word in words)
+        and [os.fspath(word) for word in words[:1]] == [sys.executable]
+        and _is_known([os.fspath(word) for word in words[1:]])
+        and os.path.isdir(asked["cwd"] or ".")
+        and _read_at_import(environment) == _read_at_import(nursery().environment)
     )
+
+
+def _is_known(words: Sequence[str]) -> bool:
+    kind, *rest = (words[1:] if words[:1] == ["-P"] else words) or ["-"]
+    return bool(rest) if kind in ("-c", "-m") else not kind.startswith("-")
+
+
+def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    names = {name for name in environment if name.startswith(_READ_AT_IMPORT)} - _FOLLOWED
+    return {name: environment[name] for name in names}
 
 
 def run(
     words: Sequence[str],
     *,
+    input: Any = None,
     capture_output: bool = False,
     check: bool = False,
     timeout: float | None = None,
@@ -90,9 +104,11 @@ def run(
     """As `subprocess.run`, but a fork of the nursery."""
     if capture_output:
         options |= {"stdout": PIPE, "stderr": PIPE}
+    if input is not None:
+        options["stdin"] = PIPE
     with Popen(words, **options) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(input, timeout=timeout)
         except BaseException:
             process.kill()
             raise
@@ -102,26 +118,32 @@ def run(
     return done
 
 
+staying: set[int] = set()
+"""Process ids of nurseries, which stay until this process ends."""
+
+
 class Nursery:
     """This process's own; it ends with it."""
 
     def __init__(self) -> None:
         adopt_orphans()
         ours, theirs = socket.socketpair()
+        self.environment = dict(os.environ)
         fixed = {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "PODS_TEST_ROOM": ROOM,
         }
         self._process = subprocess.Popen(
             [sys.executable, str(NURSERY), str(theirs.fileno()), ROOM],
             pass_fds=[theirs.fileno()],
             stdin=DEVNULL,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | fixed,
+            env={name: value for name, value in self.environment.items() if name != "PYTHONPATH"} | fixed,
             start_new_session=True,
         )
-        self.pid = self._process.pid
+        staying.add(self._process.pid)
         theirs.close()
         self._connection, self._lock = ours, Lock()
         atexit.register(self.close)
@@ -129,12 +151,16 @@ class Nursery:
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         """Process id of a child of this process."""
         with self._lock:
-            socket.send_fds(self._connection, [b"\n"], list(descriptors))
-            self._connection.sendall(json.dumps(request).encode() + b"\n")
-            answer = self._connection.recv(32)
-        if not answer:
-            raise RuntimeError(f"the nursery has ended with {self._process.wait()}")
-        return int(answer)
+            try:
+                socket.send_fds(self._connection, [b"\n"], list(descriptors))
+                self._connection.sendall(json.dumps(request).encode() + b"\n")
+                return int(self._connection.recv(32))
+            except BaseException as error:  # an answer that is read by nobody would be the next request's
+                self._process.kill()
+                nursery.cache_clear()
+                if isinstance(error, OSError | ValueError):
+                    raise RuntimeError(f"the nursery has ended with {self._process.wait()}") from error
+                raise
 
     def close(self) -> None:
         self._connection.close()
@@ -150,5 +176,6 @@ os.register_at_fork(after_in_child=nursery.cache_clear)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all orphans below this process, as the nursery's children are."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Become the parent of all orphans below this process, as the nursery's children are; only Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -26,13 +26,19 @@ import children
 ROOT = Path(__file__).parents[1]
 GRACE_SECONDS = 20.0
 """A process that was told to end has so long, on a busy machine."""
-STAYING = (b"multiprocessing.resource_tracker", b"nursery.py", b"render_worker.py")
-"""Words of helpers that Python, the tests and the package start once per process."""
+STAYING = (b"multiprocessing.resource_tracker", b"render_worker.py")
+"""Words of helpers that Python and the package start once per process; the nursery is the tests' own."""
 CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT")
+OF_TOOLS = {"__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+"""Folders that Python and tools write wherever they run, also beside the tests."""
+OF_IMPORTS = ("wandb-artifacts", "wandb-media")
+"""Last letters of temporary folders that a package makes once, when it is imported."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
-_opened: list[str] = []
-"""Files outside the folders for them that this test has opened to write."""
+_WRITES = {"open": 0, "os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink": 1}
+"""What makes a file, as Python reports it, and which of its arguments is the file."""
+_made: list[str] = []
+"""Files outside the folders for them that this test has made, or opened to write."""
 _allowed: list[str] = ["/dev/", "/proc/", "/sys/"]
 
 
@@ -41,9 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     own = tempfile.mkdtemp(prefix="pods-", dir="/tmp")  # short: a socket's name has 107 bytes at most
     config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
     os.environ["TMPDIR"] = tempfile.tempdir = own
-    allow(
-        own, *(os.environ[name] for name in ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT") if name in os.environ)
-    )
+    allow(own, *(os.environ[name] for name in CACHES if name in os.environ))
     if config.option.basetemp:
         allow(str(Path(config.option.basetemp).parent))
     sys.addaudithook(_look)
@@ -55,79 +59,102 @@ def allow(*folders: str) -> None:
 
 
 def _look(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "open":
+    if event not in _WRITES:
         return
-    path, _, flags = arguments
-    is_named = isinstance(path, str | bytes | os.PathLike) and isinstance(flags, int)
-    if is_named and flags & (os.O_WRONLY | os.O_RDWR):
+    path = arguments[_WRITES[event]]
+    if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+        return
+    if isinstance(path, str | bytes | os.PathLike):
         found = os.path.realpath(os.fsdecode(path))
-        if not found.startswith(tuple(_allowed)) and "/__pycache__/" not in found and "/.hypothesis/" not in found:
-            _opened.append(found)
+        is_outside = not found.startswith(tuple(_allowed)) and OF_TOOLS.isdisjoint(found.split("/"))
+        if is_outside and not os.path.isdir(found):  # to open one is to make an unnamed file in it
+            _made.append(found)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    _opened.clear()
-    variables, folder, handlers = dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in SIGNALS]
+    _made.clear()
+    variables, folder, handlers = _variables(), _folder(), [signal.getsignal(number) for number in SIGNALS]
     processes, files = _children(), _files()
     yield
-    left = [f"the file {path}, outside its folder" for path in dict.fromkeys(_opened) if os.path.isfile(path)]
-    left += [f"the file {path}" for path in sorted(_files() - files)]
+    left = [f"the file {path}, outside its folder" for path in dict.fromkeys(_made) if os.path.lexists(path)]
+    left += [f"the file {path}" for path in sorted(_files() - files) if path not in _made]
     left += _end_new(processes)
-    now = dict(os.environ)
-    now.pop("PYTEST_CURRENT_TEST", None), variables.pop("PYTEST_CURRENT_TEST", None)
+    now = _variables()
     if names := sorted(name for name in now.keys() | variables.keys() if now.get(name) != variables.get(name)):
-        left.append(f"a changed environment: {', '.join(names)}")
-        os.environ.clear()
-        os.environ.update(variables)
-    if os.getcwd() != folder:
-        left.append(f"the current folder {os.getcwd()}")
+        left.append(f"a changed environment: {', '.join(map(os.fsdecode, names))}")
+        for name in names:
+            os.environb.pop(name, None)
+        os.environb.update({name: variables[name] for name in names if name in variables})
+    if (now_in := _folder()) != folder:
+        left.append(f"the current folder {now_in}")
         os.chdir(folder)
     for number, handler in zip(SIGNALS, handlers, strict=True):
         if signal.getsignal(number) != handler:
             left.append(f"a handler of {number.name}")
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
     if left:
         pytest.fail(f"{request.node.nodeid} left behind: {'; '.join(left)}", pytrace=False)
 
 
+def _variables() -> dict[bytes, bytes]:
+    """The environment, but what pytest changes itself."""
+    found: dict[bytes, bytes] = os.environ._data.copy()  # type: ignore[attr-defined]  # through dict() it takes 50 µs
+    found.pop(b"PYTEST_CURRENT_TEST", None)
+    return found
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "that is gone"
+
+
 def _files() -> set[str]:
     """What lies where tests should leave nothing: among the temporary files, and in the folder of the repository."""
-    temporary = {os.path.join(tempfile.gettempdir(), name) for name in os.listdir(tempfile.gettempdir())}
-    return {path for path in temporary if "pytest-of-" not in path} | {str(ROOT / name) for name in os.listdir(ROOT)}
+    names = {folder: os.listdir(folder) for folder in (tempfile.gettempdir(), str(ROOT))}
+    return {
+        f"{folder}/{name}"
+        for folder in names
+        for name in names[folder]
+        if name not in OF_TOOLS and not name.startswith("pytest-of-") and not name.endswith(OF_IMPORTS)
+    }
 
 
 def _children() -> set[int]:
-    """Process ids of this process's children, and of orphans that it has adopted."""
+    """Process ids of this process's children, and of orphans that it has adopted; none where there is no /proc."""
     found: set[int] = set()
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(OSError):
-            found |= set(map(int, Path(f"/proc/self/task/{thread}/children").read_bytes().split()))
+    for thread in os.listdir("/proc/self/task") if sys.platform == "linux" else ():
+        with suppress(OSError), open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as ids:
+            found.update(map(int, ids.readall().split()))
     return found
 
 
 def _end_new(before: set[int]) -> list[str]:
     """Wait until all processes but those of before have ended; kill what does not, and say what it was."""
-    if _running(_children() - before):
-        gc.collect()  # an object that nobody holds any more may have one
-    deadline = time.monotonic() + GRACE_SECONDS
-    while (running := _running(_children() - before)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for pid in running:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    return [f"the process {pid} ({words})" for pid, words in running.items()]
+    deadline, left = 0.0, []
+    while running := _running(_children() - before):
+        if not deadline:
+            gc.collect()  # an object that nobody holds any more may have one
+            deadline = time.monotonic() + GRACE_SECONDS
+        if time.monotonic() < deadline:
+            time.sleep(0.01)
+            continue
+        left += [f"the process {pid} ({words})" for pid, words in running.items()]
+        for pid in running:  # what it has started becomes a child of this process, and is the next to be killed
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    return left
 
 
 def _running(processes: set[int]) -> dict[int, str]:
     """Those that have not ended, with their words; the others are let go."""
     found = {}
-    for pid in processes:
+    for pid in processes - children.staying:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if words and not any(name in words for name in STAYING):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0) and not any(name in words for name in STAYING):
                 found[pid] = words.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
-            elif not words:  # a zombie has none
-                os.waitpid(pid, os.WNOHANG)
     return found

@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,21 +44,28 @@ def serve(connection: socket.socket) -> Request | None:
     if (num_threads := len(os.listdir("/proc/self/task"))) != 1:
         sys.exit(f"the process that forks has {num_threads} threads, wanted 1")
     while True:
-        _, descriptors, _, _ = socket.recv_fds(connection, 1, 16)
+        _, descriptors, _, _ = socket.recv_fds(connection, 1, 253)  # Linux sends no more at once
         if not descriptors:
             return None
         request: Request = json.loads(_line(connection))
         theirs, ours = os.pipe()
         middle = os.fork()
         if middle == 0:
+            middle = os.getpid()
             if pid := os.fork():
                 os.write(ours, b"%d\n" % pid)
                 os._exit(0)
-            _become(request, descriptors, connection)
+            while os.getppid() == middle:
+                os.sched_yield()
+            connection.detach()
+            _become(request, descriptors)
             return request
         os.waitpid(middle, 0)  # from now on the child is one of the tests' process, which may wait for it
-        connection.sendall(os.read(theirs, 32))
-        for descriptor in (theirs, ours, *descriptors):
+        os.close(ours)
+        if not (answer := os.read(theirs, 32)):
+            sys.exit("no child could be forked")
+        connection.sendall(answer)
+        for descriptor in (theirs, *descriptors):
             os.close(descriptor)
 
 
@@ -70,14 +76,11 @@ def _line(connection: socket.socket) -> bytes:
     return found
 
 
-def _become(request: Request, descriptors: Sequence[int], connection: socket.socket) -> None:
+def _become(request: Request, descriptors: Sequence[int]) -> None:
     """Take the request's descriptors, folder, environment, session and signals."""
-    while os.getppid() != request["parent"]:
-        os.sched_yield()
     wanted = request["descriptors"]
-    above = max(*wanted, *descriptors, connection.fileno()) + 1  # out of the way of all of them
+    above = max(*wanted, *map(int, os.listdir("/proc/self/fd"))) + 1  # out of the way of all of them
     copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
-    connection.detach()
     os.closerange(3, above)
     for number, copy in zip(wanted, copies, strict=True):
         os.dup2(copy, number)
@@ -103,7 +106,7 @@ def _show(words: Sequence[str], variables: Mapping[str, str]) -> None:
         (places[0], places[1], words),
         (places[2], places[3], [f"{name}={value}" for name, value in variables.items()]),
     ):
-        data = b"".join(text.encode() + b"\0" for text in texts)[: end - start - 1]
+        data = b"".join(os.fsencode(text) + b"\0" for text in texts)[: end - start - 1]
         ctypes.memmove(start, data.ljust(end - start, b"\0"), end - start)
 
 
@@ -138,7 +141,7 @@ def end_as_interpreter(request: Request) -> NoReturn:
         if not isinstance(ended.code, int | None):
             print(ended.code, file=sys.stderr)
     except BaseException as error:
-        traceback.print_exc()
+        sys.excepthook(type(error), error, error.__traceback__)
         code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

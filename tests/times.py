@@ -39,9 +39,11 @@ NOMINAL = 0.0055
 TIMES = os.environ.get("PODS_TEST_TIMES", "")
 """check: an unlisted case that is slow fails (make unit); write: the list is written (make times)."""
 
-_of_fixtures = [0.0]
+_of_fixtures, _since = [0.0], [0.0]
+"""Seconds that fixtures of a module or session have cost, and when the last one of any kind was torn down."""
 _found: dict[str, float] = {}
-"""Seconds of each case; in the process that starts the others, of all."""
+"""Seconds of each case that ran; in the process that starts the others, of all."""
+_skipped: set[str] = set()
 
 
 def read() -> dict[str, tuple[float, int]]:
@@ -68,13 +70,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set()
     for name, cases in functions.items():
         cases = sorted(cases, key=lambda item: _draw(text, item))
-        fast = cases[: _num_fast(name, len(cases), listed)]
-        fast = [item for item in fast if item.nodeid == name or item.nodeid not in listed]
+        fast = set(cases[: _num_fast(name, len(cases), listed)])
+        fast -= {item for item in fast if item.nodeid != name and item.nodeid in listed}
         slow = [item for item in cases if item not in fast]
         for item in slow:
             item.add_marker(pytest.mark.slow)
         left_out |= {item for item in fast if _draw(text, item) % fast_k}
-        left_out |= set(slow[_num_slow(name, slow, listed) :]) if text else set()
+        left_out |= set(slow[_num_slow(text, name, slow, listed) :]) if text else set()
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -91,7 +93,7 @@ def _num_fast(name: str, num_cases: int, listed: Mapping[str, tuple[float, int]]
     return 0 if seconds > LIMIT or num_cases == 1 else int(FAST / seconds)
 
 
-def _num_slow(name: str, slow: Sequence[pytest.Item], listed: Mapping[str, tuple[float, int]]) -> int:
+def _num_slow(text: str, name: str, slow: Sequence[pytest.Item], listed: Mapping[str, tuple[float, int]]) -> int:
     """How many of a function's slow cases a text draws: one that takes long by itself in one text of k."""
     of_all = listed.get(name, (0.0, 1))
     seconds = sum(listed.get(item.nodeid, of_all)[0] / listed.get(item.nodeid, of_all)[1] for item in slow)
@@ -99,7 +101,7 @@ def _num_slow(name: str, slow: Sequence[pytest.Item], listed: Mapping[str, tuple
     if not slow:
         return 0
     num, rest = divmod(len(slow), k)
-    return num + (_draw("rest", slow[0]) % k < rest)
+    return num + (_draw(f"rest {text}", slow[0]) % k < rest)
 
 
 # --- the measure ---
@@ -112,12 +114,24 @@ def _seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
-    start = _seconds()
+    start, before = _seconds(), _of_fixtures[0]
     try:
         return (yield)
     finally:
         if fixturedef.scope != "function":
-            _of_fixtures[0] += _seconds() - start
+            _of_fixtures[0] = before + _seconds() - start  # those that it has asked for are in it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    _since[0] = _seconds()
+
+
+def pytest_fixture_post_finalizer(fixturedef: Any) -> None:
+    """Fixtures of a module are torn down after the last test's own, in its time."""
+    before, _since[0] = _since[0], _seconds()
+    if fixturedef.scope != "function":
+        _of_fixtures[0] += _since[0] - before
 
 
 @pytest.hookimpl(wrapper=True)
@@ -127,9 +141,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     start = _now()
     found = yield
     seconds = _now() - start
-    if seconds > LIMIT and (item.get_closest_marker("slow") is None or seconds < 2):
+    is_slow = item.get_closest_marker("slow") is not None
+    if seconds > LIMIT and (not is_slow or (TIMES == "write" and seconds < 2)):
         seconds = min(seconds, _again(item, nextitem))
-    _tell(item, seconds)
+    if TIMES == "write" or (seconds > LIMIT and not is_slow):
+        _tell(item, seconds, is_failed=TIMES == "check")
     return found
 
 
@@ -153,19 +169,16 @@ def _work() -> float:
     return time.process_time() - start
 
 
-def _tell(item: pytest.Item, seconds: float) -> None:
+def _tell(item: pytest.Item, seconds: float, is_failed: bool) -> None:
     """Send the seconds to where they are collected, and fail a fast test that is none."""
-    is_too_slow = TIMES == "check" and seconds > LIMIT and item.get_closest_marker("slow") is None
-    if not is_too_slow and TIMES != "write":
-        return
     words = f"{item.nodeid} takes {seconds:.2f} s of processor time, a fast test {LIMIT} s: see tests/times.py"
     report = TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords={},
-        outcome="failed" if is_too_slow else "passed",
-        longrepr=words if is_too_slow else None,
-        when="call" if is_too_slow else "teardown",
+        outcome="failed" if is_failed else "passed",
+        longrepr=words if is_failed else None,
+        when="call" if is_failed else "teardown",
         user_properties=[("processor_seconds", seconds)],
     )
     item.ihook.pytest_runtest_logreport(report=report)
@@ -175,8 +188,10 @@ def _tell(item: pytest.Item, seconds: float) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.add(report.nodeid)
     for name, value in report.user_properties:
-        if name == "processor_seconds":
+        if name == "processor_seconds" and report.nodeid not in _skipped:
             _found[report.nodeid] = value
 
 

@@ -1,0 +1,281 @@
+"""Which tests are slow, and which of them a commit runs, by a clock and a list of these tests' own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import times
+
+pytest_plugins = ["pytester"]
+TEXTS = [f"commit {i}" for i in range(40)]
+
+
+class Case:
+    def __init__(self, name: str) -> None:
+        self.nodeid, self.is_slow = name, False
+
+    def add_marker(self, mark: Any) -> None:
+        self.is_slow = mark.name == "slow"
+
+
+Draw = Callable[..., tuple[set[str], set[str]]]
+
+
+@pytest.fixture
+def draw(monkeypatch: pytest.MonkeyPatch) -> Draw:
+    """The names of the fast cases and of the slow ones that run."""
+
+    def of(
+        names: Sequence[str], listed: Mapping[str, tuple[float, int]], text: str = "", fast_k: int = 1
+    ) -> tuple[set[str], set[str]]:
+        monkeypatch.setattr(times, "read", lambda: listed)
+        monkeypatch.setenv("PODS_TEST_SHARE", text)
+        monkeypatch.setenv("PODS_TEST_FAST_K", str(fast_k))
+        items: list[Any] = [Case(name) for name in names]
+        config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: None))
+        times.pytest_collection_modifyitems(config, items)
+        return {case.nodeid for case in items if not case.is_slow}, {case.nodeid for case in items if case.is_slow}
+
+    return of
+
+
+def cases(num: int) -> list[str]:
+    return [f"f[{i}]" for i in range(num)]
+
+
+def test_what_is_listed_is_slow_and_all_of_it_runs_without_a_text(draw: Draw) -> None:
+    assert draw(["f", "g", "h[0]", "h[1]"], {"f": (0.3, 1), "h": (9.0, 2)}) == ({"g"}, {"f", "h[0]", "h[1]"})
+
+
+def test_as_many_cheap_cases_are_fast_as_take_the_seconds_of_fast_ones(draw: Draw) -> None:
+    fast, slow = draw(cases(60), {"f": (2.4, 60)})  # 0.04 s each: 7 take 0.28 s, 8 take 0.32 s
+    assert len(fast) == 7 and fast | slow == set(cases(60))
+    assert draw(cases(60), {"f": (2.4, 60)}) == (fast, slow)
+    assert len(draw(cases(60), {"f": (2.4, 60)}, "a text")[0]) == 7
+    alone = sorted(fast)[0]
+    fast_but, _ = draw(cases(60), {"f": (2.4, 60), alone: (0.5, 1)})  # one that is long by itself is slow
+    assert fast_but == fast - {alone}
+
+
+def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
+    listed = {"f": (2.4, 60), "g": (12.0, 10), "alone": (27.0, 1), "short": (1.5, 1)}
+    names = [*cases(60), *(f"g[{i}]" for i in range(10)), "alone", "short", "other"]
+    draws = [draw(names, listed, text) for text in TEXTS]
+    assert draws == [draw(names, listed, text) for text in TEXTS]
+    assert len({frozenset(fast) for fast, _ in draws}) == len({frozenset(slow) for _, slow in draws}) == len(TEXTS)
+    assert set().union(*(fast for fast, _ in draws)) == {*cases(60), "other"}
+    assert set().union(*(slow for _, slow in draws)) == {*names} - {"other"}
+    for _, slow in draws:
+        # The 53 slow cases of f take 2.12 s: one half runs. Those of g take 12 s: of one in 4.
+        assert len([name for name in slow if name.startswith("f[")]) in (26, 27)
+        assert len([name for name in slow if name.startswith("g[")]) in (2, 3)
+        assert "short" in slow
+    assert 4 <= sum("alone" in slow for _, slow in draws) <= 18  # one text in 4
+
+
+def test_a_text_may_draw_a_share_of_the_fast_cases_too(draw: Draw) -> None:
+    draws = [draw(cases(30), {}, text, fast_k=3)[0] for text in TEXTS]
+    assert set().union(*draws) == set(cases(30))
+    assert 8 <= sum(map(len, draws)) / len(draws) <= 12
+    assert draw(cases(30), {}, fast_k=3)[0] == set(cases(30))  # without a text all run
+
+
+def test_the_list_has_long_functions_and_the_long_cases_of_those_whose_cases_are_short() -> None:
+    found = {"b": 0.19, "c": 0.5, "d[x]": 0.05, "d[y]": 0.25, "e[x]": 0.1, "e[y]": 0.05, "a[x]": 1.0, "a[y]": 3.0}
+    found["w[x]"] = 3.0  # one case of two, so its row stays
+    before = {"w": (5.0, 2), "z": (7.0, 1), "c": (9.0, 1), "e": (2.0, 2), "e[x]": (2.0, 1)}
+    assert times._text(found, before).splitlines()[1:] == [
+        "   4.00    2  a",
+        "   0.50    1  c",
+        "   0.30    2  d",
+        "   0.25    1  d[y]",
+        "   5.00    2  w",
+        "   7.00    1  z",
+    ]
+
+
+# --- runs, by a clock that only tests advance ---
+
+CONFTEST = """
+from pathlib import Path
+import pytest
+import times
+
+times.clock = [0.0]
+times._seconds = lambda: times.clock[0]
+times._work = lambda: times.NOMINAL
+times.LIST = Path(__file__).with_name("slow.txt")
+
+def spend(seconds):
+    times.clock[0] += seconds
+
+times.spend = spend
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: is listed")
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, str], str]]:
+    """The tests that failed, what was said of them, and the list that was left."""
+    monkeypatch.delenv("PODS_TEST_SHARE", raising=False)
+    monkeypatch.setenv("PODS_TEST_TIMES", "check")
+
+    def of(text: str, listed: str = "") -> tuple[dict[str, str], str]:
+        monkeypatch.delitem(sys.modules, "times")  # these runs have one of their own
+        pytester.makeconftest(CONFTEST)
+        pytester.makepyfile(test_it=f"import pytest\nfrom times import spend\n{text}")
+        (pytester.path / "slow.txt").write_text(listed, encoding="utf-8")
+        done = pytester.inline_run("-p", "times", "-p", "no:cacheprovider")
+        _, _, failed = done.listoutcomes()
+        return (
+            {report.nodeid: report.longreprtext for report in failed},
+            (pytester.path / "slow.txt").read_text(encoding="utf-8"),
+        )
+
+    return of
+
+
+def test_a_case_that_is_slow_each_time_fails_with_its_name_and_seconds(run: Any) -> None:
+    failed, _ = run("""
+ran = []
+
+def test_short():
+    spend(0.19)
+
+def test_long():
+    spend(0.75)
+
+def test_long_only_the_first_time():
+    ran.append(1)
+    spend(5.0 if len(ran) == 1 else 0.1)
+
+def test_it_ran_twice():
+    assert len(ran) == 2
+""")
+    assert failed == {
+        "test_it.py::test_long": "test_it.py::test_long takes 0.75 s of processor time, a fast test 0.2 s: "
+        "see tests/times.py"
+    }
+
+
+def test_a_listed_case_may_be_slow_and_runs_once(run: Any) -> None:
+    text = """
+ran = []
+
+def test_long():
+    ran.append(1)
+    spend(0.75)
+
+def test_it_ran_once(request):
+    assert len(ran) == 1
+    assert {item.name for item in request.session.items if item.get_closest_marker("slow")} == {"test_long"}
+"""
+    assert run(text, "   0.70    1  test_it.py::test_long\n")[0] == {}
+
+
+def test_fixtures_of_a_module_cost_no_test_anything(run: Any) -> None:
+    failed, _ = run("""
+@pytest.fixture(scope="session")
+def of_session():
+    spend(3)
+    yield
+    spend(3)
+
+@pytest.fixture(scope="module")
+def of_module(request):
+    request.getfixturevalue("of_session")
+    spend(3)
+    yield
+    spend(3)
+
+@pytest.fixture
+def own():
+    spend(0.15)
+    yield
+    spend(0.15)
+
+def test_first(of_module):
+    spend(0.1)
+
+def test_whose_own_fixture_is_slow(own):
+    pass
+
+def test_that_is_slow_and_asks_for_them_first():
+    spend(0.3)
+
+def test_last(of_module):
+    spend(0.1)
+""")
+    assert {name.partition("::")[2] for name in failed} == {
+        "test_whose_own_fixture_is_slow",
+        "test_that_is_slow_and_asks_for_them_first",
+    }
+
+
+def test_what_a_slow_test_spends_is_not_hidden_by_a_fixture_that_asks_for_another(run: Any) -> None:
+    failed, _ = run("""
+@pytest.fixture(scope="session")
+def inner():
+    spend(3)
+
+@pytest.fixture(scope="session")
+def outer(request):
+    request.getfixturevalue("inner")
+
+def test_long(outer):
+    spend(1)
+""")
+    assert list(failed) == ["test_it.py::test_long"]
+
+
+def test_the_list_is_written_and_keeps_what_did_not_run(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODS_TEST_TIMES", "write")
+    failed, listed = run(
+        """
+def test_long():
+    spend(0.75)
+
+@pytest.mark.parametrize("i", range(3))
+def test_cases(i):
+    spend((0.05, 0.1, 0.25)[i])
+
+def test_no_longer_long():
+    spend(0.1)
+
+@pytest.mark.skip(reason="not here")
+def test_skipped():
+    pass
+
+@pytest.mark.xfail(reason="known")
+def test_that_fails():
+    spend(0.5)
+    assert False
+""",
+        "# old\n   9.00    1  test_it.py::test_no_longer_long\n   8.00    1  test_it.py::test_skipped\n"
+        "   7.00    2  another.py::test_of_two\n",
+    )
+    assert failed == {}
+    assert listed.splitlines() == [
+        "# Seconds of processor time, cases, test: written by `make times`.",
+        "   7.00    2  another.py::test_of_two",
+        "   0.40    3  test_it.py::test_cases",
+        "   0.25    1  test_it.py::test_cases[2]",
+        "   0.75    1  test_it.py::test_long",
+        "   8.00    1  test_it.py::test_skipped",
+        "   0.50    1  test_it.py::test_that_fails",
+    ]
+
+
+def test_the_processor_time_of_a_process_counts_once_it_is_waited_for() -> None:
+    program = "import time\nwhile time.process_time() < 0.1: pass"
+    before = times._seconds()
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+    assert times._seconds() - before >= 0.1
