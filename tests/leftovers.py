@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[1]
 GRACE_SECONDS = 20.0
 """A process that was told to end has so long, on a busy machine."""
 STAYING = (b"multiprocessing.resource_tracker", b"render_worker.py")
-"""Words of helpers that Python and the package start once per process; the nursery is the tests' own."""
+"""Words of helpers that Python and the package start once per process. The nursery is the tests' own, and what a test
+module keeps running has words in its KEPT_PROCESSES."""
 CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT")
 OF_TOOLS = {"__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 """Folders that Python and tools write wherever they run, also beside the tests."""
@@ -79,7 +80,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     left = [f"the file {path}, outside its folder" for path in dict.fromkeys(_made) if os.path.lexists(path)]
     left += [f"the file {path}" for path in sorted(_files() - files) if path not in _made]
-    left += _end_new(processes)
+    left += _end_new(processes, (*STAYING, *getattr(request.module, "KEPT_PROCESSES", ())))
     now = _variables()
     if names := sorted(name for name in now.keys() | variables.keys() if now.get(name) != variables.get(name)):
         left.append(f"a changed environment: {', '.join(map(os.fsdecode, names))}")
@@ -131,10 +132,10 @@ def _children() -> set[int]:
     return found
 
 
-def _end_new(before: set[int]) -> list[str]:
+def _end_new(before: set[int], staying: tuple[bytes, ...]) -> list[str]:
     """Wait until all processes but those of before have ended; kill what does not, and say what it was."""
     deadline, left = 0.0, []
-    while running := _running(_children() - before):
+    while running := _running(_children() - before, staying):
         if not deadline:
             gc.collect()  # an object that nobody holds any more may have one
             deadline = time.monotonic() + GRACE_SECONDS
@@ -149,12 +150,12 @@ def _end_new(before: set[int]) -> list[str]:
     return left
 
 
-def _running(processes: set[int]) -> dict[int, str]:
+def _running(processes: set[int], staying: tuple[bytes, ...]) -> dict[int, str]:
     """Those that have not ended, with their words; the others are let go."""
     found = {}
     for pid in processes - children.staying:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if os.waitpid(pid, os.WNOHANG) == (0, 0) and not any(name in words for name in STAYING):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0) and not any(name in words for name in staying):
                 found[pid] = words.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
     return found
