@@ -101,6 +101,10 @@ def names_of_slot(option: str) -> list[str]:
     return [*shipped, *(f"small_parts:{name}" for name in OWN[option])]
 
 
+KEPT_PROCESSES = (b"workers.supervisor", b"workers.worker")
+"""Of rewards: they belong to what all points have in common, which is prepared once."""
+
+
 @cache
 def is_accepted(point: Point) -> bool:
     with suppress(UsageError):

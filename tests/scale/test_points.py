@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from podsrl.run.steps import training_step
-from points import ALL_SLOTS, covering, digest_of, facts, trainer_at
+from points import (
+    ALL_SLOTS,
+    KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
+    covering,
+    digest_of,
+    facts,
+    trainer_at,
+)
 
 
 def with_every_part() -> dict[str, dict[str, Any]]:
