@@ -19,6 +19,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,7 @@ def _become(request: Request, descriptors: Sequence[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()  # every variable gets a place of its own, so that the first ones' may be written over
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # it was found by the nursery's own variables
     _show(request["words"], request["environment"])
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")

@@ -51,7 +51,9 @@ def test_it_is_a_child_of_this_process_as_soon_as_its_id_is_told() -> None:
         with children.Popen(python(HANG), stdout=children.DEVNULL) as process:
             stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8")
             assert int(stat.rpartition(")")[2].split()[1]) == os.getpid()
-            assert list(leftovers._running({process.pid})) == [process.pid]  # also before it looks like its command
+            assert list(leftovers._running({process.pid}, leftovers.STAYING)) == [
+                process.pid
+            ]  # also before it looks like its command
             assert process.poll() is None
             process.kill()
             assert process.wait() == -signal.SIGKILL
@@ -140,6 +142,12 @@ def test_folder_environment_words_and_session_are_those_asked_for_also_in_proc(t
         shown = Path(f"/proc/{process.pid}/environ").read_bytes().rstrip(b"\0").split(b"\0")
         assert set(shown) == {os.fsencode(f"{name}={value}") for name, value in environment.items()}
         assert os.path.realpath(f"/proc/{process.pid}/cwd") == str(tmp_path)
+
+
+def test_its_temporary_files_lie_where_its_environment_says(tmp_path: Path) -> None:
+    program = "import json, tempfile; print(json.dumps(tempfile.gettempdir()))"
+    assert said(python(program)) == os.environ["TMPDIR"]
+    assert said(python(program), env=os.environ | {"TMPDIR": str(tmp_path)}) == str(tmp_path)
 
 
 def test_it_has_the_descriptors_that_are_passed_and_no_others() -> None:

@@ -46,6 +46,8 @@ import leftovers
 OUTSIDE = leftovers.ROOT.parent / "outside"
 ENVIRONMENT = dict(os.environ)
 FOLDER = os.getcwd()
+KEPT_PROCESSES = (b"of_this_module",)
+kept = []
 
 def shell(words):
     subprocess.run(["sh", "-c", words], check=True)
@@ -70,6 +72,13 @@ def test_an_orphan():
 
 def test_an_orphan_with_a_session():
     shell("setsid sleep 603 > /dev/null 2>&1 &")
+
+def test_a_process_that_the_module_keeps():
+    kept.append(subprocess.Popen(["sh", "-c", "sleep 611; true of_this_module"], start_new_session=True))
+
+def test_it_is_kept():
+    assert kept[0].poll() is None
+    os.killpg(kept[0].pid, signal.SIGKILL), kept[0].wait()
 
 def test_a_process_and_its_child():
     subprocess.Popen(["sh", "-c", "sleep 604; true"])
