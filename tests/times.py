@@ -44,6 +44,8 @@ _of_fixtures, _since = [0.0], [0.0]
 _found: dict[str, float] = {}
 """Seconds of each case that ran; in the process that starts the others, of all."""
 _skipped: set[str] = set()
+_listed: set[str] = set()
+"""Test functions in the list."""
 
 
 def read() -> dict[str, tuple[float, int]]:
@@ -63,6 +65,7 @@ def function_of(name: str) -> str:
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not want
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     text, listed = os.environ.get("PODS_TEST_SHARE", ""), read()
+    _listed.update(map(function_of, listed))
     fast_k = int(os.environ.get("PODS_TEST_FAST_K", "1")) if text else 1
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -141,10 +144,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     start = _now()
     found = yield
     seconds = _now() - start
-    is_slow = item.get_closest_marker("slow") is not None
-    if seconds > LIMIT and (not is_slow or (TIMES == "write" and seconds < 2)):
+    is_listed = function_of(item.nodeid) in _listed
+    if seconds > LIMIT and (not is_listed or (TIMES == "write" and seconds < 2)):
         seconds = min(seconds, _again(item, nextitem))
-    if TIMES == "write" or (seconds > LIMIT and not is_slow):
+    if TIMES == "write" or (seconds > LIMIT and not is_listed):
         _tell(item, seconds, is_failed=TIMES == "check")
     return found
 
