@@ -31,8 +31,10 @@ ROOM = "." * 100_000
 """An argument and a variable of the nursery, where a child's own are written for /proc to show."""
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_CHILD_SUBREAPER = 36
-_READ_AT_IMPORT = ("PYTHON", "HF_", "TRANSFORMERS_", "TORCH_", "CUDA_")
+_READ_AT_IMPORT = ("PYTHON", "HF_", "TRANSFORMERS_", "CUDA_")
 """First letters of variables that the nursery has read for good, but for those that are followed."""
+_AT_START = dict(os.environ)
+"""Of this process, before any test changed it."""
 _FOLLOWED = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
 _USUAL = {
     "executable": None, "preexec_fn": None, "close_fds": True, "shell": False, "process_group": -1,
@@ -78,7 +80,7 @@ def _is_forked(asked: Mapping[str, Any], environment: Mapping[str, str]) -> bool
         and [os.fspath(word) for word in words[:1]] == [sys.executable]
         and _is_known([os.fspath(word) for word in words[1:]])
         and os.path.isdir(asked["cwd"] or ".")
-        and _read_at_import(environment) == _read_at_import(nursery().environment)
+        and _read_at_import(environment) == _read_at_import(_AT_START)
     )
 
 
@@ -128,11 +130,11 @@ class Nursery:
     def __init__(self) -> None:
         adopt_orphans()
         ours, theirs = socket.socketpair()
-        self.environment = dict(os.environ)
         fixed = {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
             "TOKENIZERS_PARALLELISM": "false",
             "PODS_TEST_ROOM": ROOM,
         }
@@ -140,7 +142,7 @@ class Nursery:
             [sys.executable, str(NURSERY), str(theirs.fileno()), ROOM],
             pass_fds=[theirs.fileno()],
             stdin=DEVNULL,
-            env={name: value for name, value in self.environment.items() if name != "PYTHONPATH"} | fixed,
+            env={name: value for name, value in _AT_START.items() if name != "PYTHONPATH"} | fixed,
             start_new_session=True,
         )
         staying.add(self._process.pid)

@@ -181,7 +181,7 @@ def test_it_ran_once(request):
     assert run(text, "   0.70    1  test_it.py::test_long\n")[0] == {}
 
 
-def test_fixtures_of_a_module_cost_no_test_anything(run: Any) -> None:
+def test_cases_share_what_their_module_s_fixtures_cost_and_a_session_s_cost_none(run: Any) -> None:
     failed, _ = run("""
 @pytest.fixture(scope="session")
 def of_session():
@@ -192,9 +192,13 @@ def of_session():
 @pytest.fixture(scope="module")
 def of_module(request):
     request.getfixturevalue("of_session")
-    spend(3)
+    spend(0.1)
     yield
     spend(3)
+
+@pytest.fixture(scope="module")
+def costly():
+    spend(0.5)
 
 @pytest.fixture
 def own():
@@ -211,10 +215,18 @@ def test_whose_own_fixture_is_slow(own):
 def test_that_is_slow_and_asks_for_them_first():
     spend(0.3)
 
+def test_one_of_two(costly):
+    pass
+
 def test_last(of_module):
     spend(0.1)
+
+def test_the_other_of_two(costly):
+    pass
 """)
     assert {name.partition("::")[2] for name in failed} == {
+        "test_one_of_two",
+        "test_the_other_of_two",
         "test_whose_own_fixture_is_slow",
         "test_that_is_slow_and_asks_for_them_first",
     }

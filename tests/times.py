@@ -1,8 +1,9 @@
 """A pytest plugin: which tests are slow is measured, and which cases a commit runs is drawn.
 
-The processor time of a case is its own and that of the processes that it waited for, without what fixtures of a module
-or session cost. `slow.txt` lists each test function that takes more than LIMIT with all its cases, and the list alone
-gives the mark `slow`. It is written, never edited: `make times` runs all tests and writes it anew.
+The processor time of a case is its own, that of the processes that it waited for, and its part of what the fixtures of
+its module cost, whichever case asked for them first; fixtures of a session count for none. `slow.txt` lists each test
+function that takes more than LIMIT with all its cases, and the list alone gives the mark `slow`. It is written, never
+edited: `make times` runs all tests and writes it anew.
 
 Of a listed function, as many cases are fast as take FAST seconds together, if one takes less than LIMIT; the others are
 slow. Where PODS_TEST_SHARE is a text, such as a commit's hash, it draws which cases are fast, and of the slow ones as
@@ -20,6 +21,7 @@ import math
 import os
 import resource
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ TIMES = os.environ.get("PODS_TEST_TIMES", "")
 
 _of_fixtures, _since = [0.0], [0.0]
 """Seconds that fixtures of a module or session have cost, and when the last one of any kind was torn down."""
+_of_fixture: dict[str, float] = {}
+_num_asking: Counter[str] = Counter()
+"""Seconds of each fixture of a module, and how many cases ask for it."""
 _found: dict[str, float] = {}
 """Seconds of each case that ran; in the process that starts the others, of all."""
 _skipped: set[str] = set()
@@ -69,6 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     fast_k = int(os.environ.get("PODS_TEST_FAST_K", "1")) if text else 1
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
+        _num_asking.update(_asked(item))
         functions.setdefault(function_of(item.nodeid), []).append(item)
     left_out = set()
     for name, cases in functions.items():
@@ -122,7 +128,24 @@ def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         if fixturedef.scope != "function":
-            _of_fixtures[0] = before + _seconds() - start  # those that it has asked for are in it
+            whole, inner = _seconds() - start, _of_fixtures[0] - before  # inner: of those that it has asked for
+            _of_fixtures[0] = before + whole
+            if fixturedef.scope != "session":
+                _of_fixture[_place(fixturedef)] = whole - inner
+
+
+def _place(fixturedef: Any) -> str:
+    return f"{fixturedef.baseid} {fixturedef.argname}"
+
+
+def _of_module(item: Any) -> float:
+    """A case's part of the seconds of its module's fixtures."""
+    return sum(_of_fixture.get(place, 0.0) / _num_asking[place] for place in _asked(item))
+
+
+def _asked(item: Any) -> list[str]:
+    info = getattr(item, "_fixtureinfo", None)
+    return [_place(found[-1]) for found in info.name2fixturedefs.values()] if info else []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -143,10 +166,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
     start = _now()
     found = yield
-    seconds = _now() - start
+    shared = _of_module(item)
+    seconds = _now() - start + shared
     is_listed = function_of(item.nodeid) in _listed
     if seconds > LIMIT and (not is_listed or (TIMES == "write" and seconds < 2)):
-        seconds = min(seconds, _again(item, nextitem))
+        seconds = min(seconds, _again(item, nextitem) + shared)
     if TIMES == "write" or (seconds > LIMIT and not is_listed):
         _tell(item, seconds, is_failed=TIMES == "check")
     return found
