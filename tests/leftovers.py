@@ -40,6 +40,8 @@ _WRITES = {"open": 0, "os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink":
 """What makes a file, as Python reports it, and which of its arguments is the file."""
 _made: list[str] = []
 """Files outside the folders for them that this test has made, or opened to write."""
+_temporary: list[str] = []
+"""The folder for temporary files; a test or fixture that wants another has it within its own."""
 _allowed: list[str] = ["/dev/", "/proc/", "/sys/"]
 
 
@@ -48,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     own = tempfile.mkdtemp(prefix="pods-", dir="/tmp")  # short: a socket's name has 107 bytes at most
     config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
     os.environ["TMPDIR"] = tempfile.tempdir = own
+    _temporary[:] = [own]
     allow(own, *(os.environ[name] for name in CACHES if name in os.environ))
     if config.option.basetemp:
         allow(str(Path(config.option.basetemp).parent))
@@ -114,7 +117,7 @@ def _folder() -> str:
 
 def _files() -> set[str]:
     """What lies where tests should leave nothing: among the temporary files, and in the folder of the repository."""
-    names = {folder: os.listdir(folder) for folder in (tempfile.gettempdir(), str(ROOT))}
+    names = {folder: os.listdir(folder) for folder in (*_temporary, str(ROOT))}
     return {
         f"{folder}/{name}"
         for folder in names
