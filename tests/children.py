@@ -65,6 +65,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
             "descriptors": [0, 1, 2, *passed],
         }
         self.pid = nursery().fork(request, [*streams, *passed])
+        num_forked[0] += 1
         self._child_created = True
         self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
 
@@ -120,6 +121,8 @@ def run(
     return done
 
 
+num_forked = [0]
+"""Children so far."""
 staying: set[int] = set()
 """Process ids of nurseries, which stay until this process ends."""
 

@@ -29,7 +29,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.soak.processes import commit, files, folder_bytes, hear_ctrl_c, held_below, shared_memory
+from benchmarks.soak.processes import (
+    commit,
+    files,
+    folder_bytes,
+    hear_ctrl_c,
+    held_below,
+    is_running,
+    shared_memory,
+)
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -190,7 +198,7 @@ def left(commands: Mapping[str, Started]) -> dict[str, list[str]]:
 
 
 def _alive(commands: Mapping[str, Started]) -> set[int]:
-    return {pid for started in commands.values() for pid in started.seen if Path(f"/proc/{pid}").exists()}
+    return {pid for started in commands.values() for pid in started.seen if is_running(pid)}
 
 
 def sample(name: str, started: Started, folder: Path) -> Json:

@@ -102,6 +102,14 @@ def hear_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def commit() -> str:
     """Of the checkout whose benchmarks run; empty where it is none."""
     words = ["git", "-C", str(command.ROOT), "rev-parse", "--short", "HEAD"]
