@@ -323,7 +323,7 @@ class Copy:
             code = self.test(tests, limit_seconds, which)
         finally:
             path.write_bytes(source)
-        if code in (0, 5):  # 5: no test was found, such as one that is gone
+        if code in (0, 4, 5):  # 4 and 5: no test was found, such as one that is gone
             return "survived", ""
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", self.log.read_text(errors="replace"), re.MULTILINE)
         return "timeout" if code is None else "killed", failed[1] if failed else ""
@@ -405,10 +405,11 @@ def run_again(before: Sequence[dict[str, str]], copy: Copy) -> list[dict[str, st
         if mutation is None:
             print(f"  gone      {old['path']}:{old['line']}  {old['old']}", flush=True)
             continue
-        tests = tests_of(PLACES[old["place"]], mutation.path)
+        tests: list[Path | str] = [*tests_of(PLACES[old["place"]], mutation.path)]
+        alone: list[Path | str] = [old["test"].partition("[")[0]]
         outcome, test, mark = "survived", "", ""
-        for which, chosen in ((FAST, [old["test"]]), (FAST, tests), (SLOW, [old["test"]]), (SLOW, tests)):
-            if outcome == "survived" and chosen != [""] and Path(ROOT, str(chosen[0]).partition("::")[0]).exists():
+        for which, chosen in ((FAST, alone), (SLOW, alone), (FAST, tests), (SLOW, tests)):
+            if outcome == "survived" and chosen != [""]:
                 outcome, test = copy.outcome(mutation, chosen, 900, which)
                 mark = "" if which == FAST else "slow, "
         found.append(_record(old["place"], mutation, outcome, mark + test))
