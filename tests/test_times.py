@@ -64,7 +64,7 @@ def test_as_many_cheap_cases_are_fast_as_take_the_seconds_of_fast_ones(draw: Dra
 
 
 def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
-    listed = {"f": (2.4, 60), "g": (12.0, 10), "alone": (27.0, 1), "short": (0.9, 1)}
+    listed = {"f": (2.4, 60), "g": (12.0, 10), "alone": (27.0, 1), "short": (0.45, 1)}
     names = [*cases(60), *(f"g[{i}]" for i in range(10)), "alone", "short", "other"]
     draws = [draw(names, listed, text) for text in TEXTS]
     assert draws == [draw(names, listed, text) for text in TEXTS]
@@ -72,11 +72,11 @@ def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
     assert set().union(*(fast for fast, _ in draws)) == {*cases(60), "other"}
     assert set().union(*(slow for _, slow in draws)) == {*names} - {"other"}
     for _, slow in draws:
-        # The 53 slow cases of f take 2.12 s: one in 3 runs. Those of g take 12 s: one in 6.
-        assert len([name for name in slow if name.startswith("f[")]) in (17, 18)
+        # The 53 slow cases of f take 2.12 s: one in 5 runs. Those of g take 12 s: one in 8.
+        assert len([name for name in slow if name.startswith("f[")]) in (10, 11)
         assert len([name for name in slow if name.startswith("g[")]) in (1, 2)
         assert "short" in slow
-    assert 1 <= sum("alone" in slow for _, slow in draws) <= 14  # one text in 6
+    assert 1 <= sum("alone" in slow for _, slow in draws) <= 14  # one text in 8
 
 
 def test_a_text_may_draw_a_share_of_the_fast_cases_too(draw: Draw) -> None:
