@@ -419,19 +419,21 @@ def run_again(before: Sequence[dict[str, str]], copy: Copy) -> list[dict[str, st
 
 def _record(place: str, mutation: Mutation, outcome: str, test: str) -> dict[str, str]:
     path = mutation.path.relative_to(PACKAGE).as_posix()
-    change = {"path": path, "line": str(mutation.line), "kind": mutation.kind, "old": mutation.old, "new": mutation.new}
-    return {"place": place, **change, "outcome": outcome, "test": test}
+    where = {"path": path, "line": str(mutation.line), "start": str(mutation.start)}
+    change = {"kind": mutation.kind, "old": mutation.old, "new": mutation.new}
+    return {"place": place, **where, **change, "outcome": outcome, "test": test}
 
 
 def _same(record: dict[str, str]) -> Mutation | None:
-    """The recorded change in today's source; of several alike, the nearest to its line."""
+    """The recorded change in today's source; of several alike, the nearest to its place."""
     path = PACKAGE / record["path"]
     alike = [
         m
         for m in (mutations_of(path) if path.exists() else [])
         if (m.kind, m.old, m.new) == (record["kind"], record["old"], record["new"])
     ]
-    return min(alike, key=lambda m: abs(m.line - int(record["line"])), default=None)
+    start = int(record["start"])
+    return min(alike, key=lambda m: (abs(m.line - int(record["line"])), abs(m.start - start)), default=None)
 
 
 def main() -> None:
