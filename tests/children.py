@@ -1,8 +1,8 @@
 """Processes that a test starts, forked from one that has imported what is slow to import: `Popen` and `run`.
 
 They take what their namesakes of `subprocess` take. What is forked is a command of this interpreter: a module after -m,
-a program after -c, or a script. Starting one costs a tenth of the processor time of an interpreter that imports torch
-and transformers. Tests of what a fresh interpreter does (its start-up, a signal during imports, what it does not
+a program after -c, or a script. Starting one spares it the imports of torch and transformers, some three seconds of
+processor time. Tests of what a fresh interpreter does (its start-up, a signal during imports, what it does not
 import) use `subprocess` itself, and so do tests of programs that import neither.
 """
 
