@@ -28,6 +28,8 @@ from podsrl.integrations.trl import PODSConfig, PODSMixin, PODSTrainer
 from podsrl.integrations.trl.version import VERSION
 from podsrl.tools.pretrain import character_tokenizer
 
+pytestmark = pytest.mark.slow  # its import takes longer than the tests
+
 OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_last")
 """Beginnings of metrics that describe all n rollouts."""
 
