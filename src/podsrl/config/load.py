@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT:
     """Check a tree against its model. UsageError: one line that names all problems (at most `MAX_PROBLEMS`)."""
-    _check_texts(tree, source)
+    _check_values(tree, source)
     if other := _other_kind(model, tree):
         raise UsageError(f"config {source}: {other}")
     try:
@@ -75,15 +76,17 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
         raise UsageError(f"config {source}: " + "; ".join(problems)) from None
 
 
-def _check_texts(value: Any, source: str, key: str = "") -> None:
-    """UsageError: some text in the tree cannot be held by the system or a file of the run."""
+def _check_values(value: Any, source: str, key: str = "") -> None:
+    """UsageError: some text in the tree cannot be held by the system or a file of the run, or a number is not finite."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            _check_texts(str(name), source, key)
-            _check_texts(part, source, f"{key}.{name}".removeprefix("."))
+            _check_values(str(name), source, key)
+            _check_values(part, source, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list | tuple):
         for part in value:
-            _check_texts(part, source, key)
+            _check_values(part, source, key)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"config {source}: {key} = {value}: wanted a finite number")
     elif isinstance(value, str):
         try:
             check_text(value)
