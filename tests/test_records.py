@@ -189,7 +189,10 @@ def mutated(data: bytes, source: random.Random) -> bytes:
         case 2:
             found[where[0] : where[0]] = data[where[1] : where[2]]
         case 3:
-            found[where[0] : where[1]], found[where[2] : where[3]] = data[where[2] : where[3]], data[where[0] : where[1]]
+            found[where[0] : where[1]], found[where[2] : where[3]] = (
+                data[where[2] : where[3]],
+                data[where[0] : where[1]],
+            )
         case 4:
             numbers = [*re.finditer(rb"\d+", data)]
             start, end = numbers[source.randrange(len(numbers))].span()

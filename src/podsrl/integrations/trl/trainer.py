@@ -106,7 +106,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
 
         class MyTrainer(PODSMixin, GMPOTrainer): ...
 
-    Its `args` are a `PODSConfig`, or a class that derives from `PODSConfig` and the trainer's own; by default the former.
+    Its `args` are a `PODSConfig` (the default), or a class that derives from `PODSConfig` and the trainer's own.
 
     Raises:
         UsageError: other `args`; `tools` or `environment_factory`, which a replay would run a second time; `beta` > 0
