@@ -84,12 +84,13 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the operating system lets go of it when the process ends, however it ends.
+        """Hold the folder, which is made where it is missing; the operating system lets go of it when the process ends.
 
         Raises:
             UsageError: another process is writing to it.
         """
-        with refusing(f"{self.path}: cannot be written to", "make it writable"):
+        with refusing(f"{self.path}: cannot be written to", "make it writable, or choose another folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / self.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             try:
@@ -116,9 +117,9 @@ class RunFolder:
         return f":{inode} " in held
 
     def create(self, config_text: str) -> None:
-        """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""
+        """Start a new run in the folder that this process holds. UsageError: another run began in it meanwhile."""
         self.check_is_free()
-        with refusing(f"--out {self.path}: cannot be made", "choose another folder"):
+        with refusing(f"--out {self.path}: cannot be written to", "choose another folder"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_atomically(self.config, config_text)
 

@@ -62,10 +62,11 @@ def start(
         if folder is not None:
             folder.check_is_free()
         trainer = Trainer(config, processes=processes)
-        if folder is not None:
-            folder.create(dump(config))
-        with _locked(folder), tracked(tracking, config, folder, say, processes):
-            return _run(trainer, folder, Due(), on_record, say, on_answer)
+        with _locked(folder):
+            if folder is not None:
+                folder.create(dump(config))
+            with tracked(tracking, config, folder, say, processes):
+                return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
 def resume(
