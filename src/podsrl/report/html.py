@@ -156,11 +156,11 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
 
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison).text)
 
 
 def _narrow_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison))
+    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison).text)
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:
