@@ -179,10 +179,8 @@ def _advice(result: Json, source: str, command: Sequence[str]) -> str:
     step_seconds, seconds = sum(result["stage_seconds"][result["baseline"]].values()), 4 * result["seconds"]
     measured = ""
     if source == "demo":
-        seconds, measured = (
-            max(seconds, demo_seconds(step_seconds)),
-            f", {DEMO_STEP_SECONDS:g} s where the demo was made",
-        )
+        seconds = max(seconds, demo_seconds(step_seconds))
+        measured = f", {DEMO_STEP_SECONDS:g} s where the demo was made"
     words = [word for word in command if SECONDS not in word and word != "--quick"]
     return f"{measured}; give each arm {time_text(seconds)}: {shlex.join([*words, f'--{SECONDS}={seconds:g}'])}"
 

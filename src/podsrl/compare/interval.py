@@ -68,7 +68,6 @@ class SpeedupInterval:
 NONE = SpeedupInterval(point=None, low=0.0, high=math.inf, share_unreached=1.0)
 """Nothing was reached, or there was nothing to reach."""
 UNCLEAR = "the interval holds 1: more seeds would tell"
-UNCLEAR_ONES = "where an interval holds 1, more seeds would tell"
 
 
 def range_text(low: float, high: float) -> str:
@@ -121,8 +120,7 @@ def over_each_text(arm: str, speedups_over: Mapping[str, Mapping[str, SpeedupInt
         for base, found in speedups_over.items()
         if base != arm
     ]
-    of_others = [found[arm] for base, found in speedups_over.items() if base != arm and found[arm].point is not None]
-    unclear = (
-        "" if all(found.is_clear for found in of_others) else f"; {UNCLEAR if len(of_others) == 1 else UNCLEAR_ONES}"
-    )
+    others = [found[arm] for base, found in speedups_over.items() if base != arm and found[arm].point is not None]
+    hint = UNCLEAR if len(others) == 1 else "where an interval holds 1, more seeds would tell"
+    unclear = "" if all(found.is_clear for found in others) else f"; {hint}"
     return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}{unclear}"

@@ -138,12 +138,12 @@ def example_of(result: StepResult) -> str:
         for rollout in group.rollouts:
             verdict = "" if rollout.invalid_reason is None else f"; it is invalid: {rollout.invalid_reason}"
             question, answer = short(prompt_text(group.task.prompt)), short(rollout.text)
-            return f"One answer: {question} -> {answer} (reference {short(group.task.answer)}){verdict}"
+            return f"one answer: {question} -> {answer} (reference {short(group.task.answer)}){verdict}"
     return ""
 
 
 def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:
-    """Of the steps whose lines of `metrics.jsonl` know them; invalid and cut ones are not known of what was left out."""
+    """Of the steps whose lines of `metrics.jsonl` know them; of what was left out, only which were right is known."""
     known = [line for line in lines if _is_number(line.get("rollouts/all")) and _is_number(line.get("accuracy/all"))]
     asked, left_out, invalid, cut = (
         sum(line.get(f"rollouts/{name}") or 0 for line in known) for name in ("all", "left_out", "invalid", "truncated")
