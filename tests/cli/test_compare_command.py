@@ -88,7 +88,7 @@ def test_the_demo_on_a_machine_that_is_too_busy_ends_with_one_true_sentence(
     code, _, errors = pods("demo", "--jobs=1")
     assert code == 1 and ran == []
     said = errors.splitlines()[-1]
-    assert said.startswith("error: this machine is too busy") and "waited 75% of the time" in said
+    assert said.startswith("failed: this machine is too busy") and "waited 75% of the time" in said
     assert "1.2 s, 0.16 s where the demo was made" in said and said.endswith("pods demo --base.stop.seconds=480")
     assert pods("demo", "--base.stop.seconds=60")[0] == 0 and pods("demo", "--quick")[0] == 0 and len(ran) == 2
 

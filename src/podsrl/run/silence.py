@@ -70,7 +70,10 @@ class Silence:
     def error(self, progress: Progress) -> NothingToLearn:
         """What the run ends with then."""
         if self.is_hopeless(progress):
-            what, cure = f"none of {progress.step} steps taught anything", "; --resume with --stop.without_signal=0 goes on"
+            what, cure = (
+                f"none of {progress.step} steps taught anything",
+                "; --resume with --stop.without_signal=0 goes on",
+            )
         else:
             what, cure = f"{MAX_INVALID_STEPS} steps in a row had no group with two valid rollouts", ""
         return NothingToLearn(f"{what}: {self._why}; a checkpoint is saved{cure}")
