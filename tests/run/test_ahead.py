@@ -24,9 +24,10 @@ from podsrl.run.collect import new_group
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import NothingToLearn, train
+from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.prepare import prepare
+from podsrl.run.silence import NothingToLearn
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.tasks.stream import Stream

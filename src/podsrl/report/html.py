@@ -21,12 +21,12 @@ from podsrl.report.figures.costs import cost_figure, savings_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
-from podsrl.report.health import check_run
 from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
+from podsrl.run.health import check_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +156,11 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
 
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison).text)
 
 
 def _narrow_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison))
+    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison).text)
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:

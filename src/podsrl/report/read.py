@@ -134,6 +134,12 @@ class Comparison:
     signals: Mapping[str, Mapping[str, float | None]]
     """Arm -> shares of its groups (`podsrl.compare.costs.signal`); empty where an older version compared."""
     hardware: str
+    learned: Mapping[str, bool]
+    """Arm -> whether it ended clearly above its start; empty where an older version compared."""
+    not_learned: str | None
+    """Why there is no speed-up; None where there is one, or the target was not reached."""
+    why_not_learned: Mapping[str, str]
+    """Arm -> why its groups taught nothing."""
 
     @property
     def metric_note(self) -> str:
@@ -219,6 +225,9 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data.get("costs", {}).items()},
         signals={arm: data["signal"][arm] for arm in arms} if "signal" in data else {},
         hardware=str(data.get("hardware", "")),
+        learned={str(arm): bool(has) for arm, has in data.get("learned", {}).items()},
+        not_learned=data.get("not_learned"),
+        why_not_learned={str(arm): str(why) for arm, why in data.get("why_not_learned", {}).items()},
     )
 
 

@@ -108,7 +108,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due(**checkpoint.state["schedule"])
+                due = Due.of(checkpoint.state)
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -269,7 +269,9 @@ def _run(
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         try:
-            outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+            outcome = train(
+                trainer, folder, due, on_record=on_record, should_stop=should_stop, say=say, on_answer=on_answer
+            )
         except BaseException:
             trainer.engine.close()  # it may hold what outlives this process
             raise

@@ -39,6 +39,8 @@ class AccuracyData:
     speedups: Mapping[str, SpeedupInterval]
     """By arm; beside an arm that is not here stands no number."""
     title: str = "Held-out accuracy"
+    has_target: bool = True
+    """The baseline has learned, so that its best accuracy is one to reach."""
 
 
 def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) -> None:
@@ -69,9 +71,10 @@ def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) ->
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
-    _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
+    if data.has_target:
+        _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
-    if target == 0:  # a baseline that is never right sets no target
+    if target == 0 or not data.has_target:  # a baseline that is never right sets no target
         crossings = {}
     _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
     if is_narrow:
