@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import PodsError
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
@@ -59,16 +59,16 @@ def train(
         on_answer: called after each completion of an evaluation.
 
     Raises:
-        NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
+        NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing.
         LostGenerator: what generates is gone.
         UsageError: a function of the user's own failed, such as a part of the budget.
 
-    After the last two of these a checkpoint is saved too, if they came between two updates.
+    After these and any other `PodsError` a checkpoint is saved, if they came between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
     try:
         return _train(run, trainer, due, should_stop)
-    except (LostGenerator, UsageError):
+    except PodsError:
         run.save_what_is_whole()
         raise
 
@@ -148,7 +148,7 @@ class _Run:
         has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version
         if trainer.processes.is_alone and is_whole and has_step:
-            with suppress(LostGenerator, UsageError):  # the first error is the one to be told
+            with suppress(PodsError):  # the first error is the one to be told
                 self.save()
 
     def save(self) -> None:

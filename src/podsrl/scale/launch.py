@@ -101,21 +101,29 @@ def resuming_command() -> str:
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Around all that one of several processes does: exit without the interpreter's orderly shutdown.
+    """Around all that a process does: one of several, or with Ray, exits without the interpreter's orderly shutdown.
 
-    Threads of gloo and NCCL that still hold Python objects can abort or hang an orderly end, which would hide its code.
+    Threads of gloo, NCCL and Ray that still hold Python objects can abort or hang an orderly end, which would hide its
+    code.
     """
+    code: int | str | None = 0
     try:
         yield
-        code: int | str | None = 0
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
+    except BaseException as error:
+        if not _has_foreign_threads():
+            raise
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    if not _has_foreign_threads():
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _has_foreign_threads() -> bool:
+    return num_processes() > 1 or "ray" in sys.modules
 
 
 def is_launched() -> bool:
