@@ -1,7 +1,8 @@
 """The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
 
-It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules` are loaded, then
-`[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
+It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules`
+are loaded, then `[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's
+function does.
 """
 
 from __future__ import annotations
