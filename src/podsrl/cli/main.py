@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import nullcontext
 from typing import Annotated, NoReturn
 
 import typer
@@ -20,7 +19,6 @@ from podsrl.errors import PodsError, UsageError, one_line, printable
 from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
-from podsrl.scale.launch import leaving_at_once, num_processes
 
 DISK_ERRORS = {
     "No space left on device": "make room",
@@ -74,11 +72,6 @@ def _whole_command(
 
 def main() -> None:
     """Run the command line; errors made on purpose are one line on stderr."""
-    with leaving_at_once() if num_processes() > 1 else nullcontext():
-        _main()
-
-
-def _main() -> None:
     end_with_parent()
     set_waiting_policy()
     # Not which line of whose code said so.

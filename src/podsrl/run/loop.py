@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import LostGenerator, UsageError
+from podsrl.errors import PodsError
 from podsrl.lib.progress import Say
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import group_records, step_metrics
-from podsrl.run.silence import Silence
+from podsrl.run.silence import NothingToLearn, Silence
 from podsrl.run.step_result import StepResult
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
@@ -60,13 +60,15 @@ def train(
         LostGenerator: what generates is gone.
         UsageError: a function of the user's own failed, such as a part of the budget.
 
-    After the last two of these a checkpoint is saved too, if they came between two updates.
+    After these and any other `PodsError` a checkpoint is saved, if they came between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
     silence = Silence(trainer.config.stop.without_signal, due, say if trainer.processes.is_main else lambda line: None)
     try:
         return _train(run, trainer, due, silence, should_stop)
-    except (LostGenerator, UsageError):
+    except NothingToLearn:
+        raise  # all processes have saved
+    except PodsError:
         run.save_what_is_whole()
         raise
 
@@ -144,7 +146,7 @@ class _Run:
         has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version
         if trainer.processes.is_alone and is_whole and has_step:
-            with suppress(LostGenerator, UsageError):  # the first error is the one to be told
+            with suppress(PodsError):  # the first error is the one to be told
                 self.save()
 
     def save(self) -> None:
