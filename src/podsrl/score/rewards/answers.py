@@ -124,7 +124,7 @@ def _reference(answer: str) -> _Reference:
     number = value.number if value is not None and not value.claims and not has_words_before else None
     expression = without_units(text) or text
     formula = _ENVIRONMENT.sub("", expression)
-    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}|:[0-9]{2} [ap]m$", formula)) or (
+    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula) or re.search(r":[0-9]{2} [ap]m$", text)) or (
         text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
     )
     return _Reference(answer, text, number, is_words, expression, bool(_SETS.search(text)))

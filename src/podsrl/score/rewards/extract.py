@@ -24,7 +24,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 """A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(

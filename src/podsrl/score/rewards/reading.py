@@ -99,7 +99,7 @@ def _read(text: str, question: str) -> Value | None:
     number = _only_number(right, own)
     if number is None or num_words(" ".join(left)) > MAX_WORDS_BEFORE:
         return None
-    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part))) for part in left)
+    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part.rpartition("because ")[2]))) for part in left)
     return Value(number, tuple(claim for claim in claims if not NAME.fullmatch(claim)))
 
 

@@ -10,7 +10,7 @@ import re
 
 _DOUBT = re.compile(
     r"\b(?:not|but|never|nor|neither|either|no|cannot|maybe|perhaps|might|guess\w*|suppose|assuming|whether|wrong|incorrect|false|untrue"
-    r"|except|excluded|impossible|invalid|unless|unknown|unsure|otherwise|instead|if|approx|circa|at\s+(?:least|most)|(?:could|may|can)\s+be"
+    r"|except|excluded|impossible|invalid|unless|unknown|unsure|otherwise|instead|approx|circa|at\s+(?:least|most)|(?:could|may|can)\s+be"
     r"|(?!(?:on|final|exact|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year|annual)ly)[a-z]{2,}ly)\b"
     r"|n't\b|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
@@ -18,18 +18,20 @@ _DOUBT = re.compile(
 """Negations, and adverbs such as "hardly": any in -ly but the ones of time and order."""
 _SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _LEAD = re.compile(
-    r"(?:[\s:,*(]|\b(?:so|therefore|thus|hence|then|the|an?|final|correct|answer|result|solution|value|number|total|sum|amount|(?<=total\s)of|(?<=sum\s)of"
-    r"|(?<=amount\s)of|exactly|only|just|now|at|USD)(?![^\W_]))*",
+    r"(?:[\s:,*(]|\b(?:so|therefore|thus|hence|then|the|an?|final|correct|answer|result|solution|value|number|total|sum|difference|remainder|exactly|only"
+    r"|just|now|still|in|of|for|with|at|by|to|that|these|those|this|his|her|their|all|altogether|another|additional|remaining|left|do|can|will|must|would|should|USD|(?:away|off|out|up)(?!\s+(?:to|of|by)))(?![^\W_]))*",
     re.IGNORECASE,
 )
 """What may stand between the verb, or a word of the question, and the number."""
+_PERSONS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
+_OTHER_VERB = re.compile(r"\s+(?:(?:can|will|must|would)\s+)?([a-z]{2,})(?:\s+(?:up|out))?(?=\s)")
 _FOLLOW = re.compile(
-    r"[\s(*,-]*(?:$|[^\s(*,A-Za-z-]|(?:[a-z](?![a-z])|th|st|nd|rd|[acdkm]m|k?m/|k[gm]|ft|yd|oz|lbs?|mph|hrs?|mins?|secs?|usd"
+    r"[\s(*,-]*(?:$|[^\s(*,A-Za-z-]|(?:[a-z](?![a-z])|th|st|nd|rd|[acdkm]m|k?m/|k[gm]|ml|ft|yd|oz|lbs?|mph|hrs?|mins?|secs?|usd"
     r"|dollars?|cents?|bucks?|euros?|pounds?|ounces?|tons?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|inch(?:es)?|foot|feet|yards?|miles?"
-    r"|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|degrees?|percent|points|units?|square|sq|cubic|cu|people|items?|pieces?|ways?"
+    r"|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|degrees?|percent|points|units?|square|sq|cubic|cu|people|items?|pieces?"
     r"|times(?!\s+(?:the|as|more)\b)|more(?!\s+or\b)|total|left|remain\w*|altogether|together|each|every|apiece|extra"
-    r"|in|for|per|an?|after|from|during|on|of|by|with|because|since|so|which|that|was|were|are|will|the|he|she|they|it|we|now|as|when"
-    r"|is\s+(?:the|my)\s+(?:\w+\s+)?answer|pm|am)(?![a-z]))",
+    r"|in|for|per|an?|after|from|during|on|of|by|with|because|since|so|which|that|too|later|different|new|ways|was|were|are|will|the|he|she|they|it|we|now|as|when"
+    r"|is\s+(?:left|needed|(?:the|my)\s+(?:\w+\s+)?(?:answer|total))|pm|am)(?![a-z]))",
     re.IGNORECASE,
 )
 """What may stand behind the number beside the question's own words: units, and words that begin another part."""
@@ -57,12 +59,12 @@ _VERB = re.compile(
     r"\b(?:is|are|was|were|be|being|becomes?|equals?|equal\s+to|has|have|had|having|makes?|made|making|gives?|gave|giving|gets?|got"
     r"|getting|costs?|costing|pays?|paid|paying|earns?|earned|earning|receives?|received|needs?|needed|takes?|took|taking"
     r"|leaves?|leaving|spends?|spent|spending|saves?|saved|saving|contains?|sells?|sold|selling|buys?|bought|eats?|ate"
-    r"|totals|totall?ing|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
+    r"|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
     r"|runs?|ran|walks?|walked|travels?|traveled|drives?|drove|lasts?|uses?|used|collects?|collected|charges?|charged|produces?"
     r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b",
     re.IGNORECASE,
 )
-_STATES = re.compile(rf"{_VERB.pattern}|(?<=[A-Za-z)]):", re.IGNORECASE)
+_STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z)]):", re.IGNORECASE)
 _LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = "mgshlLWVNJCF"
@@ -131,8 +133,11 @@ def is_led(before: str, own: frozenset[str]) -> bool:
         >>> is_led("The total is: ", own), is_led("Eggs: ", own), is_led("less than: ", own), is_led("north of ", own)
         (True, True, False, False)
     """
-    rest = before[max((verb.end() for verb in _VERB.finditer(before)), default=0) :]
-    place = max((word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own), default=0)
+    verb = max((verb.end() for verb in _VERB.finditer(before)), default=0)
+    rest = before[verb:]
+    place = max((word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own or word[0].lower() in _PERSONS), default=0)
+    if place and not verb and (word := _OTHER_VERB.match(rest, place)) and _stem(word[1]) not in _NEVER_OWN:
+        place = word.end()
     return _LEAD.fullmatch(rest, place) is not None
 
 
@@ -179,7 +184,7 @@ def states_only_last(gap: str) -> bool:
         >>> states_only_last(" has "), states_only_last(" or "), states_only_last(" and it is ")
         (True, False, False)
     """
-    return _VERB.search(gap) is not None and _LISTING.search(gap) is None
+    return _STATES.search(gap) is not None and _LISTING.search(gap) is None
 
 
 def num_words(text: str) -> int:
