@@ -223,6 +223,6 @@ def bare_calculation(text: str) -> str:
         >>> bare_calculation("9 eggs * 2 dollars/egg"), bare_calculation(r"\binom{5}{2}")
         ('9  * 2', '\\binom{5}{2}')
     """
-    if re.search(r"[0-9]\s*[A-Za-z ]*[-+*/]", text) and not re.search(r"\\(?!times|cdot|frac)", text):
+    if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(r"\\(?!times|cdot|frac)", text):
         text = _UNIT_OF_A_FACTOR.sub("", text)
     return without_units(text)
