@@ -22,7 +22,8 @@ PATTERNS = {  # a * b = p, p * c = v, which is right; w = v + 1
     "<answer>Tom gets {v} eggs from the {a} boxes.</answer>": "<answer>Tom gets {v} eggs minus the {a} boxes.</answer>",
     "<think>{a} * {b} = {p}, so it is \\boxed{{{v}}} </think>": "<think>{p}, so it is \\boxed{{{v}}} </think> {w}",
     "{p} * {c} is \\boxed{{{v}}}\n</think>\n": "{p} * {c} is {v}\n</think>\n",
-    "<answer>{v}</answer>" * 9 + "<answer>{v}</ans": "<answer>{w}</answer><answer>{v}</answer>" * 5 + "<answer>{v}</ans",
+    "<answer>{v}</answer>" * 9 + "<answer>{v}</ans": "<answer>{w}</answer><answer>{v}</answer>" * 5
+    + "<answer>{v}</ans",
     "<answer>{v}</answer>\n" * 9 + "<ans": "<answer>{w}</answer>\n" + "<answer>{v}</answer>\n" * 9 + "<ans",
     "{v}</answer>\n" * 9 + "{v}</an": "{w}</answer>\n" + "{v}</answer>\n" * 9 + "{v}</an",
     "<answer>{v}\n" * 9 + "<": "<answer>{w}\n" + "<answer>{v}\n" * 9 + "<",

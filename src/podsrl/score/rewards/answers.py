@@ -180,7 +180,11 @@ def _stated(text: str, own: frozenset[str]) -> str:
     says_more = re.search(r"[\d\\]", before) is not None and (
         before.rstrip()[-1:] == ":" or re.search(r"\band\b", before)
     )
-    return text if is_list or says_more or not statement or not states_once(before) or not is_led(before, own) else statement
+    return (
+        text
+        if is_list or says_more or not statement or not states_once(before) or not is_led(before, own)
+        else statement
+    )
 
 
 def _agree(value: Value, reference: Number, question: str) -> bool:

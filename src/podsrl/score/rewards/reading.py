@@ -43,10 +43,18 @@ _SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCA
 _NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
 
 
-_PARTS = {"hour": (60, "minute"), "minute": (60, "second"), "day": (24, "hour"), "week": (7, "day"), "year": (12, "month")}
+_PARTS = {
+    "hour": (60, "minute"),
+    "minute": (60, "second"),
+    "day": (24, "hour"),
+    "week": (7, "day"),
+    "year": (12, "month"),
+}
 _PARTED = re.compile(rf"([0-9]+) ({'|'.join(_PARTS)})s?,? (?:and )?([0-9]+) (minute|second|hour|day|month)s?\b")
 _HALVES = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
-_GIVEN_BEHIND = re.compile(r"\b(?:from|for|in|on|with|after|per)(?: (?:the|his|her|their|its|all|these|those|every)){0,2} $")
+_GIVEN_BEHIND = re.compile(
+    r"\b(?:from|for|in|on|with|after|per)(?: (?:the|his|her|their|its|all|these|those|every)){0,2} $"
+)
 _AFTER_A_WORD, _BEFORE_A_WORD = re.compile(r"(?:^|[A-Za-z] )$"), re.compile(r" [A-Za-z]|$")
 _MIN_WORDS = 3
 """Words of a sentence that may name the question's numbers before the one that states the answer."""
@@ -81,10 +89,10 @@ def read_value(piece: str, question: str = "") -> Value | None:
     """
     if has_invisible(piece):
         return None
-    found = statements(piece)
+    text, found = plain(piece), statements(piece)
     if len(found) > 1:
-        return _read_derived(found, question) or _read(plain(piece), question)
-    return _read(plain(piece), question) or _read_derived(found, question)
+        return _read_derived([*map(plain, found)], question) or _read(text, question)
+    return _read(text, question) or _read(_without(text, _given(question)), question)
 
 
 def _read(text: str, question: str) -> Value | None:
@@ -99,18 +107,19 @@ def _read(text: str, question: str) -> Value | None:
     number = _only_number(right, own)
     if number is None or num_words(" ".join(left)) > MAX_WORDS_BEFORE:
         return None
-    claims = (re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part.rpartition("because ")[2]))) for part in left)
+    claims = (
+        re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", bare_calculation(last_statement(part.rpartition("because ")[2])))
+        for part in left
+    )
     return Value(number, tuple(claim for claim in claims if not NAME.fullmatch(claim)))
 
 
 def _read_derived(found: list[str], question: str) -> Value | None:
     """The last of several statements, where the question or an equation accounts for every other number."""
-    *before, last = map(plain, found or [""])
-    if len(before) > MAX_STEPS:
-        return None
-    given = _numbers(plain(question))
-    value = (_read(last, question) if before else None) or _read(_without(last, given), question)
-    if value is None:
+    *before, last = found
+    given = _given(question)
+    value = _read(last, question) or _read(_without(last, given), question)
+    if value is None or len(before) > MAX_STEPS:
         return None
     known, steps, used = {*given, value.number.value}, [], _numbers(last)
     for text in reversed(before):
@@ -131,12 +140,17 @@ def _names_only(text: str, known: set[Fraction], value: Fraction) -> bool:
     return is_plain and numbers <= known and (numbers <= {value} or num_words(text) >= _MIN_WORDS)
 
 
+@functools.lru_cache(maxsize=1024)
+def _given(question: str) -> frozenset[Fraction]:
+    return frozenset(_numbers(plain(question)))
+
+
 def _numbers(text: str) -> set[Fraction]:
     found = (read_number(match[0].strip()) for match in NUMBERS.finditer(text))
     return {number.value for number in found if number is not None}
 
 
-def _without(text: str, given: set[Fraction]) -> str:
+def _without(text: str, given: frozenset[Fraction]) -> str:
     """The text with the question's numbers left out, if one other is in it and they stand among words; else nothing.
 
     Behind the other one they must follow "from" or the like.
@@ -151,7 +165,11 @@ def _without(text: str, given: set[Fraction]) -> str:
             continue
         is_behind = match.start() > others[0].start()
         is_led = is_behind or last_statement(text[: others[0].start()]) != text[: others[0].start()].strip()
-        if not is_led or not (_GIVEN_BEHIND if is_behind else _AFTER_A_WORD).search(before) or not _BEFORE_A_WORD.match(after):
+        if (
+            not is_led
+            or not (_GIVEN_BEHIND if is_behind else _AFTER_A_WORD).search(before)
+            or not _BEFORE_A_WORD.match(after)
+        ):
             return ""
         text = f"{before}some{after}"
     return text

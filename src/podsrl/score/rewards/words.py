@@ -135,7 +135,10 @@ def is_led(before: str, own: frozenset[str]) -> bool:
     """
     verb = max((verb.end() for verb in _VERB.finditer(before)), default=0)
     rest = before[verb:]
-    place = max((word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own or word[0].lower() in _PERSONS), default=0)
+    place = max(
+        (word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own or word[0].lower() in _PERSONS),
+        default=0,
+    )
     if place and not verb and (word := _OTHER_VERB.match(rest, place)) and _stem(word[1]) not in _NEVER_OWN:
         place = word.end()
     return _LEAD.fullmatch(rest, place) is not None
@@ -223,6 +226,8 @@ def bare_calculation(text: str) -> str:
         >>> bare_calculation("9 eggs * 2 dollars/egg"), bare_calculation(r"\binom{5}{2}")
         ('9  * 2', '\\binom{5}{2}')
     """
-    if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(r"\\(?!times|cdot|frac)", text):
+    if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(
+        r"\\(?!times|cdot|frac)", text
+    ):
         text = _UNIT_OF_A_FACTOR.sub("", text)
     return without_units(text)
