@@ -242,10 +242,18 @@ LOST = group_of(
     replace(rollout(0.5, 9, finish="length"), answer="7"),
 )
 EVALUATION = Evaluation(
-    step=20, result=accuracy_of([EASY, HARD, LOST], num_stopped=2), train_elapsed_seconds=33.5, seconds=1.25
+    step=20,
+    result=accuracy_of([EASY, HARD, LOST], num_stopped=2),
+    examples=(replace(EASY, rollouts=(sample("8", 2, text="It is 8."), *EASY.rollouts[1:])), HARD),
+    train_elapsed_seconds=33.5,
+    seconds=1.25,
 )
 EVALUATION_LINE: dict[str, Any] = {
     "step": 20,
+    "eval/examples": [
+        {"id": "easy", "prompt": "?", "answer": "!", "text": "It is 8.", "is_correct": True},
+        {"id": "hard", "prompt": "?", "answer": "!", "text": "", "is_correct": False},
+    ],
     "eval/accuracy": 4 / 12,
     "eval/accuracy_sem": math.sqrt(((5 / 12) ** 2 + (1 / 12) ** 2 + (4 / 12) ** 2) / 2 / 3),  # of 3/4, 1/4 and 0
     "eval/accuracy_and_format": 3 / 12,

@@ -27,7 +27,7 @@ _KNOWN = {
     "seconds": "generate score exchange select update sync record overlapped total "
     "tokens_per_second train_elapsed eval",
     "eval": "accuracy accuracy_sem accuracy_and_format format maj reward length truncated num_questions num_samples "
-    "num_invalid reward_timeouts",
+    "num_invalid reward_timeouts examples",
 }
 KNOWN_METRICS = frozenset(f"{kind}/{name}".lstrip("/") for kind, names in _KNOWN.items() for name in names.split())
 """Metrics of docs/metrics.md, without `eval/pass@2`, `rewards/NAME/mean` and their like."""

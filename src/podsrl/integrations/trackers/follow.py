@@ -191,7 +191,7 @@ def logged(line: Mapping[str, Any]) -> Json:
         {'loss': 0.5, 'invalid_reasons': 'a; b'}
     """
     joined = {name: "; ".join(map(str, value)) if isinstance(value, list) else value for name, value in line.items()}
-    for name in ("step", "sync/weights_digest"):  # a digest is for comparing runs by their files
+    for name in ("step", "sync/weights_digest", "eval/examples"):  # the last two are for readers of the file
         joined.pop(name, None)
     return {name: value for name, value in joined.items() if value not in (None, "") and not isinstance(value, dict)}
 
