@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 from matplotlib.figure import Figure
 
 from podsrl.compare.interval import quickest
@@ -32,7 +34,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
     draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
     figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
-    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    figure.supxlabel(theme.plain(fill(comparison.hardware, 180)), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
 
 
