@@ -15,6 +15,7 @@ from markupsafe import Markup
 from podsrl.compare.costs import COSTS
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
+from podsrl.report.figures.accuracy import seeds_note
 from podsrl.report.figures.bars import mean_stages, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.costs import cost_figure, savings_figure
@@ -145,11 +146,14 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         ],
         shown=shown,
         legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
-        figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
+        figures={
+            name: inline_svg(figure, name.replace("_", "-"), name.replace("_", " ")) for name, figure in figures.items()
+        },
         stages={label: mean_stages(group) for label, group in by_label.items()},
         ledgers={label: token_ledger(group) for label, group in by_label.items()},
         checks={item.name: check_run(item.run) for item in shown},
         costs=COSTS,
+        seeds_note=seeds_note,
         facts=facts,
         numbers=numbers,
     )

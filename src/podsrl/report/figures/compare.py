@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import fill
 
 from matplotlib.figure import Figure
 
@@ -36,7 +37,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     said = headline(comparison)
     weight, size = ("bold", 15) if said.is_clear else ("normal", 13)
     figure.suptitle(theme.plain(said.text), x=0.012, ha="left", fontsize=size, weight=weight, color=theme.INK)
-    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    figure.supxlabel(theme.plain(fill(comparison.hardware, 180)), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
 
 
