@@ -356,7 +356,8 @@ class RecordConfig(Section):
     """What is written besides the metrics."""
 
     groups_every_steps: Steps = 10
-    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); 0: never."""
+    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); the first and the last
+    step are recorded too; 0: never."""
     num_groups: Count = 2
     """Most groups in each such record."""
     trackers: Annotated[tuple[str, ...], BeforeValidator(parse_trackers)] = ()

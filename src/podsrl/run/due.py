@@ -55,8 +55,10 @@ class Due:
         self.last_save = time.monotonic()
 
     def is_group_record(self, config: RunConfig, progress: Progress) -> bool:
-        """Whether whole groups of this step are recorded."""
-        return _is_multiple(progress.step, config.record.groups_every_steps)
+        """Whether whole groups of this step are recorded: each time the config's steps are done, first and last."""
+        every = config.record.groups_every_steps
+        is_end = progress.step == 1 or self.is_end(config, progress)
+        return every > 0 and (is_end or _is_multiple(progress.step, every))
 
 
 def _is_multiple(step: int, every: int) -> bool:

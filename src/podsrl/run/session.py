@@ -29,6 +29,7 @@ from podsrl.run.folder import RunFolder, refusing, wanted_run
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
 from podsrl.run.prepare import Parts, prepare
+from podsrl.run.starts import describe_start
 from podsrl.run.state import check_state
 from podsrl.run.tracked import Tracking, check_tracking, tracked
 from podsrl.run.trainer import Trainer
@@ -254,6 +255,8 @@ def _run(
     on_answer: OnAnswer | None,
 ) -> Outcome:
     check_same_weights(trainer.weights_digest, trainer.processes)
+    if folder is not None:
+        folder.append(folder.STARTS, describe_start(trainer.progress.step))
     say(trainer.threads)
     strategy = trainer.config.scale.strategy
     if not trainer.processes.is_alone:
