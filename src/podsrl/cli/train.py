@@ -72,6 +72,9 @@ def train(
     dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run of so many processes.")] = 1,
     memory: DryRunMemory = None,
+    all_of_it: Annotated[
+        bool, typer.Option("--all", help="With --dry-run: also memory by part, and all options that are set.")
+    ] = False,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.
@@ -93,9 +96,9 @@ def train(
     folder = run_folder("pods train pods", config, resume, out)
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
-    if dry_run or processes != 1 or json or memory is not None:
-        words = [str(config), *overrides]
-        show_plan(loaded, processes, json, is_asked_for=dry_run, out=out, memory=memory, words=words)
+    if dry_run or processes != 1 or json or all_of_it or memory is not None:
+        words, asked = [str(config), *overrides], {"is_asked_for": dry_run, "is_all": all_of_it}
+        show_plan(loaded, processes, json, out=out, memory=memory, words=words, **asked)
         return
     outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":

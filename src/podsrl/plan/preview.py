@@ -50,6 +50,8 @@ class Preview:
     """Forward and backward passes of an optimizer step, at most."""
     parts: tuple[Part, ...]
     peak_bytes: int
+    needed_bytes: int
+    """Peak of all processes that share the machine's memory."""
     machine: str
     machine_bytes: int
     options: tuple[Option, ...]
@@ -81,6 +83,7 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     sized = _sized(at_most(config), shape, num_processes, num_eval, has_gpu)
     rollouts, todo, parts = sized.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
+    needed = peak(parts) * (1 if has_gpu else num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
         trained=_trained(config, shape),
@@ -96,10 +99,11 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         num_micro_batches=-(-todo.update_tokens // todo.micro_batch_tokens),
         parts=tuple(parts),
         peak_bytes=peak(parts),
+        needed_bytes=needed,
         machine=machine,
         machine_bytes=machine_bytes,
         options=tuple(set_options(config, sized, num_processes)),
-        warnings=tuple(_warnings(sized, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
+        warnings=tuple(_warnings(sized, needed, todo, num_processes, machine, machine_bytes, has_gpu)),
     )
 
 
@@ -171,10 +175,9 @@ def _warnings(
         )
     if not generates_itself(config):
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
-    on_machine = needed if has_gpu else needed * num_processes
-    if on_machine > machine_bytes:
+    if needed > machine_bytes:
         yield (
-            f"about {on_machine / 2**30:.1f} GiB are needed at the peak, and {machine} has "
+            f"about {needed / 2**30:.1f} GiB are needed at the peak, and {machine} has "
             f"{machine_bytes / 2**30:.1f} GiB; see which part is the largest"
         )
     if not has_gpu and config.model.load_in_4bit:

@@ -263,7 +263,9 @@ def _run(
         say(line)
     if not trainer.processes.is_alone:
         say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")
-    for warning in (*trainer.parts.warnings, *trainer.warnings, *idle_notes(_options(trainer))):
+    for line in idle_notes(_options(trainer)):
+        say(line)
+    for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         try:
