@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, errors, output, print_paragraph, say
+from podsrl.cli.console import counted, errors, output, print_paragraph, say, shortened
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 DETAILS = ("prompts", "tokens", "checked", "update")
 """Lines that only `--all` shows."""
-SHOWN_CHARACTERS = 240
-"""How much of the first prompt is shown, from both its ends."""
 
 
 def show_plan(
@@ -135,7 +133,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         if prompts.has_template and not prompts.is_chat:
             kind += " (the tokenizer has a chat template, which task.chat = true uses)"
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
-        lines.append(f"first    {_shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
+        lines.append(f"first    {shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:
         lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
@@ -144,17 +142,12 @@ def input_lines(inputs: Inputs) -> list[str]:
     return [*lines, f"run      {inputs.schedule}", f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
 
 
-def _shortened(text: str) -> str:
-    half = SHOWN_CHARACTERS // 2
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
 def _trial_text(trial: Trial) -> str:
     if trial.invalid_reason is not None:
-        return f"{_shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
+        return f"{shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
     right = "right" if trial.is_correct else "not right"
     parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
-    return f"{_shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
+    return f"{shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
 def _lines(preview: Preview) -> list[str]:

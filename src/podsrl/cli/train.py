@@ -60,7 +60,7 @@ def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
 def train(
     context: typer.Context,
     config: Annotated[
-        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
+        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")
     ] = None,
     out: RunOut = None,
     resume: Annotated[
@@ -68,7 +68,7 @@ def train(
     ] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
-    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
+    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
     dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run of so many processes.")] = 1,
     memory: DryRunMemory = None,
@@ -141,7 +141,7 @@ def _run(
 
     shown = config or read_resumed_config(folder, overrides)
     try:
-        with TrainDisplay(shown, plain or not is_main_process()) as display:
+        with TrainDisplay(shown, plain or not is_main_process(), folder) as display:
             watched: Any = {
                 "on_record": display.show,
                 "say": display.say,
