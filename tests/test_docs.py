@@ -33,7 +33,7 @@ ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|safetensors"
 USERS_OWN = re.compile(r"^(?:my[-_.]|(?:mine|answers|hacks|questions|heldout|map)\.|runs/|~|\.{0,2}/|[A-Z]+/)")
 """Names that stand for a file of the reader, such as `my_rules.py`."""
 WRITTEN = {
-    *("metrics.jsonl", "groups.jsonl", "finished.json", "compare.json", "compare.toml", "report.html"),
+    *("metrics.jsonl", "groups.jsonl", "starts.jsonl", "finished.json", "compare.json", "compare.toml", "report.html"),
     *("config.json", "custom_generate/", "build/"),
 }
 """Files and folders of a run, a comparison, a model folder, and of the tests."""

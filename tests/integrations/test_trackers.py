@@ -116,7 +116,8 @@ def test_a_missing_package_is_reported_with_its_install_line(
     code, _, err = pods("train", "pods", "--record.trackers=wandb", "--dry-run")
     assert "pip install 'podsrl[trackers]'" in err
     code, out, _ = pods("doctor")
-    assert out.count("podsrl[trackers]") == 4
+    assert out.count("podsrl[trackers]") == 4 and "can train here" in out.splitlines()[0] and "paper/a" not in out
+    assert "paper/a" in pods("doctor", "--all")[1]
 
 
 def test_a_folder_of_a_packages_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,18 @@ class SpeedupInterval:
             return self.text
         return f"{self.text}, not reached in {self.share_unreached:.0%} of resamples"
 
+    @property
+    def inverse(self) -> SpeedupInterval:
+        """How many times as much is needed, in place of how many times less.
+
+        Example:
+            >>> SpeedupInterval(point=0.25, low=0, high=0.5, share_unreached=0).inverse.text
+            '4.00× (2.00–∞)'
+        """
+        point = None if self.point is None else 1 / self.point
+        low, high = 1 / self.high if self.high else math.inf, 1 / self.low if self.low else math.inf
+        return SpeedupInterval(point=point, low=low, high=high, share_unreached=self.share_unreached)
+
     def to_json(self) -> dict[str, float | None]:
         """The fields as JSON knows them; an infinite end is None."""
         high = self.high if math.isfinite(self.high) else None
