@@ -15,6 +15,10 @@ _SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\lt": "<", r"\gt": ">", r"\div": "/
 _LEFT_OUT = frozenset("+-*()[]{}\\%.") | {r"\frac", r"\cdot", r"\times"}
 _RELATIONS = frozenset("=<>") | {r"\le", r"\ge"}
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_IDLE = re.compile(
+    r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*))|(?:\\cdot|\\times|\*|/)\s*1(?![\w.])"
+)
+"""Plus 0, times 1."""
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])(?!(?:thou|m|b|tr)(?:sand|illion))[A-Za-z]+")
 
 
@@ -33,7 +37,7 @@ def is_copied(text: str, reference: str, question: str) -> bool:
     own, asked = _tokens(text), _tokens(_DRAWING.sub(" ", question))
     order = list if _RELATIONS & set(own) else sorted
     wanted = order(own)
-    if sorted(own) == sorted(_tokens(reference)):
+    if wanted == order(_tokens(reference)):
         return False
     return bool(own) and any(order(asked[i : i + len(own)]) == wanted for i in range(len(asked) - len(own) + 1))
 
@@ -50,7 +54,7 @@ def without_words(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _tokens(text: str) -> list[str]:
-    found = _TOKEN.findall(re.sub(r"\}\s*\{", "/", plain(text)))
+    found = _TOKEN.findall(_IDLE.sub("", re.sub(r"\}\s*\{", "/", plain(text))))
     return [_SAME.get(token, _number(token)) for token in found if token not in _LEFT_OUT]
 
 
