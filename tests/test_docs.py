@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -52,7 +53,10 @@ def relative(path: Path) -> str:
 def tree() -> tuple[frozenset[str], frozenset[str]]:
     """Paths of all files and folders below the root, relative to it, and their last names."""
     skipped = {".git", ".venv", "__pycache__", "build", "dist"}
-    paths = [relative(path) for path in ROOT.rglob("*") if not skipped & {*path.relative_to(ROOT).parts}]
+    paths = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in skipped]
+        paths += [relative(Path(folder, name)) for name in (*folders, *files)]
     return frozenset(paths), frozenset(Path(path).name for path in paths)
 
 

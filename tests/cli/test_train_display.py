@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podsrl.cli import progress
-from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
+from podsrl.cli.progress import TrainDisplay
 from podsrl.config.load import load_config
 
 
@@ -46,14 +46,6 @@ def test_the_first_invalid_rollouts_are_told_with_their_reason_and_only_once(mon
 def test_rollouts_are_counted_out_of_those_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     [said] = warnings_of([record(1, rollouts=512), record(2, invalid=3, rollouts=640)], monkeypatch)
     assert "3 of 640" in said
-
-
-def test_many_steps_without_a_difference_in_reward_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of different numbers of groups, as a budget may ask for them."""
-    silent = [record(step, zero_signal=step % 7, groups=step % 7) for step in range(1, 3 * SILENT_STEPS)]
-    assert len(warnings_of(silent, monkeypatch)) == 1
-    silent[5] = silent[15] = silent[25] = record(6, zero_signal=7)
-    assert warnings_of(silent, monkeypatch) == []
 
 
 def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_and_only_once(

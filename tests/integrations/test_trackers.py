@@ -19,6 +19,7 @@ from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers.table import COLUMNS, markdown, rows_of
 from podsrl.run import tracked
 from podsrl.run.session import resume, start
+from waiting import words_of
 
 GROUP = {
     "step": 3,
@@ -206,4 +207,4 @@ def test_ctrl_c_ends_trackers_at_once(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     import psutil
 
-    assert not [child for child in psutil.Process().children() if "trackers.follow" in " ".join(child.cmdline())]
+    assert not [child for child in psutil.Process().children() if "trackers.follow" in " ".join(words_of(child.pid))]

@@ -29,7 +29,9 @@ def table() -> str:
     ]
     for line in CASES.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        task = Task(id="a", prompt=row.get("question", "How many?"), answer=row["answer"])
+        task = Task(
+            id="a", prompt=row.get("question", "How many dollars, eggs or positive divisors?"), answer=row["answer"]
+        )
         values = [f"{REWARDS[name](task, row['text']):g}" for name in COLUMNS]  # type: ignore[call-arg, arg-type]
         lines.append(f"| {code(row['text'])} | {code(row['answer'])} | {' | '.join(values)} |")
     return "\n".join(lines) + "\n"

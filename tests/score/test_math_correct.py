@@ -18,7 +18,8 @@ from podsrl.score.rewards.reading import read_value
 from podsrl.types import Task
 
 CASES = Path(__file__).parent / "answer_cases"
-EIGHTEEN = Task(id="a", prompt="How many?", answer="18")
+COUNTED = "How many eggs, apples, cookies, meals, pens, students, positive divisors or dollars of profit are there?"
+EIGHTEEN = Task(id="a", prompt=COUNTED, answer="18")
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -26,7 +27,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def in_tags(row: dict[str, str]) -> float:
-    task = Task(id="a", prompt="How many?", answer=row["answer"])
+    task = Task(id="a", prompt=row.get("question", COUNTED), answer=row["answer"])
     return math_correct(task, f"<think>Step by step.</think> <answer>{row['text']}</answer>")
 
 
@@ -47,7 +48,7 @@ def test_what_is_no_single_computed_answer_pays_nothing(row: dict[str, str]) -> 
 @each("row", rows("broken_tags"))
 def test_a_right_answer_in_broken_tags_is_found(row: dict[str, str]) -> None:
     assert math_correct(EIGHTEEN, row["text"]) == 1.0
-    wrong = Task(id="a", prompt="How many?", answer="17")
+    wrong = Task(id="a", prompt=COUNTED, answer="17")
     assert math_correct(wrong, row["text"]) == 0.0
 
 
@@ -82,6 +83,12 @@ def test_each_class_of_broken_tags_has_ten_examples() -> None:
         ("#### 17\n#### 18", "17 , 18"),
         ("18<|im_end|>\n<|im_start|>assistant\n17", "18"),
         ("<think>18</think>", None),
+        ("<think>\\boxed{17}, \\boxed{18} </think>\n", "17 , 18"),
+        (r"<think>\boxed{17} so \boxed{18} </think>", "18"),
+        ("<answer>18</answer>" * 7 + "<answer>18</ans", "18"),
+        ("<answer>17</answer>" + "<answer>18</answer>" * 7, "17 , 18"),
+        (r"\boxed{17} and $\boxed{18}$.", "17 , 18"),
+        ("It is 18. This is the answer.", "It is 18."),
         ("<answer></answer>", None),
         ("", None),
     ],

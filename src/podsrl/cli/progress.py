@@ -28,8 +28,6 @@ FIRST_LINE_SECONDS = 3.0
 """Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
 """Between two looks at whether a line is due."""
-SILENT_STEPS = 10
-"""Steps in a row without anything to learn after which a warning appears."""
 
 
 class Display(Protocol):
@@ -195,7 +193,7 @@ class TrainDisplay:
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
-        self._num_invalid = self._num_stopped = self._num_silent = 0
+        self._num_invalid = self._num_stopped = 0
         self.num_steps = 0
         """Steps shown so far."""
 
@@ -232,7 +230,7 @@ class TrainDisplay:
         self._shown.update(self._share, self._total, text)
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
+        """Warn, once each, that rollouts are invalid, and that answers were not judged."""
         invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/all']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
@@ -249,12 +247,6 @@ class TrainDisplay:
                 f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/all"] else 0
-        if self._num_silent == SILENT_STEPS:
-            self.say(
-                f"warning: for {SILENT_STEPS} steps every group had equal rewards, so nothing was learned: look at the "
-                "rollouts (pods report), or try more rollouts per question, easier questions or another reward"
-            )
 
 
 def accuracy_text(training: float | None, held_out: str) -> str:

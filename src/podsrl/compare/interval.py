@@ -22,6 +22,11 @@ class SpeedupInterval:
     """Share of resamples that never reach the target, 0 to 1."""
 
     @property
+    def is_clear(self) -> bool:
+        """Whether the interval tells the arms apart: 1 is not in it."""
+        return self.point is not None and not self.low <= 1 <= self.high
+
+    @property
     def range_text(self) -> str:
         """Both ends, as in "0.90–∞"."""
         return range_text(self.low, self.high)
@@ -58,6 +63,11 @@ class SpeedupInterval:
             high=math.inf if high is None else float(high),
             share_unreached=float(entry["share_unreached"]),
         )
+
+
+NONE = SpeedupInterval(point=None, low=0.0, high=math.inf, share_unreached=1.0)
+"""Nothing was reached, or there was nothing to reach."""
+UNCLEAR = "the interval holds 1: more seeds would tell"
 
 
 def range_text(low: float, high: float) -> str:
@@ -101,10 +111,16 @@ def over_each_text(arm: str, speedups_over: Mapping[str, Mapping[str, SpeedupInt
         >>> found = SpeedupInterval(point=1.5, low=1.1, high=2.0, share_unreached=0.0)
         >>> over_each_text("pods", {"grpo": {"pods": found}, "pods": {}}, 0.99)
         'pods reaches 99 % of the best accuracy of grpo 1.50× (1.10–2.00) as fast'
+        >>> found = SpeedupInterval(point=1.5, low=0.9, high=2.0, share_unreached=0.0)
+        >>> over_each_text("pods", {"grpo": {"pods": found}}, 0.99).partition("; ")[2]
+        'the interval holds 1: more seeds would tell'
     """
     texts = [
         f"of {base} {found[arm].text} as fast" if found[arm].point is not None else f"of {base} not at all"
         for base, found in speedups_over.items()
         if base != arm
     ]
-    return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}"
+    others = [found[arm] for base, found in speedups_over.items() if base != arm and found[arm].point is not None]
+    hint = UNCLEAR if len(others) == 1 else "where an interval holds 1, more seeds would tell"
+    unclear = "" if all(found.is_clear for found in others) else f"; {hint}"
+    return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}{unclear}"

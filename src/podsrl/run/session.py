@@ -29,6 +29,7 @@ from podsrl.run.folder import RunFolder, refusing, wanted_run
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
 from podsrl.run.prepare import Parts, prepare
+from podsrl.run.starts import describe_start
 from podsrl.run.state import check_state
 from podsrl.run.tracked import Tracking, check_tracking, tracked
 from podsrl.run.trainer import Trainer
@@ -62,10 +63,11 @@ def start(
         if folder is not None:
             folder.check_is_free()
         trainer = Trainer(config, processes=processes)
-        if folder is not None:
-            folder.create(dump(config))
-        with _locked(folder), tracked(tracking, config, folder, say, processes):
-            return _run(trainer, folder, Due(), on_record, say, on_answer)
+        with _locked(folder):
+            if folder is not None:
+                folder.create(dump(config))
+            with tracked(tracking, config, folder, say, processes):
+                return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
 def resume(
@@ -107,7 +109,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due(**checkpoint.state["schedule"])
+                due = Due.of(checkpoint.state)
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -254,6 +256,8 @@ def _run(
     on_answer: OnAnswer | None,
 ) -> Outcome:
     check_same_weights(trainer.weights_digest, trainer.processes)
+    if folder is not None:
+        folder.append(folder.STARTS, describe_start(trainer.progress.step))
     say(trainer.threads)
     strategy = trainer.config.scale.strategy
     if not trainer.processes.is_alone:
@@ -268,7 +272,9 @@ def _run(
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         try:
-            outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+            outcome = train(
+                trainer, folder, due, on_record=on_record, should_stop=should_stop, say=say, on_answer=on_answer
+            )
         except BaseException:
             trainer.engine.close()  # it may hold what outlives this process
             raise

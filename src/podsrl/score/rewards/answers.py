@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, has_invisible, plain
+from podsrl.score.rewards.copied import is_copied, without_words
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
+from podsrl.score.rewards.sets import as_union, is_alike
 from podsrl.score.rewards.words import (
-    changes,
     doubt,
+    is_led,
     last_statement,
+    may_follow,
     names_several,
     num_words,
+    own_words,
     states_once,
     without_units,
 )
@@ -33,21 +37,21 @@ MIN_DECIMALS = 6
 _ASKS_PERCENT = re.compile(r"(?<![0-9])(?<![0-9][\s\\])(?<![0-9]\s\\)(?:percent|%)", re.IGNORECASE)
 _DOZEN = re.compile(r"[0-9]\s*dozen", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
+_WORDS_BEFORE = re.compile(r"(?:[A-Za-z]{2,}\s)+(?=[0-9])")
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
     re.findall(
         r"\S+",
-        r"\frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le"
+        r"\frac \sqrt \exp \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le"
         r" \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
     )
 )
 _FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
-_END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
-_BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
-_ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
-_BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+")
+_NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in(?![A-Za-z]))")
+_BASE = re.compile(r"\(?(-?[0-9][0-9A-Z.]*)\)?_\{?([0-9]{1,2})\}?")
 _ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
@@ -89,7 +93,7 @@ def voted_answer(completion: str) -> str | None:
     piece = find_answer(completion)
     if piece is None or len(piece) > MAX_CHARACTERS:
         return piece
-    value = read_value(piece)
+    value = read_value(piece, piece)
     if value is not None and not value.claims:
         return f"{value.number.value}{'%' if value.number.is_percent else ''}"
     return canonical(piece) or None
@@ -121,7 +125,7 @@ def _reference(answer: str) -> _Reference:
     number = value.number if value is not None and not value.claims and not has_words_before else None
     expression = without_units(text) or text
     formula = _ENVIRONMENT.sub("", expression)
-    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula)) or (
+    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula) or re.search(r":[0-9]{2} [ap]m$", text)) or (
         text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
     )
     return _Reference(answer, text, number, is_words, expression, bool(_SETS.search(text)))
@@ -142,17 +146,25 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if text == reference.text:
         return True
     if reference.number is not None:
-        value = read_value(piece) if "dozen" in question or not _DOZEN.search(text) else None
-        return value is not None and _agree(value, reference.number, question)
+        value = read_value(piece, question) if "dozen" in question or not _DOZEN.search(text) else None
+        if value is None or not _agree(value, reference.number, question):
+            return False
+        right = EQUALS.split(text)[-1]
+        stated = last_statement(right)
+        stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
+        return not is_copied(without_words(stated), without_words(reference.text), question)
     text = _without_rounding(text, reference)
-    if doubt(text) or num_words(text) > MAX_WORDS_BEFORE:
+    own = own_words(question)
+    statement, wanted = _stated(text, own), canonical(reference.text)
+    if num_words(text) > MAX_WORDS_BEFORE or doubt(text.removesuffix(statement), own):
         return False
-    statement, wanted = _stated(text), canonical(reference.text)
-    if re.fullmatch(r"[A-Z]", wanted) and wanted in (choice_of(statement), choice_of(text)):
-        return True
     if canonical(statement) == wanted or (reference.is_words and canonical(statement).lower() == wanted.lower()):
         return True
-    return not reference.is_words and _is_same_expression(piece, statement, reference)
+    if doubt(text, own):
+        return False
+    if re.fullmatch(r"[A-Z]", wanted) and wanted in (choice_of(statement), choice_of(text)):
+        return True
+    return not reference.is_words and _is_same_expression(piece, statement, reference, question)
 
 
 def _without_rounding(text: str, reference: _Reference) -> str:
@@ -164,15 +176,21 @@ def _without_rounding(text: str, reference: _Reference) -> str:
     return text if exact is None or exact[1] else without_rounding(text, exact[0])
 
 
-def _stated(text: str) -> str:
+def _stated(text: str, own: frozenset[str]) -> str:
     """What follows "the answer is" or the like; all of the text where no such words lead to it."""
     statement = last_statement(text)
+    if statement == text and (words := _WORDS_BEFORE.match(text)):
+        statement = text[words.end() :]
     before = text[: len(text) - len(statement)]
     is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
     says_more = re.search(r"[\d\\]", before) is not None and (
         before.rstrip()[-1:] == ":" or re.search(r"\band\b", before)
     )
-    return text if is_list or says_more or not statement or not states_once(before) else statement
+    return (
+        text
+        if is_list or says_more or not statement or not states_once(before) or not is_led(before, own)
+        else statement
+    )
 
 
 def _agree(value: Value, reference: Number, question: str) -> bool:
@@ -185,7 +203,13 @@ def _agree(value: Value, reference: Number, question: str) -> bool:
     if not _is_close(number, reference.value):
         return False
     shares = [str(number.value), *([str(number.value / 100)] if number.is_percent else [])]  # 1/4 = 0.25 = 25%
-    return all(any(_are_true((claim,), share) for share in shares) for claim in value.claims)
+    is_true = all(any(_are_true((claim,), share) for share in shares) for claim in value.claims)
+    return is_true and _follows(value)
+
+
+def _follows(value: Value) -> bool:
+    """Whether the equations before a value are true."""
+    return all(_are_true(step.claims, str(step.number.value)) for step in value.steps)
 
 
 def _is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
@@ -215,76 +239,73 @@ def _are_true(claims: tuple[str, ...], value: str) -> bool:
     return all(equals_by_algebra(claim, value) for claim in claims)
 
 
-def _is_same_expression(piece: str, statement: str, reference: _Reference) -> bool:
-    """By algebra, for what is no plain number."""
-    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
-
+def _is_same_expression(piece: str, statement: str, reference: _Reference, question: str) -> bool:
+    """By algebra, for what is no plain number; what stands in the question is not worked out."""
     text = statement
     if reference.is_set:
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", as_union(text) if "\\cup" in reference.text else text)
-    elif changes(text) or names_several(text):
+    elif names_several(text):
         return False
-    *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference)))
-    if left and "=" not in reference.text and (not reference.is_set or "pmatrix" in reference.text):
+    if reference.is_set and not is_alike(text, reference.text):
+        return False
+    own = own_words(question)
+    *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference, own)))
+    is_relation = "=" in reference.text
+    if left and not is_relation and (not reference.is_set or "pmatrix" in reference.text):
         left = [part for part in left if not NAME.fullmatch(part)]
         text = " = ".join((*left, right))
-    if not _knows(text, reference) or ("'" in text and "'" not in reference.text):
+    if base := _BASE.fullmatch(canonical(reference.text)):
+        return not left and _is_in_base(canonical(right), *base.groups(), question)
+    stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
+    return _equals(piece, text, left, right, reference, question) and not is_copied(
+        stated, reference.expression, question
+    )
+
+
+def _is_in_base(text: str, digits: str, base: str, question: str) -> bool:
+    """Letter by letter, because algebra drops the base; a question that names it allows an answer to leave it out."""
+    found = _BASE.fullmatch(text)
+    return found.groups() == (digits, base) if found else text == digits and "base" in question
+
+
+def _equals(piece: str, text: str, left: list[str], right: str, reference: _Reference, question: str) -> bool:
+    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
+
+    own = own_words(question)
+    if not _knows(text, reference, own) or ("'" in text and "'" not in reference.text):
         return False
-    exact, value = number_of(reference.expression), read_value(piece)
+    exact, value = number_of(reference.expression), read_value(piece, question)
     if exact is not None and value is not None:
-        return _is_close(value.number, *exact) and _are_true(value.claims, reference.expression)
+        return _is_close(value.number, *exact) and _are_true(value.claims, reference.expression) and _follows(value)
     if "." not in reference.text:  # algebra would round a decimal, and a fraction it would not
         text, right = _DECIMAL.sub(_fraction, text), _DECIMAL.sub(_fraction, right)
     if "=" not in reference.text and not reference.is_set:
         return equals_by_algebra(right, reference.expression) and _are_true(tuple(left), reference.expression)
-    return equals_by_algebra(_bare(text, reference), reference.expression, allows_relations=reference.is_set)
+    return equals_by_algebra(_bare(text, reference, own), reference.expression, allows_relations=reference.is_set)
 
 
-def _bare(text: str, reference: _Reference) -> str:
+def _bare(text: str, reference: _Reference, own: frozenset[str]) -> str:
     """Without the unit behind it; letters that the reference has too are no unit."""
     bare = without_units(text)
     unit = set(re.findall(r"[A-Za-z]", text[len(bare) :]))
-    return text if unit <= set(reference.text) else bare
+    return text if unit <= set(reference.text) or not may_follow(text[len(bare) :], own) else bare
 
 
 def _fraction(match: re.Match[str]) -> str:
     return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
 
 
-def _knows(text: str, reference: _Reference) -> bool:
+def _knows(text: str, reference: _Reference, own: frozenset[str]) -> bool:
     """Whether a text has no command that would compute, and no word."""
     own = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
     if own - _PLAIN_COMMANDS or (
         "=" in reference.text and own & _FUNCTIONS
     ):  # algebra may solve such equations for ever
         return False
-    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference)))
+    words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
+    if reference.is_set or not _WORDS.search(reference.expression):  # beside letters, none is a unit
+        words = [word for word in words if len(word) > 1]
     return all(set(word) <= set(reference.text) for word in words)
-
-
-def as_union(text: str) -> str:
-    r"""Write inequalities that "or" joins as a union of intervals.
-
-    Example:
-        >>> as_union(r"x < 2 or x \ge 3"), as_union("1, 2")
-        ('(-\\infty,2)\\cup[3,\\infty)', '1, 2')
-    """
-    parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
-    return r"\cup".join(part for part in parts if part) if len(parts) > 1 and all(parts) else text
-
-
-def _interval(text: str) -> str | None:
-    if found := _BELOW.fullmatch(text):
-        return rf"(-\infty,{found[2]}{_bracket(found[1], ')]')}"
-    if found := _ABOVE.fullmatch(text):
-        return rf"{_bracket(found[1], '([')}{found[2]},\infty)"
-    if found := _BETWEEN.fullmatch(text):
-        return f"{_bracket(found[2], '([')}{found[1]},{found[4]}{_bracket(found[3], ')]')}"
-    return None
-
-
-def _bracket(sign: str, open_and_closed: str) -> str:
-    return open_and_closed[sign.startswith("\\")]
 
 
 def without_rounding(text: str, exact: Fraction) -> str:

@@ -15,8 +15,8 @@ from podsrl.score.rewards.words import is_doubtful_box
 
 MAX_ANSWERS = 5
 """Answers in tags of their own that are all read; no honest text has more."""
-_END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]")
-"""A chat template's marks, written as text: what follows is no part of the answer."""
+_END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]|(?:<an(?:s(?:w(?:er?)?)?)?|(?<=[\n>])<a?)\s*\Z")
+"""A chat template's marks, written as text, and an opening tag that the limit cut: what follows is no part of the answer."""
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
@@ -24,11 +24,11 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 """A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\\$*(#])")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
-    r"(?:i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
+    r"(?:(?:this|that) is (?:the|my) (?:final )?answer|i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
     r"[^0-9\\$]*",
     re.IGNORECASE,
 )
@@ -72,10 +72,12 @@ def find_answer(completion: str) -> str | None:
     pieces = list(answer_pieces(completion))
     if not pieces:
         text = without_thoughts(completion)
+        if not any(map(str.isalnum, text)):
+            return _boxed(completion, is_tagged=False)
         return _boxed(text, is_tagged=False) or last_sentence(text)
     best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
-    found = [_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best]
-    return " , ".join(dict.fromkeys(found) if len(found) <= MAX_ANSWERS else found[:2])
+    found = dict.fromkeys(_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best)
+    return " , ".join([*found][: MAX_ANSWERS + 1])
 
 
 def _in_tags(piece: Piece) -> str | None:
@@ -92,7 +94,7 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
     first, content = found[-1], found[-1].content
     for box in reversed(found[:-1]):
         gap = text[box.end : first.start][:40]
-        if gap.strip() and not (is_tagged and _BETWEEN_BOXES.fullmatch(gap)):
+        if not _BETWEEN_BOXES.fullmatch(gap):
             break
         content = content if box.content == first.content else f"{box.content} , {content}"
         first = box
@@ -161,6 +163,16 @@ def last_sentence(text: str) -> str | None:
     if before and _shape(before[-1]) == _shape(last) and before[-1] != last:
         return f"{before[-1]} , {last}"
     return _other_label(lines, last) or last
+
+
+def statements(text: str) -> list[str]:
+    """Give the sentences of all lines, without the signs of a list before them.
+
+    Example:
+        >>> statements("1. He has 9 eggs. Each costs $2.\\n#### 18")
+        ['He has 9 eggs.', 'Each costs $2.', '18']
+    """
+    return [sentence for line in text.split("\n") for sentence in _sentences(line)]
 
 
 def _sentences(line: str) -> list[str]:

@@ -5,28 +5,42 @@ The lists are English. A word that stands in none is a plain word: it may stand 
 
 from __future__ import annotations
 
+import functools
 import re
 
-_NUMBER_AHEAD = r"(?:\s+(?:of|the|a|an))*\s*(?:[-+(]|\\frac\{|\\sqrt\{)*\s*[0-9]"
 _DOUBT = re.compile(
-    r"\b(?:not|but|never|nor|neither|either|maybe|perhaps|possibly|probably|likely|might|guess\w*|wrong|incorrect|false|except"
-    r"|presumably|supposedly|seemingly|apparently|hopefully|suppose|assuming|whether|unlike(?:ly)?|unequal|differs?|besides"
-    r"|excluded|excluding|ruled\s+out|impossible|invalid|untrue|doubtful|a\s+lie|(?:apart|aside)\s+from|(?:vicinity|range)\s+of"
-    r"|alternatively|otherwise|instead|unless|unknown|unsure|cannot|approx\w*|roughly|circa|no|at\s+(?:least|most)|minimum\s+of|maximum\s+of|ish"
-    r"|(?:could|may|can|should|would)\s+be)\b|n't\b|\?|…|\.\.\.|[~≡]|==|:="
-    r"|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
+    r"\b(?:not|but|never|nor|neither|either|no|cannot|maybe|perhaps|might|guess\w*|suppose|assuming|whether|wrong|incorrect|false|untrue"
+    r"|except|excluded|impossible|invalid|unless|unknown|unsure|otherwise|instead|approx|circa|at\s+(?:least|most)|(?:could|may|can)\s+be"
+    r"|(?!(?:on|final|exact|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year|annual)ly)[a-z]{2,}ly)\b"
+    r"|n't\b|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
+"""Negations, and adverbs such as "hardly": any in -ly but the ones of time and order."""
 _SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
-_CHANGE = re.compile(
-    r"(?<!\\)\b(?:(?:about|around|nearly|almost|over|under|above|below|beyond|than|near|without|approaching|if|exceeds?|exceeding|between|within|until|minus"
-    r"|plus|negative|times|twice|half|double|triple|thrice|mod|modulo|root|factorial|log|max|min|(?:close|near)\s+(?:to|by)|up\s+to)"
-    r"|(?:half|third|quarter|fifth|tenth|square|cube|root|inverse|reciprocal|opposite|multiple|factor|divisor|power|fraction)s?"
-    rf"\s+of){_NUMBER_AHEAD}"
-    r"|[0-9}]\s*(?:-?\s*(?:squared|cubed|hundred|tenths?|hundredths?|thousandths?|halves|thirds?|factorial|plus|minus|point"
-    r"|choose|max|tops|upwards?|downwards?|if)\b|and\s+(?:a|an|one|two|three|four|five)\s)",
+_LEAD = re.compile(
+    r"(?:[\s:,*(]|\b(?:so|therefore|thus|hence|then|the|an?|final|correct|answer|result|solution|value|number|total|sum|difference|remainder|exactly|only"
+    r"|just|now|still|in|of|for|with|at|by|to|that|these|those|this|his|her|their|all|altogether|another|additional|remaining|left|do|can|will|must|would|should|USD|(?:away|off|out|up)(?!\s+(?:to|of|by)))(?![^\W_]))*",
     re.IGNORECASE,
 )
+"""What may stand between the verb, or a word of the question, and the number."""
+_PERSONS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
+_OTHER_VERB = re.compile(r"\s+(?:(?:can|will|must|would)\s+)?([a-z]{2,})(?:\s+(?:up|out))?(?=\s)")
+_FOLLOW = re.compile(
+    r"[\s(*,-]*(?:$|[^\s(*,A-Za-z-]|(?:[a-z](?![a-z])|th|st|nd|rd|[acdkm]m|k?m/|k[gm]|ml|ft|yd|oz|lbs?|mph|hrs?|mins?|secs?|usd"
+    r"|dollars?|cents?|bucks?|euros?|pounds?|ounces?|tons?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|inch(?:es)?|foot|feet|yards?|miles?"
+    r"|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|degrees?|percent|points|units?|square|sq|cubic|cu|people|items?|pieces?"
+    r"|times(?!\s+(?:the|as|more)\b)|more(?!\s+or\b)|total|left|remain\w*|altogether|together|each|every|apiece|extra"
+    r"|in|for|per|an?|after|from|during|on|of|by|with|because|since|so|which|that|too|later|different|new|ways|was|were|are|will|the|he|she|they|it|we|now|as|when"
+    r"|is\s+(?:left|needed|(?:the|my)\s+(?:\w+\s+)?(?:answer|total))|pm|am)(?![a-z]))",
+    re.IGNORECASE,
+)
+"""What may stand behind the number beside the question's own words: units, and words that begin another part."""
+_CHANGES = (
+    "half twice double triple times than least most about nearly almost around over under above below between within beyond minus plus without"
+    " near past for from with per into off out if and not ten tenth hundred hundredth thousand thousandth square cube root factorial"
+)
+"""Words that are no part of a question's own: beside a number they make another of it."""
+_ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|ied|ies?|ed|es|(?<!s)s|(?<![aeiou])y|e)$")
 _BESIDE = r"[\s$*\\(\[:]{0,8}"
 _BEFORE_BOX = re.compile(
     rf"(?:\b(?:not|never|n't|either|maybe|perhaps|than|minus|negative|twice|half)\b|\\(?:ne|neq|not)(?![A-Za-z])|≠){_BESIDE}$",
@@ -45,12 +59,12 @@ _VERB = re.compile(
     r"\b(?:is|are|was|were|be|being|becomes?|equals?|equal\s+to|has|have|had|having|makes?|made|making|gives?|gave|giving|gets?|got"
     r"|getting|costs?|costing|pays?|paid|paying|earns?|earned|earning|receives?|received|needs?|needed|takes?|took|taking"
     r"|leaves?|leaving|spends?|spent|spending|saves?|saved|saving|contains?|sells?|sold|selling|buys?|bought|eats?|ate"
-    r"|totals?|totaling|totalling|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
+    r"|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
     r"|runs?|ran|walks?|walked|travels?|traveled|drives?|drove|lasts?|uses?|used|collects?|collected|charges?|charged|produces?"
-    r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b(?:\s+[a-z]+:|:)?"
-    r"|(?<=[A-Za-z)]):",
+    r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b",
     re.IGNORECASE,
 )
+_STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z)]):", re.IGNORECASE)
 _LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = "mgshlLWVNJCF"
@@ -62,14 +76,14 @@ _TRAILING_UNITS = re.compile(
 _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
-def doubt(text: str) -> bool:
-    """Whether a plain text negates or doubts its statement.
+def doubt(text: str, own: frozenset[str] = frozenset()) -> bool:
+    """Whether a plain text negates or doubts its statement, with other words than the question's own.
 
     Example:
-        >>> doubt("not 18"), doubt("at least 18"), doubt("18?"), doubt("18 more than Bob")
+        >>> doubt("not 18"), doubt("hardly 18"), doubt("18?"), doubt("18 more than Bob")
         (True, True, True, False)
     """
-    return _DOUBT.search(text) is not None
+    return any(_stem(found[0]) not in own for found in _DOUBT.finditer(text))
 
 
 def states_once(before: str) -> bool:
@@ -80,7 +94,7 @@ def states_once(before: str) -> bool:
         (True, False)
     """
     joined = list(_LISTING.finditer(before))[:-1] if before.rstrip().endswith(":") else list(_LISTING.finditer(before))
-    return not joined or _VERB.search(before[: joined[-1].start()]) is None
+    return not joined or _STATES.search(before[: joined[-1].start()]) is None
 
 
 def names_several(text: str) -> bool:
@@ -93,14 +107,53 @@ def names_several(text: str) -> bool:
     return _SEVERAL.search(text) is not None
 
 
-def changes(text: str) -> bool:
-    """Whether a word right beside a number makes another value of it, or a bound.
+def _stem(word: str) -> str:
+    return _ENDING.sub("", word.lower())
+
+
+_NEVER_OWN = frozenset(map(_stem, _CHANGES.split()))
+
+
+@functools.lru_cache(maxsize=1024)
+def own_words(question: str) -> frozenset[str]:
+    """Stems of the words of a question that may stand right beside a number in an answer to it.
 
     Example:
-        >>> changes("half of 18"), changes("less than 18"), changes("18 squared"), changes("18 more than Bob")
-        (True, True, True, False)
+        >>> sorted(own_words("Is half of 18 eggs 9?"))
+        ['egg']
     """
-    return _CHANGE.search(text) is not None
+    return frozenset(_stem(word) for word in _LETTERS.findall(question) if len(word) > 2) - _NEVER_OWN
+
+
+def is_led(before: str, own: frozenset[str]) -> bool:
+    """Whether only what may stand there leads to a number: a verb or a word of the question, then articles and the like.
+
+    Example:
+        >>> own = own_words("How many eggs?")
+        >>> is_led("The total is: ", own), is_led("Eggs: ", own), is_led("less than: ", own), is_led("north of ", own)
+        (True, True, False, False)
+    """
+    verb = max((verb.end() for verb in _VERB.finditer(before)), default=0)
+    rest = before[verb:]
+    place = max(
+        (word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own or word[0].lower() in _PERSONS),
+        default=0,
+    )
+    if place and not verb and (word := _OTHER_VERB.match(rest, place)) and _stem(word[1]) not in _NEVER_OWN:
+        place = word.end()
+    return _LEAD.fullmatch(rest, place) is not None
+
+
+def may_follow(after: str, own: frozenset[str]) -> bool:
+    """Whether the first word behind a number, if there is any, is a unit, the question's own, or begins another part.
+
+    Example:
+        >>> own = own_words("How many eggs?")
+        >>> [may_follow(after, own) for after in (" eggs", " dollars a day", "", " tens", " or so")]
+        [True, True, True, False, False]
+    """
+    word = _LETTERS.search(after)
+    return _FOLLOW.match(after) is not None or (word is not None and _stem(word[0]) in own)
 
 
 def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
@@ -124,10 +177,7 @@ def last_statement(text: str) -> str:
         >>> last_statement("The answer is 18"), last_statement("18 dollars")
         ('18', '18 dollars')
     """
-    end = 0
-    for verb in _VERB.finditer(text):
-        end = verb.end()
-    return text[end:].strip()
+    return text[max((found.end() for found in _STATES.finditer(text)), default=0) :].strip()
 
 
 def states_only_last(gap: str) -> bool:
@@ -137,7 +187,7 @@ def states_only_last(gap: str) -> bool:
         >>> states_only_last(" has "), states_only_last(" or "), states_only_last(" and it is ")
         (True, False, False)
     """
-    return _VERB.search(gap) is not None and _LISTING.search(gap) is None
+    return _STATES.search(gap) is not None and _LISTING.search(gap) is None
 
 
 def num_words(text: str) -> int:
@@ -176,6 +226,8 @@ def bare_calculation(text: str) -> str:
         >>> bare_calculation("9 eggs * 2 dollars/egg"), bare_calculation(r"\binom{5}{2}")
         ('9  * 2', '\\binom{5}{2}')
     """
-    if re.search(r"[0-9]\s*[A-Za-z ]*[-+*/]", text) and not re.search(r"\\(?!times|cdot|frac)", text):
+    if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(
+        r"\\(?!times|cdot|frac)", text
+    ):
         text = _UNIT_OF_A_FACTOR.sub("", text)
     return without_units(text)
