@@ -241,7 +241,8 @@ def _rebuilt(kind: str, data: str, config: str) -> vf.Task:
     if not (isinstance(found, type) and issubclass(found, AnyTask)):
         wanted = "wanted a class below verifiers' Task, of a module that the task set's loader has imported"
         raise UsageError(f"{_KIND} = {short(kind)}: {wanted}")
-    return found(found.data_type().model_validate_json(data), found.config_type().model_validate_json(config))
+    kept: Any = found
+    return kept(kept.data_type().model_validate_json(data), kept.config_type().model_validate_json(config))
 
 
 def _trace(scored: vf.Task, task: Task, completion: str) -> Any:

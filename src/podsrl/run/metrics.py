@@ -59,7 +59,7 @@ def step_metrics(result: StepResult) -> Json:
         "histogram/rewards": _histogram([reward for rewards in valid_rewards for reward in rewards]),
         "histogram/rewards_kept": _histogram([reward for rewards in kept_rewards for reward in rewards]),
         "histogram/lengths": _histogram(_lengths(rollouts)),
-        "histogram/advantages": _histogram([np.mean(sample.advantage) for sample in result.samples]),
+        "histogram/advantages": _histogram([float(np.mean(sample.advantage)) for sample in result.samples]),
         "loss": stats.loss,
         "grad_norm": result.update.grad_norm,
         "lr": result.lr,

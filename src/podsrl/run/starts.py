@@ -30,7 +30,8 @@ def describe_start(step: int) -> dict[str, Any]:
 
 def _command() -> str:
     """As it could be typed again, without the program's folder."""
-    program, spec = Path(sys.argv[0]), getattr(sys.modules["__main__"], "__spec__", None)
+    program: Path = Path(sys.argv[0])
+    spec: Any = getattr(sys.modules["__main__"], "__spec__", None)
     is_module = program.name == "__main__.py" and spec is not None
     return shlex.join([*(("python", "-m", spec.parent) if is_module else (program.name,)), *sys.argv[1:]])
 

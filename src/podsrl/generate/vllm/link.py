@@ -102,7 +102,8 @@ class Link:
         if self._client.is_closed:
             raise asyncio.CancelledError
         found = bytearray()
-        self._asking.add(task := asyncio.current_task())
+        task: Any = asyncio.current_task()
+        self._asking.add(task)
         try:
             method = "GET" if content is None else "POST"
             async with asyncio.timeout(seconds), self._client.stream(method, url, content=content) as response:

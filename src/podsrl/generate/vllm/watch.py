@@ -92,13 +92,13 @@ class Watch:
         self._shell.communicate()
 
     def _make(self, make: Callable[[], T], found: Future[T]) -> None:
-        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn  # type: ignore[attr-defined]
+        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn  # type: ignore[assignment]  # the words are texts
         try:
             found.set_result(make())
         except BaseException as error:
             found.set_exception(error)
         finally:
-            util.spawnv_passfds = spawn  # type: ignore[attr-defined]
+            util.spawnv_passfds = spawn
 
     def _spawn(self, path: bytes, words: Sequence[str], descriptors: Sequence[int]) -> int:
         """As `multiprocessing` starts a process, but in a session of its own."""

@@ -255,7 +255,7 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference, quest
         left = [part for part in left if not NAME.fullmatch(part)]
         text = " = ".join((*left, right))
     if base := _BASE.fullmatch(canonical(reference.text)):
-        return not left and _is_in_base(canonical(right), *base.groups(), question)
+        return not left and _is_in_base(canonical(right), base[1], base[2], question)
     stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
     return _equals(piece, text, left, right, reference, question) and not is_copied(
         stated, reference.expression, question
@@ -297,9 +297,9 @@ def _fraction(match: re.Match[str]) -> str:
 
 def _knows(text: str, reference: _Reference, own: frozenset[str]) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    own = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
-    if own - _PLAIN_COMMANDS or (
-        "=" in reference.text and own & _FUNCTIONS
+    commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if commands - _PLAIN_COMMANDS or (
+        "=" in reference.text and commands & _FUNCTIONS
     ):  # algebra may solve such equations for ever
         return False
     words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
