@@ -92,7 +92,8 @@ def _load(setup: Setup) -> dict[str, Judge]:
 
         torch.cuda.set_device(setup.cuda_device)
     for module in setup.modules:
-        import_module(module)
+        with suppress(ImportError):  # of another task set of this process; a function that misses one says so
+            import_module(module)
     functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
     return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
 
