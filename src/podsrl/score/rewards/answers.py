@@ -40,11 +40,12 @@ _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
     re.findall(
         r"\S+",
-        r"\frac \sqrt \exp \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le"
-        r" \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
+        r"\exp \frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp"
+        r" \le \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle"
+        r" \emptyset",
     )
 )
-_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
+_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "exp"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
 _END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
@@ -72,14 +73,14 @@ def math_correct(task: Task, completion: str) -> float:
     return 1.0 if piece is not None and _is_right(piece, reference, _question(task)) else 0.0
 
 
-def is_correct(completion: str, answer: str) -> bool:
-    r"""Whether a text's answer is right by the default rule, `math_correct`; the question asks for no percentage.
+def is_correct(completion: str, answer: str, question: str = "") -> bool:
+    r"""Whether a text's answer is right by the default rule, `math_correct`; the question's words may stand beside it.
 
     Example:
         >>> is_correct(r"So it is \boxed{\frac{1}{2}}.", "0.5"), is_correct("It is 17 or 18.", "18")
         (True, False)
     """
-    return math_correct(Task(id="", prompt="", answer=answer), completion) == 1.0
+    return math_correct(Task(id="", prompt=question, answer=answer), completion) == 1.0
 
 
 def voted_answer(completion: str) -> str | None:
@@ -272,9 +273,9 @@ def _fraction(match: re.Match[str]) -> str:
 
 def _knows(text: str, reference: _Reference, own: frozenset[str]) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    own = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
-    if own - _PLAIN_COMMANDS or (
-        "=" in reference.text and own & _FUNCTIONS
+    new = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if new - _PLAIN_COMMANDS or (
+        "=" in reference.text and new & _FUNCTIONS
     ):  # algebra may solve such equations for ever
         return False
     words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference, own)))
