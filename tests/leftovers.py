@@ -102,9 +102,10 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _variables() -> dict[bytes, bytes]:
-    """The environment, but what pytest changes itself."""
+    """The environment, but what pytest and the import of Ray change themselves."""
     found: dict[bytes, bytes] = os.environ._data.copy()  # type: ignore[attr-defined]  # through dict() it takes 50 µs
-    found.pop(b"PYTEST_CURRENT_TEST", None)
+    for name in (b"PYTEST_CURRENT_TEST", b"RAY_CLIENT_MODE"):
+        found.pop(name, None)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -133,22 +133,21 @@ def covering() -> tuple[Point, ...]:
             continue
         for place in places:
             if place not in (a, b) and names[place] not in (one, other):
-                names[place] = max(choices[place], key=lambda name: _gain(names, place, name, wanted))
+                names[place] = _best(names, place, choices[place], wanted)
         found.append(Point(tuple(names)))
         for pair in _pairs(names):
             wanted.pop(pair, None)
     return tuple(found)
 
 
-def _gain(names: list[str], place: int, name: str, wanted: Mapping[Any, Any]) -> int:
-    """How many wanted pairs a name at a place adds; none where the point would not be accepted."""
-    changed = [*names[:place], name, *names[place + 1 :]]
-    if not is_accepted(Point(tuple(changed))):
-        return -1
-    return sum(pair in wanted for pair in _pairs(changed))
+def _best(names: list[str], place: int, choices: Sequence[str], wanted: Mapping[Any, Any]) -> str:
+    """The name at a place that adds most wanted pairs, of those with which the point is accepted."""
+    points = [(*names[:place], name, *names[place + 1 :]) for name in choices]
+    points.sort(key=lambda point: -sum(pair in wanted for pair in _pairs(point)))
+    return next(point[place] for point in points if is_accepted(Point(point)))
 
 
-def _pairs(names: list[str]) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
+def _pairs(names: Sequence[str]) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
     return combinations(enumerate(names), 2)
 
 

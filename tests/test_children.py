@@ -19,7 +19,10 @@ import pytest
 import children
 import leftovers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can make a fork a child of another process")
+pytestmark = [
+    pytest.mark.slow,  # the process that it forks from imports for seconds
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux can make a fork a child of another process"),
+]
 HANG = "import time\nprint('here', flush=True)\ntime.sleep(600)"
 
 

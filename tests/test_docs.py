@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -32,7 +33,7 @@ ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|safetensors"
 USERS_OWN = re.compile(r"^(?:my[-_.]|(?:mine|answers|hacks|questions|heldout|map)\.|runs/|~|\.{0,2}/|[A-Z]+/)")
 """Names that stand for a file of the reader, such as `my_rules.py`."""
 WRITTEN = {
-    *("metrics.jsonl", "groups.jsonl", "finished.json", "compare.json", "compare.toml", "report.html"),
+    *("metrics.jsonl", "groups.jsonl", "starts.jsonl", "finished.json", "compare.json", "compare.toml", "report.html"),
     *("config.json", "custom_generate/", "build/"),
 }
 """Files and folders of a run, a comparison, a model folder, and of the tests."""
@@ -52,7 +53,10 @@ def relative(path: Path) -> str:
 def tree() -> tuple[frozenset[str], frozenset[str]]:
     """Paths of all files and folders below the root, relative to it, and their last names."""
     skipped = {".git", ".venv", "__pycache__", "build", "dist"}
-    paths = [relative(path) for path in ROOT.rglob("*") if not skipped & {*path.relative_to(ROOT).parts}]
+    paths = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in skipped]
+        paths += [relative(Path(folder, name)) for name in (*folders, *files)]
     return frozenset(paths), frozenset(Path(path).name for path in paths)
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from podsrl.records import decode, encode
+from loops import each
+from podsrl.errors import PodsError
+from podsrl.records import decode, decode_completions, encode, encode_completions
 from podsrl.types import Completion, FinishReason, Group, Rollout, Task
 
 NAMES = ("correct", "format", "Ω")
@@ -165,7 +170,67 @@ def test_groups_from_before_rollouts_had_a_prompt_of_their_own_come_back_without
     )
     group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1,), rollouts=(asked, asked), index=0)
     columns = load(encode([group]))
-    old = save({name: values for name, values in columns.items() if not name.startswith(("origin.", "own_prompt."))})
+    new = ("origin.", "own_prompt.", "checksum")
+    old = save({name: values for name, values in columns.items() if not name.startswith(new)})
     plain = replace(asked, prompt_ids=None, origin="")
     assert decode(old, lambda name, index: group.task) == [replace(group, rollouts=(plain, plain))]
     assert decode(save(columns), lambda name, index: group.task) == [group]
+
+
+def mutated(data: bytes, source: random.Random) -> bytes:
+    """Some bytes changed, cut out, doubled or exchanged, or a number of the header replaced."""
+    found, where = bytearray(data), sorted(source.randrange(len(data)) for _ in range(4))
+    match source.randrange(5):
+        case 0:
+            for place in where[: source.randint(1, 4)]:
+                found[place] ^= 1 << source.randrange(8)
+        case 1:
+            del found[where[0] : where[1] + 1]
+        case 2:
+            found[where[0] : where[0]] = data[where[1] : where[2]]
+        case 3:
+            found[where[0] : where[1]], found[where[2] : where[3]] = (
+                data[where[2] : where[3]],
+                data[where[0] : where[1]],
+            )
+        case 4:
+            numbers = [*re.finditer(rb"\d+", data)]
+            start, end = numbers[source.randrange(len(numbers))].span()
+            found[start:end] = str(source.randrange(2 ** source.randrange(1, 40))).encode()
+    return bytes(found)
+
+
+def test_altered_bytes_are_never_read_as_other_records() -> None:
+    rollout = Rollout(completion=completion(0, (3, 4)), text="Ω≠", reward=0.5, parts={"a": 1.0}, is_correct=True)
+    rollouts = (rollout, replace(rollout, completion=completion(1, (5,)), answer="7"))
+    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=rollouts, index=3)
+    whole = ([group, replace(group, id="h", rollouts=(rollout,))], [each.completion for each in rollouts])
+    forms: list[tuple[Any, bytes, Any]] = [
+        (whole[0], encode(whole[0]), lambda data: decode(data, lambda name, index: group.task)),
+        (whole[1], encode_completions(whole[1]), decode_completions),
+    ]
+    source, num_refused = random.Random(0), 0
+    for i in range(3000):
+        records, data, read = forms[i % 2]
+        try:
+            assert read(mutated(data, source)) == records
+        except PodsError:
+            num_refused += 1
+    assert 2600 < num_refused < 3000  # some changes, as of a header's blank, change nothing
+
+
+@each(
+    ("column", "value"),
+    [("prompt.lengths", 1), ("text.lengths", 9), ("group_size", 1), ("finish", 99), ("reward", None), ("answer.x", 0)],
+)
+def test_columns_that_do_not_fit_together_are_refused_without_a_checksum_too(column: str, value: int | None) -> None:
+    rollout = Rollout(completion=completion(0, (3, 4)), text="two", reward=1.0, parts={}, is_correct=True)
+    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=(rollout, rollout))
+    columns = load(encode([group]))
+    del columns["checksum"]
+    assert decode(save(columns), lambda name, index: group.task) == [group]
+    old = columns.pop(column, np.zeros(1))
+    if value is not None:
+        columns[column] = np.full_like(old, value)
+    with pytest.raises(PodsError, match="damaged"):
+        decode(save(columns), lambda name, index: group.task)

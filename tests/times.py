@@ -19,10 +19,13 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import resource
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ import children
 LIST = Path(__file__).with_name("slow.txt")
 LIMIT = 0.2
 """Seconds of processor time that a fast case takes at most, on the machine that wrote the list."""
-FAST, FULL, MAX_K = 0.3, 0.5, 8
+FAST, FULL, MAX_K = 0.2, 0.5, 8
 """Seconds of a function's fast cases, of those slow ones that a commit draws, and one in how many of these at least."""
 TOLERANCE = 2.0
 """A case that is not listed fails beyond so many times LIMIT: no two measurements agree, on two machines still less."""
@@ -64,6 +67,9 @@ def read() -> dict[str, tuple[float, int]]:
     lines = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
     rows = [line.split(maxsplit=2) for line in lines if not line.startswith("#")]
     return {name: (float(seconds), int(number)) for seconds, number, name in rows}
+
+
+_list = cache(read)
 
 
 def function_of(name: str) -> str:
@@ -95,6 +101,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that has none of the wanted tests is not imported, unless the command names it."""
+    wanted = config.getoption("markexpr")
+    if wanted not in ("slow", "not slow") or not fnmatch(collection_path.name, "test_*.py"):
+        return None
+    text, folder = collection_path.read_text(encoding="utf-8"), collection_path.with_name("conftest.py")
+    place = f"{collection_path.relative_to(config.rootpath).as_posix()}::"
+    listed = {name: row for name, row in _list().items() if name.startswith(place)}
+    if wanted == "slow":
+        by_hand = "mark.slow" in text + (folder.read_text(encoding="utf-8") if folder.exists() else "")
+        return None if listed or by_hand else True
+    tests = [place + name for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)]
+    are_slow = all(name in listed and not _num_fast(name, listed[name][1], listed) for name in tests)
+    is_slow = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", text, re.MULTILINE)
+    return True if is_slow or ("class Test" not in text and are_slow) else None
 
 
 def _draw(text: str, item: pytest.Item) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.figures.markdown import NOT_MEASURED, newest, percent, table, where
 from benchmarks.files import Files, Result
-from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.systems import needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ CLAIMS = (
 
 
 def papers(files: Files) -> str:
-    """A row per system: what is reported, the saving here with its interval, and what that says."""
+    """A row per system: what is reported, what it needed here with the interval, and what that says."""
     found = [newest(files(name)) for name in ("systems", "choosers", "mass-balance")]
     if None in found:
         return NOT_MEASURED
@@ -195,14 +195,15 @@ def papers(files: Files) -> str:
         ]
         for claim in CLAIMS
     ]
-    head = ("system", "its paper reports", "saved here", "so", "what else was seen", "command")
+    head = ("system", "its paper reports", "needed here", "so", "what else was seen", "command")
     measured = "; ".join(dict.fromkeys(where(result) for result in found if result is not None))
     return f"{table(head, rows, num_left=len(head))}\n\nMeasured on {measured}."
 
 
 def text(systems: Result, claim: Claim) -> str:
-    """The saving with its interval."""
-    return SpeedupInterval.from_json(systems["costs"][claim.cost][claim.system]["saving"]).text
+    """What the system needed of a cost, over what GRPO needed, with the interval."""
+    found = needed(systems, claim.system, claim.cost)
+    return found.text if found else "–"
 
 
 def verdict(saving: Mapping[str, Any]) -> str:

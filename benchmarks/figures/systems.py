@@ -17,8 +17,8 @@ READING = """\
 
 - **Accuracy** is the mean over the seeds of the last evaluation: {held_out} held-out questions, {samples} sampled
   answers to each.
-- **Saved** compares costs at one accuracy, {percent:g} % of the best that `{baseline}` reaches: what `{baseline}`
-  spends until then, over what the system spends. 2× is half the cost; below 1 the system spends more. In brackets
+- **Needed** compares costs at one accuracy, {percent:g} % of the best that `{baseline}` reaches: what the system
+  spends until then, over what `{baseline}` spends. 2× is twice the cost; below 1 the system spends less. In brackets
   stands the 95 % interval over paired seeds ([how](comparing.md#what-is-measured)); one that contains 1 does not tell
   the system from `{baseline}`. "Not reached" means that the system's mean curve stays below that accuracy.
 - **Rollouts** are all that were generated and judged: those trained on, those of groups that were left out, and
@@ -37,8 +37,8 @@ Before you trust it for a model of your own:
   in full, and what pays off only in long runs does not show.
 - **{num_seeds} paired seeds and {answers} answers per evaluation** are few. Read the intervals, and take no small
   difference in accuracy for a ranking.
-- **Seconds are those of a CPU**, where generation and update share the same cores. On a GPU the same savings in
-  rollouts, tokens or steps are other savings in seconds.
+- **Seconds are those of a CPU**, where generation and update share the same cores. On a GPU the same costs in
+  rollouts, tokens or steps are other costs in seconds.
 - **A recipe is not its paper**: [each system](#the-systems) says what differs.
 
 To compare on a model and questions of your own, give `pods compare systems` the flags `--base.model.path`,
@@ -108,7 +108,7 @@ def _section(system: System) -> str:
 
 
 def measured(files: Files) -> str:
-    """A row per system: accuracy, savings with intervals, and the signal of its groups."""
+    """A row per system: accuracy, costs with intervals, and the signal of its groups."""
     from benchmarks.systems import rows_of, setting_of
 
     def text(result: Result) -> str:

@@ -31,10 +31,14 @@ class CheckpointError(PodsError):
 
 
 class LostGenerator(PodsError):
-    """A generator's process, actor or server has ended, or does not answer. The message says which, and how it ended.
+    """A generator's process, actor, server or cluster has ended, or does not answer. The message says how.
 
-    A pool makes it anew (`podsrl.scale.generators.pool`).
+    A pool makes it anew (`podsrl.scale.generators.pool`), unless it `is_final`: there is no place for another.
     """
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

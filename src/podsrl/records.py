@@ -1,18 +1,23 @@
 """Groups and completions as bytes: numbers as columns, texts as blobs, in safetensors' layout. Nothing is pickled.
 
 The same form serves other processes, files and replay. Tasks are left out: the reader has the task set, and a group
-has its task's place there as `index`.
+has its task's place there as `index`. A checksum goes with the columns, so bytes that were altered are never read as
+other values.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, pairwise
+from contextlib import contextmanager
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any, TypeVar, get_args
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from podsrl.errors import PodsError
 from podsrl.types import Completion, FinishReason, Group, Rollout, Task
 
 Array = np.ndarray[Any, Any]
@@ -21,6 +26,7 @@ Number = TypeVar("Number", int, float)
 _REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _NO_INDEX = -1
 """Stands for `Group.index` = None."""
+_CHECKSUM = "checksum"
 
 
 def encode(groups: Sequence[Group]) -> bytes:
@@ -31,10 +37,14 @@ def encode(groups: Sequence[Group]) -> bytes:
         >>> decode(encode([group]), lambda name, index: {4: group.task}[index]) == [group]
         True
     """
+    return _save(_group_columns(groups))
+
+
+def _group_columns(groups: Sequence[Group]) -> Columns:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     completions = [rollout.completion for rollout in rollouts]
     names = list(dict.fromkeys(name for rollout in rollouts for name in rollout.parts))
-    columns = {
+    return {
         **_texts("group_id", [group.id for group in groups]),
         "group_index": _ints([_NO_INDEX if group.index is None else group.index for group in groups]),
         "group_step": _ints([group.step for group in groups]),
@@ -54,7 +64,6 @@ def encode(groups: Sequence[Group]) -> bytes:
         **_texts("origin", [rollout.origin for rollout in rollouts]),
         **_ragged("own_prompt", [rollout.prompt_ids or () for rollout in rollouts], np.int32),
     }
-    return save(columns)
 
 
 def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Group]:
@@ -63,36 +72,12 @@ def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Grou
     Args:
         data: from `encode`.
         task_of: the task of a group, from its id and its `index`.
+
+    Raises:
+        PodsError: the bytes are not what `encode` wrote, or `task_of` raised.
     """
-    columns = load(data)
-    if "origin.lengths" not in columns:  # written by a version that asked every rollout in the group's own way
-        size = len(columns["reward"])
-        columns |= {**_texts("origin", [""] * size), **_ragged("own_prompt", [()] * size, np.int32)}
-    rollouts = _rollouts(columns)
-    heads = zip(
-        _texts_of(columns, "group_id"),
-        columns["group_index"].tolist(),
-        columns["group_step"].tolist(),
-        columns["group_is_trained"].tolist(),
-        columns["group_size"].tolist(),
-        _rows(columns, "prompt", int),
-        strict=True,
-    )
-    groups = []
-    for name, place, step, is_trained, size, prompt_ids in heads:
-        index = None if place == _NO_INDEX else place
-        groups.append(
-            Group(
-                id=str(name),
-                task=task_of(str(name), index),
-                prompt_ids=prompt_ids,
-                rollouts=tuple(next(rollouts) for _ in range(size)),
-                index=index,
-                step=step,
-                is_trained=is_trained,
-            )
-        )
-    return groups
+    with _refusing_damage():
+        return list(_groups(_load(data, _group_columns([])), task_of))
 
 
 def encode_completions(completions: Sequence[Completion]) -> bytes:
@@ -105,12 +90,51 @@ def encode_completions(completions: Sequence[Completion]) -> bytes:
         >>> decode_completions(encode_completions([found])) == [found]
         True
     """
-    return save(_completion_columns(completions, np.float64))
+    return _save(_completion_columns(completions, np.float64))
 
 
 def decode_completions(data: bytes) -> list[Completion]:
-    """What `encode_completions` was given."""
-    return list(_completions(load(data)))
+    """What `encode_completions` was given. PodsError: the bytes are not what it wrote."""
+    with _refusing_damage():
+        return list(_completions(_load(data, _completion_columns([], np.float64))))
+
+
+def _save(columns: Columns) -> bytes:
+    return save({**columns, _CHECKSUM: _checksum(columns)})
+
+
+def _load(data: bytes, like: Columns) -> Columns:
+    """The columns, with the names and kinds of `like`. ValueError: they are not what was written."""
+    columns = load(data)
+    checksum = columns.pop(_CHECKSUM, None)  # an earlier version wrote none
+    if checksum is not None and not np.array_equal(checksum, _checksum(columns)):
+        raise ValueError("their checksum is another")
+    if (
+        "origin.lengths" in like and "origin.lengths" not in columns
+    ):  # earlier still every rollout had its group's prompt
+        size = len(columns["reward"])
+        columns |= {**_texts("origin", [""] * size), **_ragged("own_prompt", [()] * size, np.int32)}
+    if {name: column.dtype for name, column in columns.items()} != {name: like[name].dtype for name in like}:
+        raise ValueError("their columns are others")
+    return columns
+
+
+def _checksum(columns: Columns) -> Array:
+    value = 0
+    for name in sorted(columns):
+        column = columns[name]
+        value = zlib.crc32(column.tobytes(), zlib.crc32(repr((name, column.dtype.str, column.shape)).encode(), value))
+    return np.array([value], dtype=np.uint32)
+
+
+@contextmanager
+def _refusing_damage() -> Iterator[None]:
+    try:
+        yield
+    except PodsError:
+        raise
+    except (SafetensorError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise PodsError(f"these bytes are no records, or damaged ones: {error}") from None
 
 
 def _completion_columns(completions: Sequence[Completion], logprobs: type[np.floating[Any]]) -> Columns:
@@ -123,6 +147,32 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
     }
+
+
+def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Iterator[Group]:
+    rollouts, sizes = _rollouts(columns), columns["group_size"].tolist()
+    if sum(sizes) != len(columns["reward"]):
+        raise ValueError(f"groups of {sum(sizes)} rollouts, and there are {len(columns['reward'])}")
+    heads = zip(
+        _texts_of(columns, "group_id"),
+        columns["group_index"].tolist(),
+        columns["group_step"].tolist(),
+        columns["group_is_trained"].tolist(),
+        sizes,
+        _rows(columns, "prompt", int),
+        strict=True,
+    )
+    for name, place, step, is_trained, size, prompt_ids in heads:
+        index = None if place == _NO_INDEX else place
+        yield Group(
+            id=str(name),
+            task=task_of(str(name), index),
+            prompt_ids=prompt_ids,
+            rollouts=tuple(islice(rollouts, size)),
+            index=index,
+            step=step,
+            is_trained=is_trained,
+        )
 
 
 def _rollouts(columns: Columns) -> Iterator[Rollout]:
@@ -193,8 +243,7 @@ def _ragged(name: str, rows: Sequence[Sequence[float]], dtype: type[np.generic])
 def _rows(columns: Columns, name: str, kind: Callable[[Any], Number]) -> Iterable[tuple[Number, ...]]:
     """The rows of `_ragged`, as tuples of Python numbers: one conversion for all of them."""
     values: list[Number] = columns[f"{name}.values"].tolist()
-    ends = accumulate(columns[f"{name}.lengths"].tolist(), initial=0)
-    return (tuple(values[start:end]) for start, end in pairwise(ends))
+    return (tuple(values[start:end]) for start, end in _spans(columns, name))
 
 
 def _texts(name: str, texts: Sequence[str | None]) -> dict[str, Array]:
@@ -207,8 +256,15 @@ def _texts(name: str, texts: Sequence[str | None]) -> dict[str, Array]:
 
 def _texts_of(columns: Columns, name: str) -> list[str | None]:
     blob, lengths = columns[f"{name}.values"].tobytes(), columns[f"{name}.lengths"]
-    ends = accumulate(np.maximum(lengths, 0).tolist(), initial=0)
     return [
         None if length < 0 else blob[start:end].decode("utf-8", "surrogatepass")
-        for length, (start, end) in zip(lengths.tolist(), pairwise(ends), strict=True)
+        for length, (start, end) in zip(lengths.tolist(), _spans(columns, name), strict=True)
     ]
+
+
+def _spans(columns: Columns, name: str) -> Iterable[tuple[int, int]]:
+    """Where each row or text of a column begins and ends. ValueError: they are not all that the column holds."""
+    ends = [0, *accumulate(np.maximum(columns[f"{name}.lengths"], 0).tolist())]
+    if ends[-1] != (size := len(columns[f"{name}.values"])):
+        raise ValueError(f"{name}: lengths of {ends[-1]} together, and there are {size}")
+    return pairwise(ends)

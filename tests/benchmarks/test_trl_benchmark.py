@@ -11,12 +11,12 @@ import pytest
 from benchmarks.timing import Taken
 from benchmarks.trl import pods as trl_pods
 from benchmarks.trl import step as trl
-from benchmarks.trl.seconds import best_setting, compared
-from benchmarks.trl.setup import check_trl, make_scene
 from podsrl.errors import UsageError
 
 
 def test_without_trl_the_benchmark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.trl.setup import check_trl
+
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install -e '\.\[trl\]'"):
         trl.run(Namespace(quick=True))
@@ -25,6 +25,8 @@ def test_without_trl_the_benchmark_says_how_to_get_it(monkeypatch: pytest.Monkey
 
 
 def test_the_ratio_is_taken_within_a_round() -> None:
+    from benchmarks.trl.seconds import compared
+
     taken = {
         "podsrl": [Taken(1.0, 1.0), Taken(2.0, 1.0), Taken(3.0, 1.0)],
         "TRL": [Taken(4.0, 2.0), Taken(4.0, 4.0), Taken(4.0, 5.0)],
@@ -37,6 +39,8 @@ def test_the_ratio_is_taken_within_a_round() -> None:
 
 
 def test_the_size_with_the_least_processor_time_is_chosen() -> None:
+    from benchmarks.trl.seconds import best_setting
+
     arms = {8: lambda: Taken(1.0, 3.0), 16: lambda: Taken(9.0, 2.0), 32: lambda: Taken(0.1, 4.0)}
     best = best_setting(arms, lambda text: None, "x")
     assert (best.setting, best.arm, best.tried) == (16, arms[16], {8: 3.0, 16: 2.0, 32: 4.0})
@@ -45,6 +49,7 @@ def test_the_size_with_the_least_processor_time_is_chosen() -> None:
 @pytest.mark.parametrize("mean_tokens", [20.0, None])
 def test_completions_are_as_long_as_the_scene_says(mean_tokens: float | None) -> None:
     from benchmarks.trl.losses import generate
+    from benchmarks.trl.setup import make_scene
 
     scene = make_scene(
         "s128", num_prompts=4, num_rollouts=64, prompt_tokens=(5, 9), mean_tokens=mean_tokens, max_new_tokens=80

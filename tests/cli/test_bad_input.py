@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from loops import each
+from podsrl.cli.main import _what_the_system_refused
 
 Pods = Callable[..., tuple[int, str, str]]
 
@@ -201,3 +206,10 @@ def test_the_hint_of_a_finished_run_does_train_longer(pods: Pods) -> None:
     Path("runs/a/config.toml").write_text("[stop]\nsteps = 80\n")
     Path("runs/a/finished.json").write_text('{"step": 80, "seconds/train_elapsed": 5.0}')
     assert "--stop.steps=160" in _nothing_left(Path("runs/a"), ["--stop.steps=50"])
+
+
+@each(("number", "cure"), [(errno.EROFS, "make it writable"), (errno.ENOSPC, "make room"), (errno.EACCES, "denied")])
+def test_what_the_system_refuses_is_said_with_the_cure_for_it(number: int, cure: str) -> None:
+    said = _what_the_system_refused(OSError(number, os.strerror(number), "page.html"))
+    assert said is not None and "page.html" in said and cure in said
+    assert ("make room" in said) == (number == errno.ENOSPC)

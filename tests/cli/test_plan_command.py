@@ -53,6 +53,8 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
     assert all(0.2 < result["checks"][name]["ratio"] < 5 for name in ("own", "best"))
     assert result["checks"]["best"]["num_steps"] >= 5
     assert 0 < result["pass_rate"] < 0.3  # the model's start accuracy is 4 %; a busy machine sees few answers
+    low, high = result["noise_range"] or (0, 0)
+    assert 0 <= low <= high and (result["noise_range"] is None or result["is_noise_measured"])
     assert result["is_noise_measured"] == (result["noise_ratio"] != 0.8) and result["noise_ratio"] >= 0
     assert [path.name for path in tmp_path.iterdir()] == ["map.png"]
 
@@ -74,8 +76,8 @@ def test_on_a_busy_machine_a_plan_says_so_before_it_suggests(tmp_path: Path) -> 
     finally:
         hog.kill()
     assert done.returncode == 0, done.stderr
-    warning, flags = done.stdout.index("not trusted: "), done.stdout.index("--rollouts.num_rollouts=")
-    assert warning < flags and "of the time for a core" in done.stdout and "(not trusted, see above)" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert said.startswith("not trusted: ") and "of the time for a core" in said and "(not trusted, see above)" in said
 
 
 def test_a_run_is_planned_from_its_logs_without_running(
@@ -95,6 +97,12 @@ def test_a_run_is_planned_from_its_logs_without_running(
     assert {c["micro_batch_tokens"] for c in result["candidates"]} == {3072}
     assert len(result["unknown"]) == 4
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+    short, whole = (pods("plan", "run", *more)[1] for more in ([], ["--all"]))
+    first, _, rest = short.partition("predicted milliseconds")
+    assert ("Keep n = " in first or "Generate " in first) and rest
+    assert "once the pass rate is" in whole and "once the pass rate is" not in short
+    rows = [sum(" → " in line for line in shown.splitlines()) for shown in (short, whole)]
+    assert rows[0] <= 3 < rows[1]  # the column's head, the run's own choice and the suggestion
     code, _, errors = pods("plan", "run", "--select.num_kept=4")
     assert code == 2 and "planned from its own logs" in errors
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from podsrl.cli import progress
-from podsrl.cli.progress import SILENT_STEPS, TrainDisplay
+from podsrl.cli.picture import LEAST_HEIGHT, Picture
+from podsrl.cli.progress import Lines, Live, TrainDisplay
 from podsrl.config.load import load_config
 
 
@@ -29,7 +34,7 @@ def record(
 
 
 def warnings_of(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, *overrides: str) -> list[str]:
-    display = TrainDisplay(load_config("pods", list(overrides)), is_plain=True)
+    display = TrainDisplay(load_config("pods", list(overrides)), is_plain=True, folder=Path("run"))
     said: list[str] = []
     monkeypatch.setattr(display._shown, "say", said.append)
     for line in records:
@@ -46,14 +51,6 @@ def test_the_first_invalid_rollouts_are_told_with_their_reason_and_only_once(mon
 def test_rollouts_are_counted_out_of_those_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     [said] = warnings_of([record(1, rollouts=512), record(2, invalid=3, rollouts=640)], monkeypatch)
     assert "3 of 640" in said
-
-
-def test_many_steps_without_a_difference_in_reward_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of different numbers of groups, as a budget may ask for them."""
-    silent = [record(step, zero_signal=step % 7, groups=step % 7) for step in range(1, 3 * SILENT_STEPS)]
-    assert len(warnings_of(silent, monkeypatch)) == 1
-    silent[5] = silent[15] = silent[25] = record(6, zero_signal=7)
-    assert warnings_of(silent, monkeypatch) == []
 
 
 def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_and_only_once(
@@ -74,7 +71,7 @@ def test_both_accuracies_are_named_and_the_held_out_one_has_its_step(
 ) -> None:
     monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    display = TrainDisplay(load_config("pods", ["--stop.steps=100", "--stop.seconds=0"]), is_plain=True)
+    display = TrainDisplay(load_config("pods", ["--stop.steps=100", "--stop.seconds=0"]), True, Path("run"))
     display.show(evaluation(40, 0.027))
     capsys.readouterr()
     display.show(record(41))
@@ -98,3 +95,47 @@ def test_every_evaluation_is_said_with_both_shares_where_they_differ(monkeypatch
         "step 0: held-out accuracy 2.0% after 0.0 s of training",
         "step 1: held-out accuracy 50.0% (25.0% in the wanted form) after 1.0 s of training",
     ]
+
+
+def test_one_question_is_shown_with_its_answer_at_the_first_evaluation_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = [
+        {"eval/examples": [{"prompt": "1 + 1 =\n", "text": text, "is_correct": text == "2"}, {}]} for text in "432"
+    ]
+    steps = [evaluation(step, 0.5) | example for step, example in zip((0, 5, 10), examples, strict=True)]
+    said = warnings_of(steps, monkeypatch, "stop.steps=10", "stop.seconds=0")
+    assert [line for line in said if "→" in line] == ["    '1 + 1 =' → '4', wrong", "    '1 + 1 =' → '2', right"]
+
+
+class Screen(io.StringIO):
+    """A file that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("height", "is_plain", "kind"),
+    [(LEAST_HEIGHT, False, Picture), (LEAST_HEIGHT - 1, False, Live), (LEAST_HEIGHT, True, Lines)],
+)
+def test_a_picture_is_drawn_where_the_terminal_has_room_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, height: int, is_plain: bool, kind: type
+) -> None:
+    screen = Console(file=Screen(), force_terminal=True, width=80, height=height)
+    monkeypatch.setattr(progress, "errors", screen)
+    assert isinstance(TrainDisplay(load_config("pods"), is_plain, tmp_path / "run")._shown, kind)
+
+
+def test_the_picture_follows_the_runs_folder_below_what_is_said(tmp_path: Path) -> None:
+    """It is entered before there is a folder, and its last look is at the end."""
+    console = Console(file=Screen(), force_terminal=True, width=80, height=LEAST_HEIGHT)
+    with Picture(tmp_path / "run", console) as picture:
+        picture.update(0, None, "loading")
+        picture.say("step 0: held-out accuracy 2.7%")
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.toml").write_text("[stop]\nsteps = 40\n")
+        (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(record(7)) + "\n")
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]  # a Screen
+    assert drawn.index("held-out accuracy") < drawn.index("step 7 of 40")
+    assert "loading" not in drawn[drawn.index("step 7 of 40") :]

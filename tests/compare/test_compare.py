@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 import children
+from podsrl.cli.compare import _advice
 from podsrl.cli.compare_result import shown
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, open_folder, plan
@@ -134,6 +135,53 @@ def test_speed_ups_come_from_the_runs_own_logs(tmp_path: Path) -> None:
     assert result["seconds_to"]["0.8"]["pods"] == 15.0 and result["seconds_to"]["0.95"]["pods"] is None
     assert result["stage_seconds"]["pods"]["other"] == pytest.approx(0.1)
     assert json.loads((tmp_path / "compare.json").read_text()) == result
+
+
+def of_no_learning(members: list[Member], arms: tuple[str, ...]) -> None:
+    """Three of 256 right at the end and two at the start, all wrong in the newest steps."""
+    counts = {"rollouts/all": 8, "accuracy/all": 0.0, "groups/all": 1, "groups/zero_signal": 1}
+    for member in members:
+        log = member.path / "metrics.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()[:-1]]
+        for line in lines:
+            line |= counts if "seconds/total" in line else {"eval/accuracy_sem": 0.006}
+            if member.arm in arms and "eval/accuracy" in line:
+                line["eval/accuracy"] = 0.008 if line["step"] == 0 else 0.012
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_where_no_arm_has_learned_there_is_no_speed_up_but_what_to_do(tmp_path: Path) -> None:
+    config = demo_config("base.stop.seconds=60", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    of_no_learning(members, ("grpo", "grpo_ga", "pods"))
+    result = measure(config, members, tmp_path)
+    assert result["learned"] == dict.fromkeys(config.arms, False)
+    assert result["not_learned"] == "no arm has learned within 60 s: a step of grpo took 0.7 s"
+    assert {found["point"] for over in result["speedup_over"].values() for found in over.values()} == {None}
+    assert all(found["saving"]["point"] is None for cost in result["costs"].values() for found in cost.values())
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(shown(result, _advice(result, "demo", ["pods", "demo", "--num_seeds=2", "--base.stop.seconds=60"])))
+    text = console.export_text()
+    assert "×" not in text and "grpo has not learned: all answers are wrong" in text
+    assert text.strip().endswith(
+        "no arm has learned within 60 s: a step of grpo took 0.7 s, 0.16 s where the demo was made; give each arm "
+        "5 min: pods demo --num_seeds=2 --base.stop.seconds=300"
+    )
+
+
+def test_a_baseline_that_has_not_learned_is_the_measure_of_nothing(tmp_path: Path) -> None:
+    config = demo_config("base.stop.seconds=60", "base.eval.every_seconds=5")
+    members = hand_written(config, tmp_path)
+    of_no_learning(members, ("grpo",))
+    result = measure(config, members, tmp_path)
+    assert result["learned"] == {"grpo": False, "grpo_ga": True, "pods": True}
+    assert "pods ended at 90%" in result["not_learned"] and result["speedup"]["pods"]["point"] is None
+    assert result["speedup_over"]["grpo_ga"]["pods"]["point"] == 2.0
+
+
+def test_an_arm_that_learns_nothing_is_a_result_and_ends_no_comparison(tmp_path: Path) -> None:
+    assert {member.config.stop.without_signal for member in plan(demo_config(), tmp_path)} == {0}
+    assert {m.config.stop.without_signal for m in plan(demo_config("base.stop.without_signal=9"), tmp_path)} == {9}
 
 
 def test_what_is_printed_has_the_times_and_the_gain_over_each_other_arm(tmp_path: Path) -> None:

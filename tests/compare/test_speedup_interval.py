@@ -230,3 +230,14 @@ def test_several_seeds_that_settle_nothing_are_shown_with_both_ends_open() -> No
     zero, good = ([10, 20], [0.0, 0.0]), ([10, 20], [0.4, 0.8])
     found = bootstrap_speedup([zero, zero, good], [good] * 3)
     assert (found.low, found.high) == (0.0, math.inf) and found.text.endswith("× (0–∞)")
+
+
+@pytest.mark.parametrize(
+    ("low", "point", "high", "needed"),
+    [(0.5, 0.8, 1.25, (0.8, 1.25, 2.0)), (0.0, None, 0.25, (4.0, None, math.inf)), (2, 4, math.inf, (0.0, 0.25, 0.5))],
+)
+def test_what_is_needed_is_the_inverse_of_what_is_saved(
+    low: float, point: float | None, high: float, needed: tuple[float, float | None, float]
+) -> None:
+    found = SpeedupInterval(point=point, low=low, high=high, share_unreached=0.5).inverse
+    assert (found.low, found.point, found.high) == needed and found.share_unreached == 0.5

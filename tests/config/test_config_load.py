@@ -373,6 +373,16 @@ def test_four_bits_without_adapters_and_half_a_cosine_are_refused() -> None:
     assert "schedule_steps = 10" in message_of("--optim.schedule_steps=10")
 
 
+@each(
+    ("flag", "value"),
+    [("select.options.margin=nan", "nan"), ("options.stale={age = [1, inf]}", "inf"), ("optim.lr=-inf", "-inf")],
+)
+def test_a_number_that_is_not_finite_is_refused_in_options_of_any_name_too(flag: str, value: str) -> None:
+    key = "options.stale.age" if "age" in flag else flag.partition("=")[0]
+    with pytest.raises(UsageError, match=f"{key} = {value}: wanted a finite number$"):
+        load_config(None, [f"--{flag}"])
+
+
 def test_options_of_a_rule_are_a_table_of_any_names(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text('[select]\nrule = "my_rules:f"\noptions = {share = 0.25, names = ["a"]}\n')

@@ -64,6 +64,7 @@ def test_a_file_beside_the_file_wins_over_one_in_the_working_folder_and_over_a_r
         ("extends = 3", "", "extends = 3; wanted a recipe's name, or a file"),
         ("extends = false", "", "extends = False; wanted a recipe's name, or a file"),
         ('extends = ""', "", "extends = ''; wanted a recipe's name, or a file"),
+        (f'extends = "{5000 * "x"}"', "", "too long for a path"),
         ('extends = "b.toml"', "seed = ", "b.toml: not valid TOML"),
     ],
 )

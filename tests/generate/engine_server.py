@@ -60,6 +60,8 @@ class EngineServer:
         self.num_slots, self.key, self.alter = num_slots, key, alter
         self.is_developer, self.has_priorities, self.is_processed = is_developer, has_priorities, is_processed
         self.has_labels, self.is_on_cpu, self.is_chunked = has_labels, is_on_cpu, is_chunked
+        self.cuts: list[int] = []
+        """How many bytes of a rollout's answer are sent before the connection ends, for each of the next."""
         self.port = 0
         self.asked: list[tuple[str, Any]] = []
         """Path and body of every request, in order."""
@@ -264,7 +266,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Location", "http://127.0.0.1:9/elsewhere")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        is_cut = bool(owner.cuts) and isinstance(body, dict) and "request_id" in body
+        self.wfile.write(data[: owner.cuts.pop(0)] if is_cut else data)
+        self.close_connection |= is_cut
 
     def log_message(self, *args: Any) -> None: ...
 

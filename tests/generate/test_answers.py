@@ -11,7 +11,7 @@ import pytest
 
 from loops import each
 from podsrl.errors import PodsError, UsageError
-from podsrl.generate import Generator, Request, Sampling, Setting, answers_of, resolve_generator
+from podsrl.generate import Generator, Kind, Request, Sampling, Setting, answers_of, resolve_generator
 from podsrl.types import Completion
 
 REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
@@ -46,8 +46,12 @@ class Altered(Generator):
     def load_weights(self, named_tensors: Any, version: int) -> None: ...
 
 
-def answers(alter: Alter) -> list[Completion]:
-    return list(answers_of(Altered(alter), REQUESTS, num_words=10, own="rollouts.generator = 'm:f'"))
+def kind_of(name: str) -> Kind:
+    return Kind(option=f"rollouts.generator = '{name}'", options_name=name, factory=Altered)
+
+
+def answers(alter: Alter, name: str = "m:f") -> list[Completion]:
+    return list(answers_of(Altered(alter), REQUESTS, kind=kind_of(name), num_words=10))
 
 
 def second(**changes: Any) -> Alter:
@@ -81,15 +85,15 @@ def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
         (second(logprobs=(-1.0, 0.5)), ["0.5"]),
         (second(finish_reason="done"), ["'done'", "stop, length"]),
         (lambda found: [{"a": 1}], ["{'a': 1}", "Completion"]),
-        (lambda found: None, ["TypeError"]),
     ],
 )
-def test_wrong_completions_are_one_line(alter: Alter, named: list[str]) -> None:
-    with pytest.raises(PodsError) as raised:
-        answers(alter)
-    for text in ("rollouts.generator = 'm:f'", *named):
-        assert text in str(raised.value)
-    assert "\n" not in str(raised.value)
+def test_wrong_completions_of_any_generator_are_one_line(alter: Alter, named: list[str]) -> None:
+    for name in ("m:f", "engine"):
+        with pytest.raises(PodsError) as raised:
+            answers(alter, name)
+        for text in (f"rollouts.generator = '{name}'", *named):
+            assert text in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays() -> None:
@@ -99,8 +103,18 @@ def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays
 
     with pytest.raises(UsageError, match=r"'m:f' raised KeyError: 'half' \(test_answers\.py, line \d+\)"):
         answers(raising)
+    with pytest.raises(UsageError, match="'m:f' raised TypeError"):
+        answers(lambda found: None)
     with pytest.raises(KeyError):
-        list(answers_of(Altered(raising), REQUESTS, num_words=10))
+        answers(raising, "engine")
+
+
+def test_a_generator_beside_begins_when_it_is_asked() -> None:
+    begun: list[int] = []
+    answers_of(
+        Altered(lambda found: begun.append(len(found)) or iter(found)), REQUESTS, kind=kind_of("m:f"), num_words=10
+    )
+    assert begun == [3]
 
 
 class Bare:

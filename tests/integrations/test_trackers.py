@@ -19,6 +19,7 @@ from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers.table import COLUMNS, markdown, rows_of
 from podsrl.run import tracked
 from podsrl.run.session import resume, start
+from waiting import words_of
 
 GROUP = {
     "step": 3,
@@ -115,7 +116,8 @@ def test_a_missing_package_is_reported_with_its_install_line(
     code, _, err = pods("train", "pods", "--record.trackers=wandb", "--dry-run")
     assert "pip install 'podsrl[trackers]'" in err
     code, out, _ = pods("doctor")
-    assert out.count("podsrl[trackers]") == 4
+    assert out.count("podsrl[trackers]") == 4 and "can train here" in out.splitlines()[0] and "paper/a" not in out
+    assert "paper/a" in pods("doctor", "--all")[1]
 
 
 def test_a_folder_of_a_packages_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,4 +208,4 @@ def test_ctrl_c_ends_trackers_at_once(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     import psutil
 
-    assert not [child for child in psutil.Process().children() if "trackers.follow" in " ".join(child.cmdline())]
+    assert not [child for child in psutil.Process().children() if "trackers.follow" in " ".join(words_of(child.pid))]

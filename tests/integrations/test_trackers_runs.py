@@ -118,6 +118,19 @@ def recorded_rollouts(folder: Path) -> Counter[tuple[int, str, bool]]:
     )
 
 
+HISTOGRAMS = {f"histogram/{name}" for name in ("rewards", "rewards_kept", "lengths", "advantages")}
+NUM_ROLLOUTS, NUM_KEPT = 16, 8
+"""Of a step."""
+
+
+def check_histograms(totals: dict[str, dict[int, list[int]]]) -> None:
+    """Name -> step -> the sum of its counts: each histogram is there once per step, of all or of the kept rollouts."""
+    kept = {"histogram/rewards_kept", "histogram/advantages"}
+    assert totals == {
+        name: {step: [NUM_KEPT if name in kept else NUM_ROLLOUTS] for step in range(1, 9)} for name in HISTOGRAMS
+    }
+
+
 FIGURES = {"accuracy", "reward", "reward_std", "train_accuracy", "length", "seconds", "tokens"}
 
 
@@ -136,13 +149,20 @@ def test_tensorboard_holds_the_run(tracked_run: tuple[Path, list[str]]) -> None:
     folder, _ = tracked_run
     accumulator = import_module("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(
-        str(folder / "trackers" / "tensorboard" / folder.name), {"scalars": 0, "images": 0, "tensors": 0}
+        str(folder / "trackers" / "tensorboard" / folder.name),
+        {"scalars": 0, "images": 0, "tensors": 0, "histograms": 0},
     ).Reload()
     points: Points = {}
     for tag in events.Tags()["scalars"]:
         for event in events.Scalars(tag):
             points.setdefault(tag, {}).setdefault(event.step, []).append(event.value)
     check_points(points, folder, relative=1e-6)
+    totals: dict[str, dict[int, list[int]]] = {}
+    for tag in events.Tags()["histograms"]:
+        for event in events.Histograms(tag):
+            totals.setdefault(tag, {}).setdefault(event.step, []).append(int(sum(event.histogram_value.bucket)))
+    check_histograms(totals)
+    assert not [tag for tag in events.Tags()["tensors"] if "digest" in tag]
     pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
     assert {f"figures/{name}" for name in FIGURES} <= pictures.keys()
     assert all(image.encoded_image_string.startswith(b"\x89PNG") for images in pictures.values() for image in images)
@@ -173,6 +193,7 @@ def wandb_records(folder: Path) -> Iterator[Any]:
 def test_wandb_holds_the_run(tracked_run: tuple[Path, list[str]]) -> None:
     folder, _ = tracked_run
     points: Points = {}
+    totals: dict[str, dict[int, list[int]]] = {}
     steps, ids, options, names = [], set(), {}, set()
     for record in wandb_records(folder):
         if record.WhichOneof("record_type") == "history":
@@ -181,12 +202,16 @@ def test_wandb_holds_the_run(tracked_run: tuple[Path, list[str]]) -> None:
                 name, value = item.key or "/".join(item.nested_key), json.loads(item.value_json)
                 if isinstance(value, int | float) and not name.startswith("_"):
                     points.setdefault(name, {}).setdefault(steps[-1], []).append(value)
+                if (histogram := name.removesuffix("/values")) in HISTOGRAMS and histogram != name:
+                    totals.setdefault(histogram, {}).setdefault(steps[-1], []).append(sum(value))
                 names.add(name)
         elif record.WhichOneof("record_type") == "run":
             ids.add((record.run.run_id, record.run.project, record.run.display_name))
         elif record.WhichOneof("record_type") == "config":
             options |= {item.key: json.loads(item.value_json) for item in record.config.update}
     check_points(points, folder)
+    check_histograms(totals)
+    assert "sync/weights_digest" not in names
     assert steps == sorted(steps) and len(ids) == 1
     assert next(iter(ids))[1:] == ("podsrl", folder.name)
     assert options["select.num_kept"] == 4 and options["select.rule"] == "max_variance"
@@ -217,17 +242,21 @@ def test_trackio_holds_the_run(tracked_run: tuple[Path, list[str]], monkeypatch:
         monkeypatch.setattr(module, "TRACKIO_DIR", folder / "trackers" / "trackio")
     (run,) = storage.SQLiteStorage.get_runs("podsrl")
     points: Points = {}
+    totals: dict[str, dict[int, list[int]]] = {}
     pictures, rows = set(), []
     for entry in storage.SQLiteStorage.get_logs("podsrl", run):
         for name, value in entry.items():
             if isinstance(value, int | float) and name != "step":
                 points.setdefault(name, {}).setdefault(entry["step"], []).append(value)
+            elif name in HISTOGRAMS:
+                totals.setdefault(name, {}).setdefault(entry["step"], []).append(sum(value["values"]))
             elif name.startswith("figures/"):
                 pictures.add((name, entry["step"]))
                 assert (folder / "trackers" / "trackio" / "media" / value["file_path"]).is_file()
             elif name == "groups":
                 rows += value["_value"]
     check_points(points, folder)
+    check_histograms(totals)
     assert {(f"figures/{name}", 8) for name in FIGURES} <= pictures
     check_rows(rows, folder)
     config = storage.SQLiteStorage.get_run_config("podsrl", run)

@@ -24,6 +24,8 @@ from podsrl.integrations.trl import PODSConfig
 from podsrl.integrations.trl.trainer import choose
 from podsrl.select import RULES, max_variance, resolve_rule
 
+pytestmark = pytest.mark.slow  # its import takes longer than the tests
+
 SOURCE = Path(__file__).parents[2] / "src"
 
 

@@ -16,6 +16,8 @@ from trl_runs import DATA, N, is_same, new_trainer, train
 
 from podsrl.integrations.trl.version import VERSION
 
+pytestmark = pytest.mark.slow  # its import takes longer than the tests
+
 METHODS = {
     "_generate_and_score_completions": ["inputs"],
     "_generate": ["prompts"],

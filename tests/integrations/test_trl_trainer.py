@@ -28,6 +28,8 @@ from podsrl.integrations.trl import PODSConfig, PODSMixin, PODSTrainer
 from podsrl.integrations.trl.version import VERSION
 from podsrl.tools.pretrain import character_tokenizer
 
+pytestmark = pytest.mark.slow  # its import takes longer than the tests
+
 OF_ALL = ("reward", "frac_reward_zero_std", "completions/", "num_tokens", "mean_last")
 """Beginnings of metrics that describe all n rollouts."""
 
@@ -151,6 +153,47 @@ def test_columns_of_a_rollout_function_reach_the_rewards_and_its_tokens_are_the_
     assert int(batch["num_items_in_batch"]) == 8  # the denominator of the loss counts the kept
 
 
+def test_normalised_rewards_are_chosen_by_their_normalised_sum(trl_model: Path) -> None:
+    """By the raw sum rows 0 and 7 would be kept, which are alike in the reward of 0 and 1."""
+
+    def is_right(completions: list[str], **columns: Any) -> list[float]:
+        return [float(i % N in (3, 4)) for i in range(len(completions))]
+
+    def length(completions: list[str], **columns: Any) -> list[float]:
+        return [100.0 * (i % N) for i in range(len(completions))]
+
+    options = {"num_kept": 2, "rewards": [is_right, length]}
+    trainer = new_trainer(trl_model, multi_objective_aggregation="normalize_then_sum", **options)
+    assert kept_rows(trainer) == [0, 4, 8, 12]  # -0.54 - 1.43 and 1.62 + 0.20, the smallest and the largest
+    assert kept_rows(new_trainer(trl_model, **options)) == [0, 7, 8, 15]
+
+
+def kept_rows(trainer: Any) -> list[int]:
+    trainer.model.train()
+    trainer._generate_and_score_completions([dict(DATA[i // N]) for i in range(2 * N)])
+    return [i for i, is_kept in enumerate(trainer._logs["extra"]["pods/kept"]) if is_kept]
+
+
+@pytest.mark.parametrize("why", ["is cut", "has no token of the policy"])
+def test_a_rollout_without_a_gradient_is_kept_last(why: str, trl_model: Path) -> None:
+    end = character_tokenizer().eos_token_id
+
+    def rollouts(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        is_last = [i % N in (0, 7) for i in range(len(prompts))]
+        found = {"prompt_ids": [[5, 6]] * len(prompts), "logprobs": None}
+        if why == "is cut":
+            return {**found, "completion_ids": [[10, 11 if bad else end] for bad in is_last]}
+        masks = [[0 if bad else 1] * 2 for bad in is_last]
+        return {**found, "completion_ids": [[10, end]] * len(prompts), "env_mask": masks}
+
+    def score(completions: list[str], **columns: Any) -> list[float]:
+        return [float(i % N) for i in range(len(completions))]
+
+    options = {"num_kept": 2, "rewards": score, "rollout_func": rollouts}
+    trainer = new_trainer(trl_model, mask_truncated_completions=why == "is cut", **options)
+    assert kept_rows(trainer) == [1, 6, 9, 14]
+
+
 def test_a_failing_reward_leaves_the_trainer_as_it_was(trl_model: Path) -> None:
     def fail(**columns: Any) -> list[float]:
         raise RuntimeError("no reward")
@@ -175,8 +218,9 @@ def test_what_the_batch_size_counts_is_said_once(trl_model: Path, capsys: pytest
     new_trainer(trl_model, num_kept=2)
     [line] = [line for line in capsys.readouterr().err.splitlines() if "PODS" in line]
     assert all(text in line for text in ("per_device_train_batch_size = 16", "every 8", "max_variance", "4 at once"))
-    new_trainer(trl_model, num_kept=N)
-    assert "PODS" not in capsys.readouterr().err
+    new_trainer(trl_model, num_kept=N, rule="random")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "PODS" in line]
+    assert all(text in line for text in ("num_kept = num_generations = 8", "GRPO", "random"))
 
 
 def test_tools_and_environments_are_refused(trl_model: Path) -> None:
@@ -190,13 +234,27 @@ def test_tools_and_environments_are_refused(trl_model: Path) -> None:
 
 
 def test_other_arguments_and_a_reference_without_a_path_are_refused(trl_model: Path) -> None:
-    with pytest.raises(UsageError, match="args is a NoneType; wanted a PODSConfig"):
-        PODSTrainer("nowhere", trl_runs.score)
+    with pytest.raises(UsageError, match="args is a dict; wanted a PODSConfig"):
+        PODSTrainer("nowhere", trl_runs.score, {"num_kept": 4})
     model = Qwen2ForCausalLM(Qwen2ForCausalLM.from_pretrained(trl_model).config)
     model.config._name_or_path = ""
     options = {"output_dir": str(trl_model), "use_cpu": True, "bf16": False, "report_to": []}
     with pytest.raises(UsageError, match=r"beta = 0\.04"):
         PODSTrainer(model, trl_runs.score, PODSConfig(beta=0.04, **options), processing_class=character_tokenizer())
+
+
+def test_a_trainer_without_args_has_those_of_a_podsconfig(
+    trl_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TRL's first example, which names neither a config nor a folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trl_runs.PODSConfig, "__init__", on_a_cpu(PODSConfig.__init__))
+    trainer = PODSTrainer(str(trl_model), trl_runs.score, train_dataset=Dataset.from_list(DATA))
+    assert (trainer.args.num_kept, trainer.args.rule) == (N, "max_variance")
+
+
+def on_a_cpu(make: Any) -> Any:
+    return lambda self, *given, **named: make(self, *given, **named, use_cpu=True, bf16=False, report_to=[])
 
 
 def test_a_resumed_run_chooses_at_random_what_the_uninterrupted_one_chose(trl_model: Path) -> None:

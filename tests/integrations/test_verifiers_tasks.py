@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,7 +17,7 @@ from podsrl.errors import UnavailableError, UsageError
 from podsrl.integrations.verifiers import REWARD, load, reward, task_set
 from podsrl.score import Scorer
 from podsrl.tasks import load_tasks
-from podsrl.types import Completion
+from podsrl.types import Completion, Task
 
 is_installed = importlib.util.find_spec("verifiers") is not None
 needs_verifiers = pytest.mark.skipif(not is_installed, reason="verifiers is not installed (make test-peers)")
@@ -100,6 +101,21 @@ def test_without_verifiers_there_is_one_line_with_its_install_line(monkeypatch: 
     monkeypatch.setitem(sys.modules, "verifiers.v1.utils", None)
     with pytest.raises(UnavailableError, match=r"0\.4.*pip install 'podsrl\[verifiers\]'"):
         load(path="sums", num_eval=4, seed=0)
+
+
+def test_a_column_names_only_a_class_of_tasks_and_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AnyTask: ...
+
+    monkeypatch.setitem(sys.modules, "verifiers", ModuleType("verifiers"))
+    monkeypatch.setitem(sys.modules, "verifiers.v1", ModuleType("verifiers.v1"))
+    monkeypatch.setitem(sys.modules, "verifiers.v1.task", module := ModuleType("verifiers.v1.task"))
+    module.Task = AnyTask  # type: ignore[attr-defined]
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    for kind in ("this:d", "builtins:print", "collections:OrderedDict", "os", "verifiers.v1.task:No"):
+        columns = {"verifiers_task": kind, "verifiers_data": "{}", "verifiers_config": "{}"}
+        with pytest.raises(UsageError, match=rf"verifiers_task = '{kind}'.*below verifiers' Task"):
+            reward(Task(id="a", prompt="?", answer="", columns=columns), "1")
+    assert "this" not in sys.modules
 
 
 @needs_verifiers

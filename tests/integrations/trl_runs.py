@@ -216,8 +216,8 @@ def main(folder: Path, names: list[str]) -> None:
     chosen: list[list[int]] = []
     choose = PODSTrainer._choose
 
-    def spy(self: Any, found: Any, num_rows: int) -> None:
-        choose(self, found, num_rows)
+    def spy(self: Any, found: Any, batch: Any) -> None:
+        choose(self, found, batch)
         chosen.append(found.rows)
 
     PODSTrainer._choose = spy

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from podsrl.config.load import load_config
-from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.estimate import work
-from podsrl.plan.no_effect import without_effect
 from podsrl.plan.preview import preview_run
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -23,11 +20,6 @@ Pods = Callable[..., tuple[int, str, str]]
 
 def plan_of(*overrides: str, num_processes: int = 1) -> Any:
     return preview_run(load_config("pods", overrides), num_processes)
-
-
-def no_effect(**sections: Any) -> dict[str, str]:
-    config = RunConfig.model_validate(sections)
-    return without_effect(config, work(config, 1), 1)
 
 
 def test_a_step_is_counted_in_tokens() -> None:
@@ -75,32 +67,6 @@ def test_every_recipe_can_be_planned(name: str, tiny_model_folder: Path) -> None
     assert {option.key for option in plan.options} >= {"model.dtype", "task.system_prompt", "rollouts.temperature"}
 
 
-def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
-    assert "no group is written" in no_effect(record={"groups_every_steps": 0, "num_groups": 3})["record.num_groups"]
-    assert "every rule keeps all" in no_effect(rollouts={"num_rollouts": 16})["select.rule"]
-    assert "select.rule" not in no_effect(rollouts={"num_rollouts": 17})
-    assert "one optimizer step per batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
-    assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
-    for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
-        assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
-    ahead = {"name": "ahead"}
-    assert "loss.clip" not in no_effect(loss={"clip": "none"}, steps=ahead)
-    assert "loss.clip" in no_effect(loss={"clip": "none"}, steps={**ahead, "lag": 0})
-    assert "steps.lag = 0" in no_effect(steps={**ahead, "lag": 0})["steps.name"]
-    assert "sync" in no_effect(steps={"lag": 0})["steps.lag"] and "steps.lag" not in no_effect(steps=ahead)
-    assert "a step has 8 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 9})["record.num_groups"]
-    assert "record.num_groups" not in no_effect(record={"num_groups": 8})
-    assert "record.num_groups" not in no_effect(record={"num_groups": 9}, budget={"enough": "my:own"})
-    assert "neither" in no_effect(rollouts={"scheduler": "micro"})["rollouts.scheduler"]
-    assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "micro", "num_slots": 8})
-    assert "optim.micro_batch_tokens" not in no_effect(optim={"micro_batch_tokens": 100})  # short rows still share
-    assert "the run ends before" in no_effect(eval={"every_steps": 100})["eval.every_steps"]
-    assert "the run ends before" in no_effect(eval={"every_seconds": 9}, stop={"seconds": 9})["eval.every_seconds"]
-    assert "float32" in no_effect(model={"dtype": "bfloat16"})["model.matmul"]
-    assert "on a CPU" in no_effect(model={"device": "cuda:1"})["model.matmul"] and "model.matmul" not in no_effect()
-    assert "saved anyway" in no_effect(checkpoint={"every_steps": 200})["checkpoint.every_steps"]
-
-
 def test_an_option_without_effect_is_only_listed_where_it_is_set() -> None:
     plan = plan_of("scale.timeout_seconds=60")
     found = {option.key: option.no_effect for option in plan.options}
@@ -143,9 +109,21 @@ def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Pa
     plan = json.loads(printed)
     assert plan["num_processes"] == 2 and plan["num_adapted_modules"] == 21 and plan["parts"]
     assert not (tmp_path / "x").exists()
-    code, printed, _ = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
-    assert code == 0 and "all 136,192 weights" in printed and "peak" in printed
+    code, printed, errors = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
+    assert code == 0 and printed.startswith("Ready to train; ") and "all 136,192 weights" in printed
+    assert "scale.strategy = 'fsdp2' changes nothing here: there is only one process" in errors
+    assert "key-values" not in printed and "no effect here" not in printed
+    code, printed, errors = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2", "--all")
+    assert printed.startswith("Ready to train; ") and "key-values" in printed
     assert "no effect here: there is only one process" in " ".join(printed.split())
+
+
+def test_the_first_sentence_says_what_keeps_a_run_from_starting(pods: Pods) -> None:
+    sizes = ["--rollouts.num_prompts=1000", "--rollouts.num_rollouts=16000", "--rollouts.max_new_tokens=200"]
+    assert pods("train", "pods", "--dry-run", *sizes)[1].startswith("Too large for this machine: ")
+    assert pods("train", "pods", "--dry-run", "--memory=1MiB")[1].startswith("does not fit into 1.0 MiB")
+    raising = ["--task.correct=correct", '--task.rewards={"operator:sub" = 1.0}']
+    assert pods("train", "pods", "--dry-run", *raising)[1].startswith("Not ready: a reward failed on its trial; ")
 
 
 def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:

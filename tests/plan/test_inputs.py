@@ -160,7 +160,7 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     )
     assert parts.num_dropped_train + parts.num_dropped_eval == 5
     assert (found.num_train, found.num_eval) == (len(parts.tasks.train), len(parts.tasks.eval))
-    assert (found.split, found.schedule) == parts.notes
+    assert (found.split, found.schedule) == parts.notes[1:]
     assert found.warnings == parts.warnings
     first = parts.tasks.train[0]
     assert (found.prompts.first, found.prompts.first_tokens) == (first.prompt, len(str(first.prompt)))
@@ -204,7 +204,9 @@ def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
 
 def test_without_the_hub_what_is_here_is_checked(pods: Pods, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODS_DATA", raising=False)
-    code, printed, errors = pods("train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16")
+    words = ["train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16"]
+    assert pods(*words)[1].startswith("Not ready on this machine, ")
+    code, printed, errors = pods(*words, "--all")
     assert code == 0 and "not checked: the questions" in errors and "task.name = 'gsm8k'" in errors
     assert "peak" in printed and "tokens   " in printed
     code, printed, errors = pods("train", "mine.toml", "--dry-run", "--model.path=someone/their-model")

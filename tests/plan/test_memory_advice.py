@@ -16,11 +16,12 @@ from podsrl.cli.memory import parse_memory
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.estimate import estimate, peak, work
+from podsrl.plan.estimate import estimate, peak
 from podsrl.plan.memory_advice import MemoryAdvice, advise
 from podsrl.plan.memory_ladder import LADDER
 from podsrl.run.checks import check_processes
 from podsrl.run.model_shape import ModelShape, read_shape
+from podsrl.run.sizes import work
 
 Pods = Callable[..., tuple[int, str, str]]
 GIB = 1 << 30

@@ -110,6 +110,14 @@ def test_more_gradient_noise_asks_for_more_kept_rollouts() -> None:
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
+def test_an_unsure_gradient_noise_widens_the_range_of_a_suggestion() -> None:
+    sure, unsure = usual(), replace(usual(), noise_range=(0.1, 10.0))
+    (low, high), (sure_low, sure_high) = unsure.relative_range(unsure.best), sure.relative_range(sure.best)
+    assert low < sure_low <= sure_high < high
+    assert unsure.relative_range(unsure.own) == (1.0, 1.0)
+    assert to_json(unsure, (), "a machine")["noise_range"] == [0.1, 10.0]
+
+
 def test_rare_right_answers_ask_for_more_rollouts_than_frequent_ones() -> None:
     rare, frequent = (make_plan(at_generation_cost(0.1, pass_rate=p)).best.num_rollouts for p in (0.05, 0.5))
     assert rare > frequent

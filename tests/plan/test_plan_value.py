@@ -8,7 +8,7 @@ import torch
 from plan_records import from_pass_rate
 
 from podsrl.plan.rewards import Seen
-from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio, teaching
+from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio, teaching
 from podsrl.select import max_variance
 
 
@@ -105,3 +105,29 @@ def test_a_gradient_probe_averages_over_groups_and_counts_empty_ones() -> None:
     chunked = gradient_probe([[1, 0], [1, 0]], [[1, 0], [1, 0]], [torch.tensor([0.5, -0.5])] * 2, 3.0, num_chunks=2)
     assert chunked.squared_signal == pytest.approx(0.25**2)
     assert chunked.noise == pytest.approx(0.125 / 2)
+
+
+def gradients(*steps: tuple[float, float]) -> tuple[list[GradientProbe], list[int], list[int]]:
+    """Probes of each step at four m, with a squared norm of α · signal² + γ · noise for its own (α, γ)."""
+    drawn = from_pass_rate(0.1, 50.0).draw(64, 400)
+    found = []
+    for step, (alpha, gamma) in enumerate(steps):
+        for m in (2, 4, 16, 64):
+            taught = teaching(drawn, 64, m, rule=max_variance)
+            norm = alpha * taught.squared_signal + gamma * taught.noise
+            found.append(
+                (GradientProbe(squared_norm=norm, squared_signal=taught.squared_signal, noise=taught.noise), m, step)
+            )
+    return [each[0] for each in found], [each[1] for each in found], [each[2] for each in found]
+
+
+def test_the_noise_ratio_has_the_range_of_the_steps_that_it_was_measured_on() -> None:
+    """Two steps of κ = 0.5 and 8: a quarter of the resamples has the one alone, a quarter the other, half both."""
+    found = noise_range(*gradients((1.0, 0.5), (1.0, 8.0)), (0.05, 0.95))
+    assert found == pytest.approx((0.5, 8.0), rel=1e-6)
+    assert noise_range(*gradients((1.0, 2.0), (2.0, 4.0)), (0.05, 0.95)) == pytest.approx((2.0, 2.0), rel=1e-6)
+
+
+def test_a_noise_ratio_of_one_step_has_no_range_and_one_without_signal_no_upper_end() -> None:
+    assert noise_range(*gradients((1.0, 0.5)), (0.05, 0.95)) is None
+    assert noise_range(*gradients((1.0, 0.5), (0.0, 1.0)), (0.05, 0.95)) == pytest.approx((0.5, 1000.0), rel=1e-6)

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
-from peft.utils.save_and_load import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -254,6 +252,8 @@ def test_the_kl_penalty_is_measured_from_the_base(
 def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
     policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
 ) -> None:
+    from peft import PeftModel
+
     policy = policy_of(family_folder, LORA)
     teach(policy)
     policy.save(tmp_path)
@@ -267,6 +267,8 @@ def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
 def test_saved_files_are_those_of_peft(
     policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path
 ) -> None:
+    from peft.utils.save_and_load import get_peft_model_state_dict
+
     policy = policy_of(folders["qwen2", False], LORA)
     policy.save(tmp_path / "ours")
     policy.model.save_pretrained(tmp_path / "peft")
@@ -331,6 +333,8 @@ def test_a_folder_of_adapters_loads_as_its_base_with_them_merged(
 
 
 def test_adapters_on_the_builtin_model_name_a_folder_that_plain_peft_can_read(tmp_path: Path) -> None:
+    from peft import PeftModel
+
     config = RunConfig.model_validate({"model": {"device": "cpu"}, "lora": LORA})
     load_policy(config, load_tokenizer(config.model)).save(tmp_path)
     base = json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"]

@@ -17,6 +17,8 @@ from podsrl.policy import Policy, check_model_options, load_model, load_policy, 
 from podsrl.policy.quantized import is_4bit
 from podsrl.sync import sync_weights
 
+pytestmark = pytest.mark.slow  # its import takes longer than the tests
+
 bitsandbytes = pytest.importorskip("bitsandbytes")
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from podsrl.report import health
 from podsrl.report.facts import key_facts
 from podsrl.report.read import Run, read_run
+from podsrl.run import health
 
 Make = Callable[..., Any]
 
@@ -93,6 +93,35 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
     # 0.5 is the limit itself.
     assert not by_name["groups without signal"].is_alarm
     assert not by_name["log-prob gap, generator to trainer"].is_alarm
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "counts", "is_alarm", "advice"),
+    [
+        (0.99, {}, False, "99% of the answers are right"),
+        (0.0, {}, True, "all answers are wrong"),
+        (0.0, {"rollouts/truncated": 8}, True, "max_new_tokens"),
+        (0.0, {"rollouts/invalid": 8}, True, "all rewards are invalid"),
+        (0.5, {}, True, "rewards within a group are equal"),
+        (None, {}, True, "rewards within a group are equal"),
+        (0.0, {"rollouts/all": 0, "rollouts/left_out": 8, "groups/all": 2}, True, "budget.keep"),
+    ],
+)
+def test_groups_without_signal_are_blamed_on_what_the_newest_answers_were(
+    tmp_path: Path,
+    make_run: Make,
+    make_step: Make,
+    accuracy: float | None,
+    counts: dict[str, int],
+    is_alarm: bool,
+    advice: str,
+) -> None:
+    """An early step that was otherwise is no reason."""
+    known = {"groups/zero_signal": 2, "rollouts/all": 8, "rollouts/left_out": 0, "accuracy/all": accuracy, **counts}
+    steps = [make_step(1, **{"accuracy/all": 0.5}), *(make_step(step, **known) for step in range(2, 12))]
+    check = health.check_run(read_run(make_run(tmp_path / "run", steps=steps)))[1]
+    assert (check.is_above, check.is_alarm) == (True, is_alarm) and advice in check.advice
+    assert is_alarm or "num_rollouts" not in check.advice
 
 
 def test_what_was_not_recorded_is_unknown_and_no_alarm(tmp_path: Path, make_run: Make) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.report.figures.bars import stage_figure
 from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
-from podsrl.report.read import SHOWN_STAGES
+from podsrl.report.read import SHOWN_STAGES, read_run
 
 Make = Callable[..., Any]
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
@@ -110,6 +111,51 @@ def evil_page(
 
 def _words(page: str) -> str:
     return " ".join(" ".join(_Tags(page).text).split())
+
+
+def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at_the_end(
+    tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make
+) -> None:
+    chat = {"id": "line-118", "prompt": "system: Be brief.\nuser: What is\n6 times 7?", "answer": "42"}
+    run = make_run(tmp_path / "run", groups=[make_group(1, task=chat)])
+    starts = [
+        {
+            "command": f"pods train --stop.steps={steps}",
+            "date": f"2026-01-0{day}T08:00:00+00:00",
+            "commit": "0123456789",
+        }
+        for steps, day in ((2, 1), (4, 2))
+    ]
+    (run / "starts.jsonl").write_text("\n".join(map(json.dumps, starts)) + '\n{"comm')
+    log = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "eval/accuracy" in line:
+            said = {
+                "prompt": "6 · 7?",
+                "answer": "42",
+                "text": f"said at {line['step']}",
+                "is_correct": line["step"] > 1,
+            }
+            line["eval/examples"] = [said, "no answer"]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = _words(_page([run], tmp_path / "report.html"))
+    assert "pods train --stop.steps=2 2026-01-01 08:00:00 UTC, resumed 1×, last 2026-01-02 08:00:00 UTC" in words
+    assert "commit 0123456789" in words
+    assert "What is 6 times 7?" in words and "line-118" not in words
+    assert (
+        "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ right said at 2" in words and "said at 1" not in words
+    )
+
+
+@each(
+    "histogram",
+    [3, {"low": 1}, {"low": 0, "high": 1, "counts": [-1]}, {"low": 2, "high": 1, "counts": [1]},
+     {"low": 0, "high": 1, "counts": []}, {"low": 0, "high": 1e300, "counts": [1]}, {"low": 0, "high": 1, "counts": [0]}],
+)  # fmt: skip
+def test_a_histogram_that_is_none_is_not_drawn(tmp_path: Path, make_run: Make, make_step: Make, histogram: Any) -> None:
+    run = make_run(tmp_path / "run", steps=[make_step(1, **{"histogram/rewards": histogram})])
+    assert read_run(run).histograms == {}
 
 
 def test_the_page_of_a_run_says_what_was_measured(run_page: str) -> None:

@@ -67,6 +67,18 @@ def append(file: Path, line: dict[str, Any]) -> None:
         log.write(json.dumps(line) + "\n")
 
 
+def test_the_page_says_how_far_a_run_is_and_how_long_the_rest_takes(
+    tmp_path: Path, make_run: Make, make_step: Make
+) -> None:
+    """Steps of 1.5 s, 4 of 40 done: 36 are left, in 54 s."""
+    run = make_run(tmp_path / "run", steps=[make_step(step) for step in range(1, 5)])
+    (run / "config.toml").write_text((run / "config.toml").read_text() + "[stop]\nsteps = 40\n")
+    page = LivePage([run]).current()[1]
+    assert '<progress max="1" value="0.1"></progress> step 4 of 40 · 1.5 s per step · 5 rollouts/s · 54 s left' in page
+    (run / "finished.json").write_text("{}")
+    assert "<progress" not in LivePage([run]).current()[1]
+
+
 def test_the_page_is_sent_again_only_where_something_is_new(server: live._Server, run: Path, make_group: Make) -> None:
     answer, page = ask(server)
     assert answer.status == 200 and "No groups were recorded" in page

@@ -34,3 +34,8 @@ def varied(prompts: list[str], completions: list[str]) -> list[float]:
 def own_question(prompts: list[str], completions: list[str]) -> list[float]:
     """The length of the question, and how much the answer varies."""
     return [len(prompt) + len(set(text)) / 100 for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def constant(prompts: list[str], completions: list[str]) -> list[float]:
+    """Nothing to learn from."""
+    return [0.5] * len(completions)

@@ -3,7 +3,8 @@ stopped, evaluated and saved in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from beside import Beside
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
+from podsrl.generate import Engine
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
 from podsrl.run.checkpoint import Checkpoint, load_newest
@@ -24,12 +26,14 @@ from podsrl.run.collect import new_group
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import NothingToLearn, train
+from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.prepare import prepare
+from podsrl.run.silence import NothingToLearn
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.tasks.stream import Stream
+from podsrl.types import Completion
 
 SMALL = (
     "rollouts.num_prompts=2",
@@ -251,6 +255,20 @@ def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     resumed = trainer_of()
     resumed.load(newest(tmp_path / "run" / "checkpoints"))
     assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
+
+
+def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def altered(self: Engine, requests: Any) -> Iterator[Completion]:
+        for found in generate(self, requests):
+            yield replace(found, logprobs=(math.nan,) * len(found.logprobs)) if found.version == 1 else found
+
+    generate = Engine.generate
+    monkeypatch.setattr(Engine, "generate", altered)
+    with pytest.raises(PodsError, match=r"rollouts\.generator = 'engine' gave rollout .*nan"):
+        run_of(trainer_of("rollouts.generator=engine", options=SMALL), tmp_path / "run")
+    assert newest(tmp_path / "run" / "checkpoints").state["step"] == 1
 
 
 @pytest.mark.parametrize(("name", "step"), [("ahead", 3), ("sync", 4)])

@@ -40,9 +40,13 @@ def test_a_run_ends_by_steps_or_seconds_whichever_comes_first() -> None:
 def test_checkpoints_and_group_records_come_by_steps() -> None:
     config, due = load_config(None, ["checkpoint.every_steps=2", "record.groups_every_steps=3"]), Due()
     assert [step for step in range(1, 7) if due.is_save_by_steps(config, Progress(step=step))] == [2, 4, 6]
-    assert [step for step in range(1, 7) if due.is_group_record(config, Progress(step=step))] == [3, 6]
+    assert [step for step in range(1, 7) if due.is_group_record(config, Progress(step=step))] == [1, 3, 6]
+    short = load_config(None, ["record.groups_every_steps=3", "stop.steps=5", "stop.seconds=60"])
+    assert [step for step in range(1, 6) if due.is_group_record(short, Progress(step=step))] == [1, 3, 5]
+    assert due.is_group_record(short, Progress(step=2, train_seconds=60.0))
     never = load_config(None, ["checkpoint.every_seconds=0", "record.groups_every_steps=0"])
     assert not due.is_save_by_time(never) and not due.is_group_record(never, Progress(step=1))
+    assert not due.is_group_record(never, Progress(step=100))
 
 
 def test_a_checkpoint_by_time_counts_from_the_last_one() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,28 @@ def test_a_folder_in_which_a_process_trains_is_closed_to_others_until_that_proce
     holder.communicate()
     with RunFolder(tmp_path).lock():
         pass
+
+
+def test_of_two_runs_that_start_at_once_one_begins_and_the_other_writes_nothing(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run").lock():
+        with pytest.raises(UsageError, match="another process is training"):
+            begin(tmp_path / "run", "second")
+        assert os.listdir(tmp_path / "run") == [".lock"]
+    for i in range(50):
+        with ThreadPoolExecutor(2) as pool:
+            begun = [pool.submit(begin, tmp_path / str(i), text) for text in ("first", "second")]
+        errors = [each.exception() for each in begun]
+        [winner] = [text for text, error in zip(("first", "second"), errors, strict=True) if error is None]
+        assert (tmp_path / str(i) / "config.toml").read_text() == winner
+        assert any(text in str(errors) for text in ("another process is training", "holds a run already"))
+
+
+def begin(path: Path, text: str) -> None:
+    """As a new run does."""
+    folder = RunFolder(path)
+    folder.check_is_free()
+    with folder.lock():
+        folder.create(text)
 
 
 STEPS = "".join(f'{{"step": {step}}}\n' for step in range(1, 6))  # each step takes twelve bytes

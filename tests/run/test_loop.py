@@ -17,8 +17,9 @@ from podsrl.generate.schedule.lengths import task_of
 from podsrl.run.clock import STAGES
 from podsrl.run.due import Due
 from podsrl.run.folder import RunFolder
-from podsrl.run.loop import MAX_EMPTY_STEPS, NothingToLearn, record, train
+from podsrl.run.loop import record, train
 from podsrl.run.metrics import step_metrics
+from podsrl.run.silence import MAX_INVALID_STEPS, NothingToLearn
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
@@ -163,9 +164,9 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
     folder.create("")
     with pytest.raises(NothingToLearn, match="no judge today"):
         train(trainer, folder, Due(), on_record=lambda record: None, should_stop=lambda: False)
-    assert trainer.progress.step == MAX_EMPTY_STEPS and trainer.progress.version == 0
+    assert trainer.progress.step == MAX_INVALID_STEPS and trainer.progress.version == 0
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
-    assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_EMPTY_STEPS:08d}"]
+    assert [path.name for path in folder.checkpoints.iterdir()] == [f"step-{MAX_INVALID_STEPS:08d}"]
 
 
 @pytest.mark.parametrize("num_groups", [0, 1])
@@ -176,9 +177,9 @@ def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monk
     trainer = Trainer(small_config(rewards, "stop.seconds=0", "stop.steps=5", *options))
     monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
     monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer, on_answer: SimpleNamespace(to_json=dict))
-    with pytest.raises(NothingToLearn, match=f"{MAX_EMPTY_STEPS} steps in a row"):
+    with pytest.raises(NothingToLearn, match=f"{MAX_INVALID_STEPS} steps in a row"):
         train(trainer, None, Due(), on_record=lambda record: None, should_stop=lambda: False)
-    assert trainer.progress.step == MAX_EMPTY_STEPS
+    assert trainer.progress.step == MAX_INVALID_STEPS
 
 
 def one_wrong_shape(rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from loops import each
 from podsrl.run.evaluate import Evaluation
 from podsrl.run.learn import NO_STATS, UpdateResult
 from podsrl.run.load import Load
@@ -44,7 +45,7 @@ def rollout(
         completion=completion,
         text="",
         reward=math.nan if reward is None else reward,
-        parts={},
+        parts={"right": math.nan if reward is None else float(is_correct)},
         is_correct=is_correct,
         invalid_reason=reason if reward is None else None,
     )
@@ -92,6 +93,7 @@ STEP = StepResult(
         ),
         grad_norm=1.5,
     ),
+    lr=0.015625,
     num_skipped_updates=1,
     weights_digest="0123456789abcdef",
     load=Load(
@@ -119,6 +121,12 @@ STEP = StepResult(
     overlapped_seconds=0.75,  # as with a step ahead
 )
 
+
+def bins(**counts: int) -> list[int]:
+    """Twenty counts, 0 where none is given: `_5=2` is 2 in the bin of number 5."""
+    return [counts.get(f"_{place}", 0) for place in range(20)]
+
+
 LINE: dict[str, Any] = {
     "step": 3,
     "version": 2,
@@ -140,6 +148,8 @@ LINE: dict[str, Any] = {
     # deviations of (1, 0, 1/2), of (1/4, 1/4), of (1, 0, 0), and 0 for the one reward of the last chunk
     "reward_std/all": (0.5 + 0.0 + math.sqrt(1 / 3) + 0.0) / 4,
     "reward_std/kept": (math.sqrt(1 / 2) + 0.0 + math.sqrt(1 / 2) + 0.0) / 4,
+    "rewards/right/mean": 3 / 9,
+    "rewards/right/std": 0.5,  # of three ones and six zeros: the root of (3 · 4/9 + 6 · 1/9) / 8
     "accuracy/all": 3 / 12,
     "groups/all": 4,  # CUT counts twice
     "rollouts/all": 12,
@@ -160,8 +170,15 @@ LINE: dict[str, Any] = {
     "rollouts/truncated": 1,
     "length/all": 42 / 12,
     "length/kept": 17 / 6,
+    "length/min": 1,
+    "length/max": 6,
+    "histogram/rewards": {"low": 0.0, "high": 2.0, "counts": bins(_0=3, _2=2, _5=1, _10=2, _19=1)},
+    "histogram/rewards_kept": {"low": 0.0, "high": 1.0, "counts": bins(_0=2, _5=2, _19=2)},
+    "histogram/lengths": {"low": 1.0, "high": 6.0, "counts": bins(_0=2, _4=2, _8=2, _12=2, _16=2, _19=2)},
+    "histogram/advantages": {"low": 0.0, "high": 0.0, "counts": [6]},
     "loss": 0.125,
     "grad_norm": 1.5,
+    "lr": 0.015625,
     "entropy": 0.75,
     "kl": 0.0625,
     "clip_fraction": 0.25,
@@ -179,6 +196,7 @@ LINE: dict[str, Any] = {
     "seconds/record": 0.125,
     "seconds/overlapped": 0.75,
     "seconds/total": 8.5,
+    "seconds/tokens_per_second": 42 / 8.5,
     "seconds/train_elapsed": 40.5,
 }
 
@@ -203,7 +221,8 @@ def test_every_metric_of_a_step_has_its_number() -> None:
 
 
 def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
-    assert set(LINE) == documented("`metrics.jsonl`: one line per step")
+    names = {name.replace("/right/", "/NAME/") for name in LINE}
+    assert names == documented("`metrics.jsonl`: one line per step")
 
 
 def sample(answer: str | None, length: int, **changes: Any) -> Rollout:
@@ -223,10 +242,18 @@ LOST = group_of(
     replace(rollout(0.5, 9, finish="length"), answer="7"),
 )
 EVALUATION = Evaluation(
-    step=20, result=accuracy_of([EASY, HARD, LOST], num_stopped=2), train_elapsed_seconds=33.5, seconds=1.25
+    step=20,
+    result=accuracy_of([EASY, HARD, LOST], num_stopped=2),
+    examples=(replace(EASY, rollouts=(sample("8", 2, text="It is 8."), *EASY.rollouts[1:])), HARD),
+    train_elapsed_seconds=33.5,
+    seconds=1.25,
 )
 EVALUATION_LINE: dict[str, Any] = {
     "step": 20,
+    "eval/examples": [
+        {"id": "easy", "prompt": "?", "answer": "!", "text": "It is 8.", "is_correct": True},
+        {"id": "hard", "prompt": "?", "answer": "!", "text": "", "is_correct": False},
+    ],
     "eval/accuracy": 4 / 12,
     "eval/accuracy_sem": math.sqrt(((5 / 12) ** 2 + (1 / 12) ** 2 + (4 / 12) ** 2) / 2 / 3),  # of 3/4, 1/4 and 0
     "eval/accuracy_and_format": 3 / 12,
@@ -282,6 +309,7 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
     changed = {
         "tokens/prompt": 14 + 3 + 9,  # both prompts
         "tokens/generated": 42 + 8,
+        "seconds/tokens_per_second": 50 / 8.5,
         "tokens/discarded": 25 + 8,
         "accuracy/all": 4 / 14,
         "groups/mixed": 3,
@@ -304,6 +332,7 @@ def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     changed = {
         "tokens/prompt": 14 + 3,
         "tokens/generated": 42 + 10 + 2 + 8 + 50,
+        "seconds/tokens_per_second": 112 / 8.5,
         "tokens/discarded": 25 + 2,
         "tokens/pruned": 10 + 8,
         "tokens/postponed": 50,
@@ -341,6 +370,12 @@ def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
         "accuracy/all",
         "length/all",
         "length/kept",
+        "length/min",
+        "length/max",
+        "histogram/rewards",
+        "histogram/rewards_kept",
+        "histogram/lengths",
+        "histogram/advantages",
     }
     assert {name for name in means if line[name] is not None} == set()
     counts = {"tokens/prompt", "tokens/generated", "tokens/skipped", "tokens/discarded", "rollouts/invalid"}
@@ -357,6 +392,19 @@ def test_the_lag_counts_from_the_oldest_token_of_each_kept_rollout_to_the_weight
     assert (line["rollouts/lag"], line["rollouts/lag_max"]) == ((0 + 2 + 1 + 3 + 0 + 0) / 6, 3)
     line = step_metrics(replace(STEP, groups=(), selections=(), samples=()))
     assert line["rollouts/lag"] is line["rollouts/lag_max"] is None
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # of the rewards' deviation, which is null then
+@each(
+    "low, high, counts",
+    [(1.0, 1.0 + 2**-52, bins(_0=1, _19=1)), (-1.7e308, 1.7e308, bins(_0=1, _19=1)), (0, 5e-324, [2])],
+)
+def test_a_histogram_has_room_for_the_nearest_and_the_farthest_numbers(
+    low: float, high: float, counts: list[int]
+) -> None:
+    group = group_of("far", 1, rollout(low, 1), rollout(high, 1))
+    line = step_metrics(replace(STEP, groups=(group,), selections=(selection(group, ()),), samples=()))
+    assert line["histogram/rewards"] == {"low": low, "high": high, "counts": counts}
 
 
 def test_a_fourth_reason_is_left_out() -> None:

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,25 @@ def gsm8k(tmp_path: Path) -> Path:
 def parts_of(tokenizer: Any, *flags: str, is_trained: bool = True) -> Parts:
     flags = ("rollouts.num_prompts=2", *flags)  # fewer than the questions, which are few here
     return prepare(load_config("pods", [f"--{flag}" for flag in flags]), tokenizer, is_trained=is_trained)
+
+
+def test_a_script_that_trains_when_it_is_imported_for_its_reward_is_told_of_the_main_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+from podsrl.config.load import load_config
+from podsrl.run.trainer import Trainer
+
+def even(task, text):
+    return float(len(text) % 2 == 0)
+
+Trainer(load_config("pods", ['--task.rewards={"unguarded:even" = 1.0}']))
+"""
+    (tmp_path / "unguarded.py").write_text(script)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"^task.rewards = 'unguarded:even' .*`if __name__ == .*unguarded.py, line 8"):
+        parts_of(character_tokenizer(), 'task.rewards={"unguarded:even" = 1.0}')
+    assert "unguarded" not in sys.modules
 
 
 def test_the_rewards_are_the_task_sets_own_by_default(chat_tokenizer: Any, gsm8k: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from running import environment, pods
+from running import environment
 
 import children
 from podsrl.lib.parent import asked_of_child
@@ -94,7 +95,7 @@ def adopting() -> Iterator[None]:
 class Run:
     """A command that runs, with what it prints and a folder of its own for temporary files."""
 
-    def __init__(self, arguments: list[str], folder: Path) -> None:
+    def __init__(self, arguments: list[str], folder: Path, module: str = "podsrl.cli") -> None:
         self.arguments, self.folder, self.mark = arguments, folder, os.urandom(8).hex()
         self.temporary = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # short: a socket's name has 107 bytes at most
         self.shared = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
@@ -110,7 +111,7 @@ class Run:
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the run
         self.begun = time.monotonic()
         self.process = children.Popen(
-            pods(*arguments),
+            [sys.executable, "-m", module, *arguments],
             stdin=children.DEVNULL,
             stdout=self.printed,
             stderr=self.printed,

@@ -164,6 +164,29 @@ def launched(tmp_path: Path, program: str, num_processes: int, **options: Any) -
     return launch([sys.executable, "-c", text], num_processes, tmp_path, **options)
 
 
+LISTENERS = """
+import psutil
+from podsrl.scale.processes import join_processes
+processes = join_processes('cpu')
+pids = processes.gather(os.getpid())
+found = [each for pid in (*pids, os.getppid()) for each in psutil.Process(pid).net_connections()]
+print(*{each.laddr.ip for each in found if each.status == 'LISTEN'})
+processes.gather(rank)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_processes_of_one_machine_meet_where_no_other_machine_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podsrl.scale.launch.subprocess", children)
+    end = launched(tmp_path, LISTENERS, 3)
+    assert end.code == 0
+    for rank in (1, 2):
+        assert set((tmp_path / f"rank-{rank}.log").read_text().split()) == {"127.0.0.1"}
+
+
 def test_the_first_real_failure_decides_though_others_lost_it_earlier(tmp_path: Path) -> None:
     """Processes 0 and 2 say that another was lost (3) before the one that failed has ended."""
     program = "if rank != '1': sys.exit(3)\ntime.sleep(0.5); print('first\\nit broke', file=sys.stderr); sys.exit(2)"

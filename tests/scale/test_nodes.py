@@ -26,6 +26,7 @@ from podsrl.scale.nodes import Nodes
 from podsrl.scale.rendezvous import find_place
 from waiting import wait_for
 
+pytestmark = pytest.mark.slow  # nodes wait for each other
 Popen = subprocess.Popen[str]
 
 

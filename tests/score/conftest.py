@@ -43,6 +43,12 @@ def odd(task, text):
         print("said by a reward")
         os.write(1, b"said by native code;")
     return float(len(text))
+
+
+def has_module(task, text):
+    return "own_module" in sys.modules
+
+has_module.worker_modules = ()
 """
 
 

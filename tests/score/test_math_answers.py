@@ -8,7 +8,8 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from loops import each
 from podsrl.score.rewards.algebra import is_bomb, is_equal, number_of
-from podsrl.score.rewards.answers import as_union, without_rounding
+from podsrl.score.rewards.answers import without_rounding
+from podsrl.score.rewards.sets import as_union
 
 
 @each(

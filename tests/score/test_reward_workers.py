@@ -1,3 +1,4 @@
+import importlib
 import os
 import signal
 import subprocess
@@ -40,6 +41,17 @@ def test_a_worker_is_given_the_whole_task(user_folder: Path) -> None:
         chat = Task(id="c", prompt=({"role": "user", "content": "x"},), answer="1", columns={"level": 40})
         assert workers.judge("worker_rewards:columns", rows(["ab"])).values == [3.0 + len("What is half of one?") + 2]
         assert workers.judge("worker_rewards:columns", rows(["ab"], chat)).values == [40.0 + 1 + 2]
+
+
+def test_what_a_function_imports_later_is_imported_before_the_first_completion(
+    user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "worker_rewards:has_module"
+    monkeypatch.setattr(importlib.import_module("worker_rewards").has_module, "worker_modules", {"own_module"})
+    (user_folder / "own_module.py").touch()
+    with WorkerPool([name], num_workers=1) as workers:
+        assert workers.judge(name, rows(["a"])).values == [1.0]
+    assert "own_module" not in sys.modules
 
 
 def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(

@@ -85,14 +85,14 @@ def test_a_bin_that_stays_empty_keeps_its_score() -> None:
     for _ in range(60):
         part.learn([group(EASY, index=0)])
     assert part.omega() == pytest.approx(before)
-    assert np.isfinite(part.shares()).all()
+    assert np.isfinite(part.shares(0.01)).all()
 
 
 def test_q_sums_to_1_and_is_the_weight_of_the_released_code() -> None:
-    part, groups = bins(beta=1.0, eta=1.0, gamma=0.1, k=1, is_normalised=True), groups_of(HARD, MIDDLE, EASY)
+    part, groups = bins(beta=1.0, eta=1.0, gamma=0.1, k=1), groups_of(HARD, MIDDLE, EASY)
     assert weights(part, groups) == pytest.approx([1 / 3] * 3)
     part.learn(groups)
-    assert part.shares().sum() == pytest.approx(1.0)
+    assert part.shares(0.1).sum() == pytest.approx(1.0)
     omega = np.exp([0.75, 0.5, 0.0])
     assert weights(part, groups) == pytest.approx(0.9 * omega / omega.sum() + 0.1 / 3)
 

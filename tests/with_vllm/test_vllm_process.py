@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -21,7 +22,6 @@ from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request, Sampling, Setting
 from podsrl.generate.vllm.make import make_vllm
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.watch import children
 
 
 def setting_of(models: Models, **changes: Any) -> Setting:
@@ -150,8 +150,8 @@ def test_its_own_process_that_is_killed_or_hangs_is_lost(
     with left_nothing():
         generator = make_vllm(setting_of(models), in_process=False, timeout_seconds=seconds)
         running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30))])
-        for child in children():
-            os.kill(child, number)
+        for child in multiprocessing.active_children():
+            os.kill(child.pid or 0, number)
         with pytest.raises(LostGenerator, match=wanted):
             list(running)
         with pytest.raises(LostGenerator, match=wanted):
@@ -162,14 +162,13 @@ def test_its_own_process_that_is_killed_or_hangs_is_lost(
 
 
 KILLED = """
-import os, sys
+import multiprocessing, os, sys
 from podsrl.generate import Setting
 from podsrl.generate.vllm.make import make_vllm
-from podsrl.generate.vllm.watch import children
 if __name__ == "__main__":
     setting = Setting(load_model=lambda: None, folder=sys.argv[1], max_prompt_tokens=8, max_new_tokens=8)
     generator = make_vllm(setting, in_process=False)
-    print(*children(), flush=True)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     os.kill(os.getpid(), 9)
 """
 

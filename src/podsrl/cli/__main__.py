@@ -10,8 +10,10 @@ def main() -> None:
         leave_on_signal()
         load("podsrl.cli.main")
         from podsrl.cli.main import main
+        from podsrl.scale.launch import leaving_at_once
 
-        main()
+        with leaving_at_once():
+            main()
     except KeyboardInterrupt:
         leave_at_once()
 

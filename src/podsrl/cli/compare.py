@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +17,19 @@ from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, s
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
-from podsrl.errors import UsageError
+from podsrl.errors import PodsError, UsageError
 from podsrl.lib.imports import load
 from podsrl.lib.logs import LogTail
 from podsrl.lib.signals import exit_code
+from podsrl.lib.time_left import time_text
 
 Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
+DEMO_SECONDS, DEMO_STEP_SECONDS = 60, 0.16
+"""What the recipe gives each arm, and a step of its baseline where that was chosen (benchmarks/results/amd-zen-4)."""
+TOO_SLOW = 2.0
+"""So many times slower than that, a busy machine is too busy."""
+SECONDS = "base.stop.seconds"
 
 
 def demo(
@@ -39,7 +47,8 @@ def demo(
 
     A tiny language model learns to add, from about 1 % of right answers, with a KL penalty. GRPO trains on 16
     rollouts per question; GRPO with gradient accumulation generates and trains on 64; PODS generates 64 and trains on
-    the 16 whose rewards vary most. Same seconds for each.
+    the 16 whose rewards vary most. Same seconds for each: 60, or more where two measured steps are slower than the
+    ones that this was chosen for.
 
     [bold]Examples[/]
 
@@ -50,7 +59,10 @@ def demo(
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
     errors.print(QUESTION, markup=False, highlight=False, soft_wrap=True)
     shortened = [text for text in QUICK if quick and text.split("=")[0] not in given]
-    _compare("demo", [*shortened, *context.args], out or new_folder("demo"), json)
+    overrides, folder = [*shortened, *context.args], out or new_folder("demo")
+    if not quick and SECONDS not in given:
+        overrides.append(f"--{SECONDS}={_demo_seconds(overrides, folder)}")
+    _compare("demo", overrides, folder, json, ["pods", "demo", *context.args])
 
 
 def compare(
@@ -93,7 +105,47 @@ def compare(
     name, overrides = split_words(config, context.args)
     if name is None:
         raise UsageError("pods compare wants a CONFIG, e.g. `pods compare demo`")
-    _compare(name, overrides, out or new_folder(Path(name).stem), json)
+    _compare(name, overrides, out or new_folder(Path(name).stem), json, ["pods", "compare", name, *overrides])
+
+
+def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
+    """Training seconds per arm: the recipe's, or as many more as steps are slower here; of a resumed demo, its own.
+
+    Raises:
+        PodsError: the machine is too busy for a comparison of seconds.
+    """
+    if (folder / "compare.toml").exists():
+        return int(read_tree(folder / "compare.toml")["base"]["stop"]["seconds"])
+    load("podsrl.plan.pace", "transformers.modeling_utils")
+    from podsrl.compare.runs import plan
+    from podsrl.lib.machine import num_cores
+    from podsrl.plan.pace import measure_pace
+
+    config = build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
+    member = next(member for member in plan(config, folder) if member.arm == config.baseline)
+    with waiting("measuring two steps"):
+        pace = measure_pace(member.config)
+    seconds = demo_seconds(pace.step_seconds, config.jobs, num_cores())
+    measured = f"a step took {pace.step_seconds:.2g} s, {DEMO_STEP_SECONDS:g} s where the demo was made"
+    if pace.use.is_busy and pace.step_seconds > TOO_SLOW * DEMO_STEP_SECONDS:
+        raise PodsError(
+            f"this machine is too busy for the demo ({pace.use.text}): {measured}; run it again when the machine is "
+            f"quiet, or all the same with {time_text(seconds)} per arm: pods demo --{SECONDS}={seconds}"
+        )
+    if seconds > DEMO_SECONDS:
+        say(f"{measured}: each arm gets {time_text(seconds)} of training", errors)
+    return seconds
+
+
+def demo_seconds(step_seconds: float, jobs: int = 1, num_cores: int = 1) -> int:
+    """Training seconds in which an arm takes as many steps as where the demo was made; whole minutes.
+
+    Example:
+        >>> demo_seconds(0.1), demo_seconds(0.32), demo_seconds(0.32, jobs=2, num_cores=1)
+        (60, 120, 240)
+    """
+    slower = step_seconds / DEMO_STEP_SECONDS * max(1.0, jobs / num_cores)
+    return DEMO_SECONDS * max(1, math.ceil(round(slower, 6)))
 
 
 def _refuse_folders(words: Sequence[str]) -> None:
@@ -106,7 +158,8 @@ def _refuse_folders(words: Sequence[str]) -> None:
         )
 
 
-def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool) -> None:
+def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool, command: Sequence[str]) -> None:
+    """Run and show a comparison; `command` started it."""
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
     result = run_comparison(config, folder)
 
@@ -117,8 +170,19 @@ def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool)
     if as_json:
         output.print_json(data=result)
     else:
-        output.print(shown_result(result), soft_wrap=True)
+        output.print(shown_result(result, _advice(result, source, command)), soft_wrap=True)
     errors.print(f"pictures and every recorded rollout: {report}", markup=False, soft_wrap=True)
+
+
+def _advice(result: Json, source: str, command: Sequence[str]) -> str:
+    """How to give every arm enough time; a demo knows how many steps it takes."""
+    step_seconds, seconds = sum(result["stage_seconds"][result["baseline"]].values()), 4 * result["seconds"]
+    measured = ""
+    if source == "demo":
+        seconds = max(seconds, demo_seconds(step_seconds))
+        measured = f", {DEMO_STEP_SECONDS:g} s where the demo was made"
+    words = [word for word in command if SECONDS not in word and word != "--quick"]
+    return f"{measured}; give each arm {time_text(seconds)}: {shlex.join([*words, f'--{SECONDS}={seconds:g}'])}"
 
 
 def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> Json:

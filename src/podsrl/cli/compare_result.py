@@ -18,8 +18,11 @@ task and suggests n and m; docs/when-pods-helps.md maps where PODS helps and whe
 Json = dict[str, Any]
 
 
-def shown(result: Json) -> Group:
-    """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware."""
+def shown(result: Json, advice: str = "") -> Group:
+    """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware.
+
+    Where there is no gain to tell, the last sentence says so, followed by the advice.
+    """
     from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
 
     num_seeds = len(next(iter(result["arms"].values()))["seeds"])
@@ -27,15 +30,21 @@ def shown(result: Json) -> Group:
     over = {
         base: {arm: SpeedupInterval.from_json(entry) for arm, entry in entries.items()}
         for base, entries in result["speedup_over"].items()
+        if result["learned"][base]
     }
-    arm = quickest(over[result["baseline"]], result["baseline"])
-    lines = [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
-    lines += [
-        f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other arm's "
-        "time to the same.",
-        "In brackets: its 95 % interval over seeds.",
-        f"Measured on {result['hardware']}.",
-    ]
+    reasons = [f"{arm} has not learned: {why}." for arm, why in result["why_not_learned"].items()]
+    if result["not_learned"]:
+        lines = [f"Measured on {result['hardware']}.", *reasons, f"{result['not_learned']}{advice}"]
+    else:
+        arm = quickest(over[result["baseline"]], result["baseline"])
+        lines = [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
+        lines += [
+            f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other "
+            "arm's time to the same.",
+            "In brackets: its 95 % interval over seeds.",
+            *reasons,
+            f"Measured on {result['hardware']}.",
+        ]
     return Group(_speedups(result, title), _times(result), Text("\n".join(lines)))
 
 
@@ -55,7 +64,7 @@ def _speedups(result: Json, title: str) -> Table:
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            SpeedupInterval.from_json(result["speedup"][arm]).full_text,
+            "–" if result["not_learned"] else SpeedupInterval.from_json(result["speedup"][arm]).full_text,
         )
     return table
 

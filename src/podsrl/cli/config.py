@@ -15,10 +15,10 @@ from podsrl.cli.config_page import options_page
 from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
 from podsrl.cli.known_names import NAMED_OPTIONS, known_names
 from podsrl.config.files import read_tree, recipe_names
-from podsrl.config.load import apply_overrides, build
+from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
 from podsrl.config.options import search as find
-from podsrl.config.other_names import find_other_name
+from podsrl.config.other_names import OtherName, answer_of
 from podsrl.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -76,16 +76,31 @@ def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
     sections = [chapter for chapter in chapters if chapter.name == word]
     if sections:
         return _show_chapters(sections, as_json)
-    other = find_other_name(word)
     options = {option.key: option for chapter in chapters for option in chapter.options}
     exact = [option for key, option in options.items() if word in (key, key.rpartition(".")[2])]
-    if not exact and other is not None and other.ours in options:
-        exact = [options[other.ours]]
+    if not exact:
+        cure, others = meant_by(model, word)
+        exact = [options[key] for key in dict.fromkeys([cure, *(other.ours for other in others)]) if key in options]
+        if others:
+            return _show_elsewhere(exact, others, as_json)
     if len(exact) == 1:
         return _show_option(exact[0], as_json)
     if not exact and (word in recipe_names() or Path(word).is_file()):
         raise UsageError(f"{word!r} is a config, not an option: pods config --resolved {word} prints it whole")
     return _show_found(exact or search(model, word), word, as_json)
+
+
+def _show_elsewhere(options: Sequence[OptionEntry], others: Sequence[OtherName], as_json: bool) -> None:
+    """What names of other libraries mean here: options, flags, or why there is neither."""
+    if as_json:
+        return output.print_json(data=[asdict(other) for other in others])
+    for option in options:
+        _show_option(option, as_json)
+        for other in others:
+            if other.ours == option.key and (other.difference or len(options) > 1):
+                print_paragraph(str(other), indent="    ")
+    if not options:
+        print_paragraph(answer_of(others))
 
 
 def _show_found(found: Sequence[OptionEntry], text: str, as_json: bool) -> None:

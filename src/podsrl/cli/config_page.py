@@ -38,10 +38,11 @@ name that nothing has, are errors.
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
 
-What others call an option. An unknown key that stands here is answered with the name in this package. Options with the
-same name on both sides (`temperature`, `top_p`, `max_grad_norm`, `weight_decay`, …) are left out.
+What others call an option; their examples set nothing that this table does not answer. An unknown key that stands here
+is answered with its row. A `*` stands for all other names of that form. Options with the same name on both sides
+(`temperature`, `top_p`, `max_grad_norm`, `weight_decay`, …) are left out.
 
-| there | here | difference |
+| there | here | difference, or why there is none |
 |---|---|---|
 """
 _TITLES = {"train": "Training", "compare": "Comparisons", "pretrain": "Pretraining"}
@@ -81,5 +82,11 @@ def _row(option: OptionEntry) -> str:
 
 
 def _elsewhere() -> str:
-    rows = [f"| {other.origin}: `{other.theirs}` | `{other.ours}` | {other.difference} |" for other in OTHER_NAMES]
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for other in OTHER_NAMES:
+        names.setdefault((other.origin, other.ours, other.difference), []).append(f"`{other.theirs}`")
+    rows = [
+        f"| {origin}: {', '.join(theirs)} | {f'`{ours}`' if ours else 'none'} | {difference} |"
+        for (origin, ours, difference), theirs in names.items()
+    ]
     return _ELSEWHERE + "\n".join(rows) + "\n"

@@ -17,6 +17,8 @@ output = Console()
 errors = Console(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
+SHOWN_CHARACTERS = 240
+"""How much of a prompt or an answer is shown."""
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
 """Option of every command that starts a run."""
 
@@ -36,6 +38,12 @@ def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, lis
     if len(words) > 1:
         raise UsageError(f"unexpected {words[1]!r} after {words[0]!r}; values are set as --section.key=value")
     return next(iter(words), None), [text for text in given if text.startswith("--")]
+
+
+def shortened(text: str) -> str:
+    """A text of at most about `SHOWN_CHARACTERS`, from both its ends."""
+    half = SHOWN_CHARACTERS // 2
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, errors, output, print_paragraph, say
+from podsrl.cli.console import counted, errors, output, print_paragraph, say, shortened
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from podsrl.plan.preview import Preview
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
-SHOWN_CHARACTERS = 240
-"""How much of the first prompt is shown, from both its ends."""
+DETAILS = ("prompts", "tokens", "checked", "update")
+"""Lines that only `--all` shows."""
 
 
 def show_plan(
@@ -33,6 +33,7 @@ def show_plan(
     out: Path | None = None,
     memory: str | None = None,
     words: Sequence[str] = (),
+    is_all: bool = False,
 ) -> None:
     """Check what a run would check before its weights, and print what it would do.
 
@@ -41,12 +42,15 @@ def show_plan(
         is_asked_for: whether --dry-run was given, without which the others mean nothing.
         memory: a size that a process may take at most; the command ends with 1 where the run takes more.
         words: the config's name and flags, to be repeated with the changes that make it fit.
+        is_all: print every part of the memory and every option that is not at its default, too.
 
     Raises:
         UsageError: options that do not go together, or what a run would end with before its weights are loaded.
     """
     if not is_asked_for:
-        raise UsageError("--processes, --memory and --json go with --dry-run; several processes train with pods launch")
+        raise UsageError(
+            "--processes, --memory, --all and --json go with --dry-run; several processes train with pods launch"
+        )
     if config is None:
         raise UsageError("--dry-run wants a CONFIG, not --resume RUN: give RUN/config.toml to see its plan")
     if processes < 1:
@@ -61,29 +65,40 @@ def show_plan(
         RunFolder(out).check_is_free()
     with errors.status("reading the questions and trying the rewards"):
         inputs = check_inputs(config, processes)
-    if not as_json:
-        _say_lines(input_lines(inputs))  # before the preview, which there is none of while the model is out of reach
-    preview = preview_run(config, processes, inputs.num_eval)
+    try:
+        preview = preview_run(config, processes, inputs.num_eval)
+    except UsageError:
+        if not as_json:  # of what was found, although the model is out of reach
+            _say_lines(input_lines(inputs))
+        raise
     advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
     if as_json:
         memory_json = {"memory": advice} if advice else {}
         output.print_json(data={**preview.to_json(), **memory_json, "inputs": inputs.to_json()})
     else:
-        print_preview(preview, inputs)
-    if advice and not as_json:
-        command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
-        print_advice(advice, [*command, *words])
+        if advice:
+            command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
+            print_advice(advice, [*command, *words])
+        else:
+            print_paragraph(_verdict(preview, inputs), style="bold")
+        print_preview(preview, inputs, is_all=is_all)
     if advice and not advice["fits"]:
         raise typer.Exit(1)
 
 
-def print_preview(preview: Preview, inputs: Inputs | None = None) -> None:
-    """The plan as lines and two tables; then on stderr warnings, and what was not checked."""
-    _say_lines(_lines(preview))
-    _print_memory(preview)
-    _print_options(preview)
+def print_preview(preview: Preview, inputs: Inputs | None = None, *, is_all: bool = True) -> None:
+    """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
+    from podsrl.run.no_effect import idle_notes
+
+    lines = [*(input_lines(inputs) if inputs else ()), *_lines(preview)]
+    _say_lines(line for line in lines if is_all or line[:9].strip() not in DETAILS)
+    if is_all:
+        _print_memory(preview)
+        _print_options(preview)
+    else:
+        say("memory by part, and all options that are not at their default: --all")
     warnings = (*preview.warnings, *(inputs.warnings if inputs else ()))
-    lines = [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
+    lines = [*(f"warning: {warning}" for warning in dict.fromkeys(warnings)), *idle_notes(preview.options)]
     if inputs is not None:
         lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
         if count := len(inputs.not_checked):
@@ -91,6 +106,17 @@ def print_preview(preview: Preview, inputs: Inputs | None = None) -> None:
             lines.append(f"a run on this machine would end with {cause}")
     for line in lines:
         say(line, errors)
+
+
+def _verdict(preview: Preview, inputs: Inputs) -> str:
+    needs = f"about {size_text(preview.needed_bytes)} at the peak, and {preview.machine} has"
+    needs = f"the run needs {needs} {size_text(preview.machine_bytes)}."
+    if preview.needed_bytes > preview.machine_bytes:
+        return f"Too large for this machine: {needs}"
+    if inputs.not_checked:
+        return f"Not ready on this machine, see below what was not checked; {needs}"
+    is_broken = any(trial.invalid_reason is not None for trial in inputs.trials)
+    return f"{'Not ready: a reward failed on its trial' if is_broken else 'Ready to train'}; {needs}"
 
 
 def _say_lines(lines: Iterable[str]) -> None:
@@ -107,7 +133,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         if prompts.has_template and not prompts.is_chat:
             kind += " (the tokenizer has a chat template, which task.chat = true uses)"
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
-        lines.append(f"first    {_shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
+        lines.append(f"first    {shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:
         lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
@@ -116,17 +142,12 @@ def input_lines(inputs: Inputs) -> list[str]:
     return [*lines, f"run      {inputs.schedule}", f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
 
 
-def _shortened(text: str) -> str:
-    half = SHOWN_CHARACTERS // 2
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
 def _trial_text(trial: Trial) -> str:
     if trial.invalid_reason is not None:
-        return f"{_shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
+        return f"{shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
     right = "right" if trial.is_correct else "not right"
     parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
-    return f"{_shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
+    return f"{shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
 def _lines(preview: Preview) -> list[str]:

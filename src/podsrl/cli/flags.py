@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 
 from podsrl.config.load import all_keys, unknown_key
 from podsrl.config.options import SCHEMAS, find_field, is_switch
-from podsrl.config.other_names import find_other_name
+from podsrl.config.other_names import find_last_parts, find_other_names
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
@@ -91,7 +91,7 @@ def _unknown(name: str, own: Mapping[str, bool], schemas: Sequence[type[BaseMode
     """What another library calls so goes before an option of the command that is spelt alike, and that before the
     config's keys, unless the flag has a section."""
     key, schema = name.removeprefix("--"), schemas[0]
-    hint = "" if "." in name or find_other_name(key) is not None else _spelt_alike(name, own, schema)
+    hint = "" if "." in name or find_other_names(key) or find_last_parts(key) else _spelt_alike(name, own, schema)
     if hint:
         return f"{name}: no such option. Did you mean '{hint}'?"
     if name == "--dry-run":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import output, say
+from podsrl.cli.console import output, print_paragraph, say
 from podsrl.cli.progress import waiting
 from podsrl.config.bounds import TRACKERS
 from podsrl.config.files import recipe_names
@@ -75,9 +75,15 @@ def _serve(runs: list[Path], out: Path | None, port: int) -> None:
     serve(runs, port, lambda address: say(f"{address}   (Ctrl-C ends it; the runs go on)"))
 
 
-def doctor() -> None:
+def doctor(
+    all_of_it: Annotated[
+        bool, typer.Option("--all", help="Also the rule of matrix products, recipes, task sets and rewards.")
+    ] = False,
+) -> None:
     """Show what this machine offers and what podsrl would use."""
     from importlib.metadata import version
+
+    import torch
 
     from podsrl.lib.machine import configure_threads, hardware_line
     from podsrl.run.matmul import describe_here
@@ -85,17 +91,21 @@ def doctor() -> None:
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
 
-    output.print(f"podsrl {version('podsrl')}, transformers {version('transformers')}", highlight=False)
     small = configure_threads(0, 0)
-    say(f"a small model trains on {small}")
-    say(hardware_line())
-    say(f"float32 matrix products on it: {describe_here()}")
+    on = "on a GPU" if torch.cuda.is_available() else "small models, since there is no GPU"
+    print_paragraph(f"podsrl {version('podsrl')} can train here: {on}.", style="bold")
+    say(f"machine     {hardware_line()}")
 
     def offered(name: str, extra: str) -> str:
         return name if is_installed(name) else f"{name} (pip install 'podsrl[{extra}]')"
 
-    say(f"generators: engine, vLLM servers, {', '.join(offered(name, name) for name in ('vllm', 'ray'))}")
-    say(f"trackers: {', '.join(offered(name, 'trackers') for name in TRACKERS)}")
-    say(f"recipes: {', '.join(recipe_names())}")
-    say(f"task sets: {', '.join(TASKS)}")
-    say(f"rewards: {', '.join(REWARDS)}")
+    say(f"generators  engine, vLLM servers, {', '.join(offered(name, name) for name in ('vllm', 'ray'))}")
+    say(f"trackers    {', '.join(offered(name, 'trackers') for name in TRACKERS)}")
+    if not all_of_it:
+        say("threads, matrix products, recipes, task sets and rewards: --all")
+        return
+    say(f"threads     a small model trains on {small}; transformers {version('transformers')}")
+    say(f"products    of float32 matrices: {describe_here()}")
+    say(f"recipes     {', '.join(recipe_names())}")
+    say(f"task sets   {', '.join(TASKS)}")
+    say(f"rewards     {', '.join(REWARDS)}")

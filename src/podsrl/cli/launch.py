@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def launch(
     context: typer.Context,
     config: Annotated[
-        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
+        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")
     ] = None,
     processes: Annotated[
         int,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import nullcontext
 from typing import Annotated, NoReturn
 
 import typer
@@ -20,10 +19,14 @@ from podsrl.errors import PodsError, UsageError, one_line, printable
 from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
-from podsrl.scale.launch import leaving_at_once, num_processes
 
-DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")
-"""How the operating system says that a file cannot be written."""
+DISK_ERRORS = {
+    "No space left on device": "make room",
+    "Disk quota exceeded": "make room",
+    "File too large": "allow larger files",
+    "Read-only file system": "make it writable, or choose another folder",
+}
+"""How the operating system says that a file cannot be written -> the cure."""
 
 app = typer.Typer(
     name="pods",
@@ -69,11 +72,6 @@ def _whole_command(
 
 def main() -> None:
     """Run the command line; errors made on purpose are one line on stderr."""
-    with leaving_at_once() if num_processes() > 1 else nullcontext():
-        _main()
-
-
-def _main() -> None:
     end_with_parent()
     set_waiting_policy()
     # Not which line of whose code said so.
@@ -104,8 +102,9 @@ def _main() -> None:
 
 def _what_the_system_refused(error: Exception) -> str | None:
     """In words, with the file; None where it was something else."""
-    if any(text in str(error) for text in DISK_ERRORS):  # other languages raise this as types of their own
-        return f"{error}: make room and do it again; what was whole before still is (a run goes on with --resume)"
+    for text, cure in DISK_ERRORS.items():
+        if text in str(error):  # other languages raise this as types of their own
+            return f"{error}: {cure}, and do it again; what was whole before still is (a run goes on with --resume)"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None

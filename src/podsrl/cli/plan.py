@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from podsrl.cli.console import errors, output, say, split_words
+from podsrl.cli.console import errors, output, print_paragraph, say, split_words
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
@@ -25,6 +25,7 @@ NUM_CHECK_STEPS = (5, 20)
 """Least and greatest number of real steps at the suggestion."""
 SHARE_OF_CHECK = 0.2
 """Share of the budget for these steps."""
+_KEY = ("num_rollouts", "num_kept", "micro_batch_tokens")
 
 
 def plan(
@@ -36,6 +37,7 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="Stay under this size, such as 24GiB; default: this machine's memory.")
     ] = None,
+    all_of_it: Annotated[bool, typer.Option("--all", help="Also every n, memory, and the check by stage.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
 ) -> None:
@@ -74,7 +76,7 @@ def plan(
     if json:
         output.print_json(data=result)
         return
-    _show(result)
+    _show(result, all_of_it)
     if bound is not None:
         print_advice(result["memory"], None if Path(name).is_dir() else ["pods", "train", name, *overrides])
 
@@ -120,62 +122,72 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
     return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
 
 
-def _show(result: Json) -> None:
-    own, best = result["own"], result["best"]
-    is_trusted = result["trust"]["is_trusted"]
-    if not is_trusted:
-        output.print(_warning(result["trust"]), highlight=False, soft_wrap=True)
-    output.print(_table(result))
-    say(_reading(result))
-    for name in ("own", "best"):
-        if result["checks"][name] is not None:
-            say(_checked(name, result[name], result["checks"][name]))
-    if best["num_rollouts"] == own["num_rollouts"] and best["num_kept"] == own["num_kept"]:
-        is_same = best["micro_batch_tokens"] == own["micro_batch_tokens"]
-        head = "keep the config's choice" if is_same else "keep n and m, with another micro-batch"
-    else:
-        head = _suggestion(result)
-    head += "" if is_trusted else " (not trusted, see above)"
-    output.print(f"[bold]{head}[/]", highlight=False, soft_wrap=True)
+def _show(result: Json, is_all: bool) -> None:
+    if not result["trust"]["is_trusted"]:
+        print_paragraph(_warning(result["trust"]), style="red")
+    print_paragraph(_verdict(result), style="bold")
     say("  " + " ".join(result["flags"]))
+    shown = _rows(result) if is_all else [row for row in _rows(result) if _marks(row, result)]
+    output.print(_table(result, shown))
+    for line in _reading(result, is_all):
+        print_paragraph(line)
+    for name in ("own", "best") if is_all else ():
+        if result["checks"][name] is not None:
+            print_paragraph(_checked(name, result[name], result["checks"][name]))
     for text in result["unknown"]:
         say(f"not known: {text}", errors)
+    if not is_all:
+        say("every n, memory, later pass rates, and the check by stage: --all")
 
 
 def _warning(trust: Json) -> str:
     again = "" if trust["num_cores"] is None else ": run it again when the machine is quiet, or longer (--measure)"
-    return f"[bold red]not trusted:[/] {'; '.join(trust['reasons'])}{again}"
+    return f"not trusted: {'; '.join(trust['reasons'])}{again}"
 
 
-def _suggestion(result: Json) -> str:
-    """The gain with its range, and what the seconds say that both choices took when they were run in turns."""
-    gain, ends = _relative(result["best"])
-    low = result["best"]["relative_progress_range"][0]
-    certain = "suggestion" if low is None or low > 1 else "suggestion, within the error of the measurement"
-    measured = result["measured_relative_progress"]
-    as_run = "" if measured is None else f"; {measured:.2f}× with the seconds measured for both"
-    return f"{certain}: {gain} ({ends}) the config's progress per second{as_run}"
+def _verdict(result: Json) -> str:
+    """What to do, in a sentence: the gain, its range, and what the seconds say that both choices took when they ran."""
+    own, best = result["own"], result["best"]
+    n, m, micro = (best[name] for name in _KEY)
+    if _same(own, best):
+        head = f"Keep n = {n} and m = {m}: no choice is better by more than the error of the prediction"
+    else:
+        gain, ends = _relative(best)
+        low = best["relative_progress_range"][0]
+        certain = "" if low is None or low > 1 else ", which is within the error of the measurement"
+        measured = result["measured_relative_progress"]
+        as_run = "" if measured is None else f"; {measured:.2f}× with the seconds measured for both"
+        is_pair = (n, m) == (own["num_rollouts"], own["num_kept"])
+        what = f"Keep n = {n} and m = {m}, with micro-batches of {micro}" if is_pair else f"Generate {n}, keep {m}"
+        head = f"{what}: {gain} ({ends}) the config's progress per second{certain}{as_run}"
+    return head + ("." if result["trust"]["is_trusted"] else " (not trusted, see above).")
 
 
-def _table(result: Json) -> Table:
-    """For each n its best m, and the config's own choice; narrow enough for 80 columns, where no number is cut."""
-    title, hardware = "predicted milliseconds per step; for each n its best m", result["hardware"]
-    table = Table(title=title, caption=hardware, box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    for name in ("n → m", "micro-\nbatch", "generate", "update", "step", "signal", "progress", "range"):
+def _table(result: Json, rows: list[Json]) -> Table:
+    """Narrow enough for 80 columns, where no number is cut."""
+    table = Table(
+        title="predicted milliseconds per step", caption=result["hardware"], box=SIMPLE_HEAD, padding=0, pad_edge=False
+    )
+    for name in ("n → m", "micro-\nbatch", "generate", "update", "step", "as run", "signal", "progress", "range"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in _rows(result):
-        seconds = row["seconds"]
-        marks = [name for name in ("own", "best") if _same(row, result[name])]
+    for row in rows:
+        seconds, marks = row["seconds"], _marks(row, result)
+        checks = [check for name in marks if (check := result["checks"][name]) is not None]
         table.add_row(
             " ".join([*marks, f"{row['num_rollouts']} → {row['num_kept']}"]),
             f"{row['micro_batch_tokens']}",
             *(_milliseconds(seconds[stage]) for stage in ("generate", "update")),
             _milliseconds(seconds["total"]),  # with scoring, selection and the rest
+            _milliseconds(checks[0]["measured"]) if checks else "",
             f"{row['share']:.2f}",
             *_relative(row),
             style="bold" if "best" in marks else None,
         )
     return table
+
+
+def _marks(row: Json, result: Json) -> list[str]:
+    return [name for name in ("own", "best") if _same(row, result[name])]
 
 
 def _milliseconds(seconds: float) -> str:
@@ -196,16 +208,22 @@ def _rows(result: Json) -> list[Json]:
 
 
 def _same(a: Json, b: Json) -> bool:
-    return all(a[name] == b[name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens"))
+    return all(a[name] == b[name] for name in _KEY)
 
 
-def _reading(result: Json) -> str:
-    noise = "measured" if result["is_noise_measured"] else "assumed"
-    best = result["best"]
+def _reading(result: Json, is_all: bool) -> list[str]:
+    """What the choice rests on; then memory, and what is best later."""
+    ends = result["noise_range"]
+    noise = (
+        f"measured; {ends[0]:.2g} to {ends[1]:.2g} by step" if ends else "measured on one step: its spread is not known"
+    )
+    noise, best = noise if result["is_noise_measured"] else "assumed", result["best"]
     lines = [
         f"pass rate {result['pass_rate']:.1%}, spread over questions as Beta with concentration "
         f"{result['concentration']:.3g}; gradient noise κ = {result['noise_ratio']:.2g} ({noise})",
     ]
+    if not is_all:
+        return lines
     if best["update_bytes"] is not None:
         sizes = f"keys and values {_bytes(best['kv_bytes'])}, update at most {_bytes(best['update_bytes'])}"
         lines.append(f"memory: {sizes}")
@@ -215,7 +233,7 @@ def _reading(result: Json) -> str:
     if result["later"]:
         choices = ", ".join(f"{r['pass_rate']:.0%}: {r['num_rollouts']} → {r['num_kept']}" for r in result["later"])
         lines.append(f"best choice once the pass rate is {choices}")
-    return "\n".join(lines)
+    return lines
 
 
 def _checked(name: str, choice: Json, check: Json) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from rich.console import Console, RenderableType
@@ -17,7 +18,8 @@ from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from podsrl.cli.console import errors
+from podsrl.cli.console import errors, shortened
+from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
 from podsrl.lib.progress import Progress as ReportProgress
 from podsrl.lib.time_left import Clock, TimeLeft, share_done
@@ -28,8 +30,6 @@ FIRST_LINE_SECONDS = 3.0
 """Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
 """Between two looks at whether a line is due."""
-SILENT_STEPS = 10
-"""Steps in a row without anything to learn after which a warning appears."""
 
 
 class Display(Protocol):
@@ -187,15 +187,20 @@ class _LeftColumn(TextColumn):
 
 
 class TrainDisplay:
-    """Shows a training run from the lines it records, in plain lines or a live bar."""
+    """Shows a training run from the lines it records: in plain lines, a live bar, or a picture where it has room.
 
-    def __init__(self, config: RunConfig, is_plain: bool) -> None:
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, config: RunConfig, is_plain: bool, folder: Path) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
-        self._shown = shown("training", is_plain=is_plain)
+        has_room = not is_plain and _is_live() and errors.height >= LEAST_HEIGHT
+        self._shown: Display = Picture(folder, errors) if has_room else shown("training", is_plain=is_plain)
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
-        self._num_invalid = self._num_stopped = self._num_silent = 0
+        self._num_invalid = self._num_stopped = 0
         self.num_steps = 0
         """Steps shown so far."""
 
@@ -219,9 +224,11 @@ class TrainDisplay:
         """Show a line of `metrics.jsonl`."""
         self._share, self._total = share_done(record, self._steps, self._seconds), 1.0
         if "eval/accuracy" in record:
-            self._held_out = held_out_text(record)
+            is_first, self._held_out = not self._held_out, held_out_text(record)
             self._shown.update(self._share, self._total, self._held_out)
             self._shown.say(evaluation_text(record))
+            if (is_first or self._share == 1) and (examples := record.get("eval/examples")):
+                self._shown.say(example_text(examples[0]))
             return
         self.num_steps += 1
         self._notice(record)
@@ -232,7 +239,7 @@ class TrainDisplay:
         self._shown.update(self._share, self._total, text)
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Warn, once each, that rollouts are invalid, that answers were not judged, and that nothing is learned."""
+        """Warn, once each, that rollouts are invalid, and that answers were not judged."""
         invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/all']}"
         if invalid and not self._num_invalid:
             reasons = "; ".join(record["invalid_reasons"])
@@ -249,12 +256,6 @@ class TrainDisplay:
                 f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
             )
         self._num_stopped += stopped
-        self._num_silent = self._num_silent + 1 if record["groups/zero_signal"] >= record["groups/all"] else 0
-        if self._num_silent == SILENT_STEPS:
-            self.say(
-                f"warning: for {SILENT_STEPS} steps every group had equal rewards, so nothing was learned: look at the "
-                "rollouts (pods report), or try more rollouts per question, easier questions or another reward"
-            )
 
 
 def accuracy_text(training: float | None, held_out: str) -> str:
@@ -271,6 +272,17 @@ def accuracy_text(training: float | None, held_out: str) -> str:
 def held_out_text(record: dict[str, Any]) -> str:
     """The accuracy of an evaluation's line in `metrics.jsonl`, with the step that it is of."""
     return f"held out {record['eval/accuracy']:.1%} (step {record['step']})"
+
+
+def example_text(example: dict[str, Any]) -> str:
+    """A question with its answer, of `eval/examples` in `metrics.jsonl`.
+
+    Example:
+        >>> example_text({"prompt": "1 + 1 =\\n", "text": "3", "is_correct": False})
+        "    '1 + 1 =' → '3', wrong"
+    """
+    asked, answered = (repr(shortened(example[name].strip())) for name in ("prompt", "text"))
+    return f"    {asked} → {answered}, {'right' if example['is_correct'] else 'wrong'}"
 
 
 def evaluation_text(record: dict[str, Any]) -> str:

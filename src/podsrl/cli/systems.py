@@ -21,6 +21,7 @@ Json = dict[str, Any]
 
 def systems(
     name: Annotated[str | None, typer.Argument(help="A system; without one, all are listed.")] = None,
+    all_of_it: Annotated[bool, typer.Option("--all", help="Also what each does, and what it sets.")] = False,
     json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
 ) -> None:
     """List the ways of spending rollouts that come as recipes, or describe one of them.
@@ -30,7 +31,8 @@ def systems(
 
     [bold]Examples[/]
 
-      pods systems                       all: idea, source, parts, and what was measured
+      pods systems                       all: source, and what was measured
+      pods systems --all                 also the idea of each, and what it sets
       pods systems pods                  one: its parts, their options, and its recipe
       pods systems --json                all, for programs
       pods train systems/pods            train with one, on sums of mixed difficulty
@@ -50,31 +52,37 @@ def systems(
     if json:
         output.print_json(data=[_facts(system, result) for system in found])
     else:
-        _list(found, result)
+        _list(found, result, all_of_it)
 
 
-def _list(found: Sequence[System], result: Mapping[str, Any] | None) -> None:
-    from podsrl.compare.systems import saving_text
+def _list(found: Sequence[System], result: Mapping[str, Any] | None, is_all: bool) -> None:
+    from podsrl.compare.systems import needed, verdict
 
-    table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="cyan")
-    table.add_column(ratio=1, overflow="fold")
+    print_paragraph(verdict(result) if result else "No comparison of them was measured yet.", style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("system", no_wrap=True, style="cyan")
+    for head in ("rollouts needed", "right at the end") if result else ():
+        table.add_column(head, no_wrap=True, justify="right")
+    table.add_column("source", overflow="fold")
     for system in found:
-        lines = [system.about.idea, f"{short_source(system.about.source)}: {system.slots}"]
-        if result is not None and (saving := saving_text(result, system.name)):
-            lines.append(f"{result['last_accuracy'][system.name]:.1%} right at the end, rollouts saved: {saving}")
-        table.add_row(system.name, "\n".join(lines))
+        cost = needed(result, system.name) if result else None
+        measures = [cost.text, f"{result['last_accuracy'][system.name]:.1%}"] if result and cost else ["–"] * 2
+        table.add_row(system.name, *(measures if result else ()), short_source(system.about.source))
+    say("")
     output.print(table, highlight=False, markup=False)
-    if result is None:
-        print_paragraph("No comparison of them was measured yet.")
-    else:
+    if result:
+        say("")
         print_paragraph(
-            f"Rollouts saved: those of {result['baseline']} to {result['fraction']:.0%} of its own best accuracy, over "
-            f"those of the system to the same; below 1 it spends more. In brackets: the 95 % interval over "
-            f"{result['num_seeds']} seeds. "
+            f"Rollouts needed: those to {result['fraction']:.0%} of the best accuracy of {result['baseline']}, over "
+            f"those of {result['baseline']}. In brackets: the 95 % interval over {result['num_seeds']} seeds. "
             f"Measured on {result['hardware']}."
         )
-    say("\none of them:   pods systems NAME\nall compared:  pods compare systems")
+    for system in found if is_all else ():
+        output.print(f"\n{system.name}", style="cyan", markup=False, highlight=False)
+        print_paragraph(system.about.idea, indent="    ")
+        print_paragraph(system.slots, indent="    ")
+    more = "" if is_all else "\nwhat each does: pods systems --all"
+    say(f"{more}\none of them:    pods systems NAME\nall compared:   pods compare systems")
 
 
 def short_source(source: str) -> str:
@@ -89,7 +97,7 @@ def short_source(source: str) -> str:
 
 
 def _describe(system: System, result: Mapping[str, Any] | None) -> None:
-    from podsrl.compare.systems import saving_text
+    from podsrl.compare.systems import needed
 
     about = system.about
     output.print(f"{system.name}: {about.name}", style="bold cyan", markup=False, highlight=False)
@@ -97,9 +105,10 @@ def _describe(system: System, result: Mapping[str, Any] | None) -> None:
     for title, text in (("source", about.source), ("differs", about.differs)):
         output.print(f"\n{title}", style="bold")
         print_paragraph(text or "–", indent="    ")
-    if result is not None and (saving := saving_text(result, system.name)):
-        output.print("\nmeasured", style="bold")
-        print_paragraph(f"{saving} in rollouts to {result['fraction']:.0%} of {result['baseline']}'s best", "    ")
+    if result is not None and (cost := needed(result, system.name)) is not None:
+        output.print("\nrollouts needed", style="bold")
+        to = f"to {result['fraction']:.0%} of {result['baseline']}'s best accuracy"
+        print_paragraph(f"{to}, over those of {result['baseline']}: {cost.text}", indent="    ")
     for part in parts_of(system):
         output.print(f"\n{part['slot']} = {part['name']}", style="bold", markup=False, highlight=False)
         print_paragraph(part["summary"], indent="    ")

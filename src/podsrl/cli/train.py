@@ -60,7 +60,7 @@ def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
 def train(
     context: typer.Context,
     config: Annotated[
-        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor lists them).")
+        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")
     ] = None,
     out: RunOut = None,
     resume: Annotated[
@@ -68,10 +68,13 @@ def train(
     ] = None,
     allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
-    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
+    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
     dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run of so many processes.")] = 1,
     memory: DryRunMemory = None,
+    all_of_it: Annotated[
+        bool, typer.Option("--all", help="With --dry-run: also memory by part, and all options that are set.")
+    ] = False,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Train a model.
@@ -93,9 +96,9 @@ def train(
     folder = run_folder("pods train pods", config, resume, out)
     allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
-    if dry_run or processes != 1 or json or memory is not None:
-        words = [str(config), *overrides]
-        show_plan(loaded, processes, json, is_asked_for=dry_run, out=out, memory=memory, words=words)
+    if dry_run or processes != 1 or json or all_of_it or memory is not None:
+        words, asked = [str(config), *overrides], {"is_asked_for": dry_run, "is_all": all_of_it}
+        show_plan(loaded, processes, json, out=out, memory=memory, words=words, **asked)
         return
     outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
     if outcome == "interrupted":
@@ -138,7 +141,7 @@ def _run(
 
     shown = config or read_resumed_config(folder, overrides)
     try:
-        with TrainDisplay(shown, plain or not is_main_process()) as display:
+        with TrainDisplay(shown, plain or not is_main_process(), folder) as display:
             watched: Any = {
                 "on_record": display.show,
                 "say": display.say,

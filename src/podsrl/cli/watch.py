@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podsrl.cli.console import output, say
+from podsrl.cli.picture import COST, TICK_SECONDS
 from podsrl.cli.progress import LINE_SECONDS, waiting
 from podsrl.errors import UsageError
 
@@ -21,9 +22,6 @@ APPEAR_SECONDS = 20.0
 """How long a folder may take to become that of a run."""
 BETWEEN_RUNS_SECONDS = 600.0
 """How long the next run of a comparison may take to appear; loading a large model takes minutes."""
-TICK_SECONDS = 1.0
-_COST = 100
-"""The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
 
 
 def watch(
@@ -155,4 +153,4 @@ def _follow_in_picture(watched: _Watched) -> None:
             live.update(Group(*lines), refresh=True)
             if watched.is_over:
                 return
-            time.sleep(max(TICK_SECONDS, _COST * (time.process_time() - begun)))
+            time.sleep(max(TICK_SECONDS, COST * (time.process_time() - begun)))

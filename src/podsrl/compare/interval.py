@@ -22,6 +22,11 @@ class SpeedupInterval:
     """Share of resamples that never reach the target, 0 to 1."""
 
     @property
+    def is_clear(self) -> bool:
+        """Whether the interval tells the arms apart: 1 is not in it."""
+        return self.point is not None and not self.low <= 1 <= self.high
+
+    @property
     def range_text(self) -> str:
         """Both ends, as in "0.90–∞"."""
         return range_text(self.low, self.high)
@@ -37,6 +42,18 @@ class SpeedupInterval:
         if self.point is None or self.share_unreached == 0:
             return self.text
         return f"{self.text}, not reached in {self.share_unreached:.0%} of resamples"
+
+    @property
+    def inverse(self) -> SpeedupInterval:
+        """How many times as much is needed, in place of how many times less.
+
+        Example:
+            >>> SpeedupInterval(point=0.25, low=0, high=0.5, share_unreached=0).inverse.text
+            '4.00× (2.00–∞)'
+        """
+        point = None if self.point is None else 1 / self.point
+        low, high = 1 / self.high if self.high else math.inf, 1 / self.low if self.low else math.inf
+        return SpeedupInterval(point=point, low=low, high=high, share_unreached=self.share_unreached)
 
     def to_json(self) -> dict[str, float | None]:
         """The fields as JSON knows them; an infinite end is None."""
@@ -58,6 +75,11 @@ class SpeedupInterval:
             high=math.inf if high is None else float(high),
             share_unreached=float(entry["share_unreached"]),
         )
+
+
+NONE = SpeedupInterval(point=None, low=0.0, high=math.inf, share_unreached=1.0)
+"""Nothing was reached, or there was nothing to reach."""
+UNCLEAR = "the interval holds 1: more seeds would tell"
 
 
 def range_text(low: float, high: float) -> str:
@@ -101,10 +123,16 @@ def over_each_text(arm: str, speedups_over: Mapping[str, Mapping[str, SpeedupInt
         >>> found = SpeedupInterval(point=1.5, low=1.1, high=2.0, share_unreached=0.0)
         >>> over_each_text("pods", {"grpo": {"pods": found}, "pods": {}}, 0.99)
         'pods reaches 99 % of the best accuracy of grpo 1.50× (1.10–2.00) as fast'
+        >>> found = SpeedupInterval(point=1.5, low=0.9, high=2.0, share_unreached=0.0)
+        >>> over_each_text("pods", {"grpo": {"pods": found}}, 0.99).partition("; ")[2]
+        'the interval holds 1: more seeds would tell'
     """
     texts = [
         f"of {base} {found[arm].text} as fast" if found[arm].point is not None else f"of {base} not at all"
         for base, found in speedups_over.items()
         if base != arm
     ]
-    return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}"
+    others = [found[arm] for base, found in speedups_over.items() if base != arm and found[arm].point is not None]
+    hint = UNCLEAR if len(others) == 1 else "where an interval holds 1, more seeds would tell"
+    unclear = "" if all(found.is_clear for found in others) else f"; {hint}"
+    return f"{arm} reaches {fraction * 100:g} % of the best accuracy {', '.join(texts)}{unclear}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.costs import COSTS, cost_curve, signal
 from podsrl.compare.curves import Curve, common_grid, mean_curve
+from podsrl.compare.interval import NONE, SpeedupInterval
+from podsrl.compare.learned import has_learned, not_learned_text, why_not
 from podsrl.compare.runs import Member
 from podsrl.compare.speedups import time_to_accuracy, times_to_accuracies
 from podsrl.config.schema import CompareConfig
@@ -29,26 +31,36 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
     logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
     curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
     grids = {arm: common_grid(runs) for arm, runs in curves.items()}
-    speedups = {base: bootstrap_speedups(curves, base, config.fraction) for base in config.arms}
+    learned = {arm: has_learned(logs[arm], config.metric) for arm in config.arms}
+    speedups = {base: _speedups(curves, base, config.fraction, learned) for base in config.arms}
+    accuracy = {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()}
+    stages = {arm: _stage_seconds(logs[arm]) for arm in config.arms}
+    seconds, step_seconds = members[0].config.stop.seconds, sum(stages[config.baseline].values())
+    ends = {arm: values[-1] for arm, values in accuracy.items()}
     result: Json = {
         "baseline": config.baseline,
         "fraction": config.fraction,
         "metric": config.metric,
-        "seconds": members[0].config.stop.seconds,
+        "seconds": seconds,
         "jobs": config.jobs,
         "hardware": "; ".join(sorted({_hardware(member) for member in members})),
         "arms": {arm: _describe(_of(arm, members), folder) for arm in config.arms},
         "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
-        "mean_accuracy": {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()},
+        "mean_accuracy": accuracy,
         "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
+        "learned": learned,
+        "not_learned": not_learned_text(learned, ends, config.baseline, seconds, step_seconds),
+        "why_not_learned": {
+            arm: why for arm in config.arms if not learned[arm] and (why := why_not([_steps(log) for log in logs[arm]]))
+        },
         "speedup": {arm: found.to_json() for arm, found in speedups[config.baseline].items()},
         "speedup_over": {
             base: {arm: found.to_json() for arm, found in over.items()} for base, over in speedups.items()
         },
         "seconds_to": times_to_accuracies(curves),
-        "stage_seconds": {arm: _stage_seconds(logs[arm]) for arm in config.arms},
+        "stage_seconds": stages,
         "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
-        "costs": _costs(logs, config),
+        "costs": _costs(logs, config, learned),
         "signal": {arm: signal([_steps(log) for log in logs[arm]]) for arm in config.arms},
     }
     write_atomically(folder / "compare.json", json.dumps(result, indent=1))
@@ -93,15 +105,22 @@ def _steps(log: Sequence[Json]) -> list[Json]:
     return [line for line in log if "seconds/total" in line]
 
 
-def _costs(logs: dict[str, list[list[Json]]], config: CompareConfig) -> Json:
+def _speedups(
+    curves: Mapping[str, Sequence[Curve]], base: str, fraction: float, learned: Mapping[str, bool]
+) -> Mapping[str, SpeedupInterval]:
+    """Over one arm; none where that has not learned, since then noise decides when its best accuracy is reached."""
+    return bootstrap_speedups(curves, base, fraction) if learned[base] else dict.fromkeys(curves, NONE)
+
+
+def _costs(logs: dict[str, list[list[Json]]], config: CompareConfig, learned: Mapping[str, bool]) -> Json:
     """By cost that all logs know: each arm's total, its cost to the target, and the baseline's over it."""
     found: Json = {}
     for cost in COSTS:
         if (curves := _cost_curves(logs, cost, config.metric)) is None:
             continue
         means = {arm: (grid := common_grid(runs), mean_curve(runs, grid)) for arm, runs in curves.items()}
-        target = config.fraction * float(means[config.baseline][1].max())
-        ratios = bootstrap_speedups(curves, config.baseline, config.fraction)
+        target = config.fraction * float(means[config.baseline][1].max()) if learned[config.baseline] else 0.0
+        ratios = _speedups(curves, config.baseline, config.fraction, learned)
         found[cost] = {
             arm: {
                 "total": float(np.mean([np.asarray(costs)[-1] for costs, _ in runs])),

@@ -99,7 +99,7 @@ def _check_is_unchanged(member: Member) -> None:
         return
     old = build(RunConfig, read_tree(file), str(file))
     changes = changed_keys(old.model_dump(mode="json"), member.config.model_dump(mode="json"))
-    if changes := [line for line in changes if not line.startswith("about.")]:
+    if changes := [line for line in changes if not line.startswith(("about.", "stop.without_signal"))]:
         raise UsageError(f"{member.path} was started with another config ({', '.join(changes)}): choose another --out")
 
 
@@ -167,7 +167,8 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
-    tree = merge(_with_bases(config.base), _changes(arm, config.arms[arm]))
+    on = {"stop": {"without_signal": 0}}  # an arm that learns nothing is a result, and no end of the comparison
+    tree = merge(merge(on, _with_bases(config.base)), _changes(arm, config.arms[arm]))
     if "seed" in tree:
         raise UsageError(
             f"arm {arm!r} sets seed = {tree['seed']}; seeds come from first_seed and num_seeds: leave it out"

@@ -113,16 +113,29 @@ def measured() -> Json | None:
     return found
 
 
-def saving_text(result: Json, arm: str, cost: str = "rollouts") -> str:
-    """The baseline's cost to the target over an arm's, with its interval; empty where nothing was measured.
+def needed(result: Json, arm: str, cost: str = "rollouts") -> SpeedupInterval | None:
+    """An arm's cost to the target over the baseline's; None where it was not measured.
 
     Example:
-        >>> entry = {"saving": {"point": 2.0, "low": 1.5, "high": 2.7, "share_unreached": 0.0}}
-        >>> saving_text({"costs": {"rollouts": {"dars": entry}}}, "dars")
-        '2.00× (1.50–2.70)'
+        >>> entry = {"saving": {"point": 2.0, "low": 1.6, "high": 2.5, "share_unreached": 0.0}}
+        >>> needed({"costs": {"rollouts": {"dars": entry}}}, "dars").text
+        '0.50× (0.40–0.62)'
     """
     entry = result["costs"].get(cost, {}).get(arm)
-    return "" if entry is None else SpeedupInterval.from_json(entry["saving"]).text
+    return None if entry is None else SpeedupInterval.from_json(entry["saving"]).inverse
+
+
+def verdict(result: Json) -> str:
+    """In one sentence, which systems need fewer rollouts than the baseline, which more, and which do not get there."""
+    baseline = result["baseline"]
+    found = {arm: cost for arm in result["arms"] if arm != baseline and (cost := needed(result, arm)) is not None}
+    fewer = [arm for arm, cost in found.items() if cost.point is not None and cost.high < 1]
+    more = [f"{arm} ({cost.point:.1f} times)" for arm, cost in found.items() if cost.point is not None and cost.low > 1]
+    never = [arm for arm, cost in found.items() if cost.point is None]
+    told = [f"{', '.join(fewer) or 'no system'} clearly needed fewer rollouts than {baseline}"]
+    told += [f"{', '.join(more)} clearly needed more"] * bool(more)
+    told += [f"{', '.join(never)} did not reach it"] * bool(never)
+    return f"To {result['fraction']:.0%} of {baseline}'s best accuracy {'; '.join(told)}."
 
 
 def _entries(section: Any) -> list[tuple[str, Any]]:

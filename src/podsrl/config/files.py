@@ -10,6 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from podsrl.config.bounds import check_path, check_text
 from podsrl.errors import UsageError, nearest, short
 
 Tree = dict[str, Any]
@@ -85,10 +86,13 @@ def _read_own(source: str | Path) -> Tree:
 
 
 def check_extends(extends: Any, where: str) -> str:
-    """What a config says that it extends. UsageError, which begins with `where`: that is no text."""
+    """What a config says that it extends. UsageError, which begins with `where`: that is no text, or can be no path."""
     if not isinstance(extends, str) or not extends:
         raise UsageError(f"{where}: extends = {short(extends)}; wanted a recipe's name, or a file")
-    return extends
+    try:
+        return check_text(check_path(extends))
+    except ValueError as error:
+        raise UsageError(f"{where}: extends = {short(extends)}: {error}; wanted a recipe's name, or a file") from None
 
 
 def _base_of(extends: Any, seen: list[str]) -> str:

@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
 from podsrl.config.files import Tree, merge, read_tree
-from podsrl.config.other_names import find_other_name
+from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 
@@ -63,7 +64,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT:
     """Check a tree against its model. UsageError: one line that names all problems (at most `MAX_PROBLEMS`)."""
-    _check_texts(tree, source)
+    _check_values(tree, source)
     if other := _other_kind(model, tree):
         raise UsageError(f"config {source}: {other}")
     try:
@@ -75,15 +76,17 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
         raise UsageError(f"config {source}: " + "; ".join(problems)) from None
 
 
-def _check_texts(value: Any, source: str, key: str = "") -> None:
-    """UsageError: some text in the tree cannot be held by the system or a file of the run."""
+def _check_values(value: Any, source: str, key: str = "") -> None:
+    """UsageError: a text in the tree cannot be held by the system or a file of the run, or a number is not finite."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            _check_texts(str(name), source, key)
-            _check_texts(part, source, f"{key}.{name}".removeprefix("."))
+            _check_values(str(name), source, key)
+            _check_values(part, source, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list | tuple):
         for part in value:
-            _check_texts(part, source, key)
+            _check_values(part, source, key)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"config {source}: {key} = {value}: wanted a finite number")
     elif isinstance(value, str):
         try:
             check_text(value)
@@ -163,19 +166,25 @@ def unknown_key(model: type[BaseModel], key: str) -> str:
         >>> unknown_key(RunConfig, "select.m")
         "unknown key 'select.m'. Did you mean 'select.num_kept' (paper: m)?"
     """
+    cure, others = meant_by(model, key)
+    if cure is not None:
+        return f"unknown key {short(key)}. Did you mean {cure!r}?"
+    return f"unknown key {short(key)}. {answer_of(others)}" if others else _nearest_key(model, key.split("."))
+
+
+def meant_by(model: type[BaseModel], key: str) -> tuple[str | None, list[OtherName]]:
+    """What a key means that the model does not have: a key with the same last parts, or names of other libraries."""
     known = all_keys(model)
     parts = key.split(".")
-    for end in (".".join(parts[start:]) for start in range(1, len(parts))):
-        if end in known:
-            return f"unknown key {short(key)}. Did you mean {end!r}?"
-    other = find_other_name(key)
-    if other is not None and (other.ours in known or other.ours.startswith("--")):
-        difference = f"; {other.difference}" if other.difference else ""
-        return f"unknown key {short(key)}. Did you mean {other.ours!r} ({other.origin}: {other.theirs}{difference})?"
-    for cure in known:
-        if cure.rpartition(".")[2] == parts[-1]:
-            return f"unknown key {short(key)}. Did you mean {cure!r}?"
-    return _nearest_key(model, parts)
+
+    def fitting(others: list[OtherName]) -> list[OtherName]:
+        return [other for other in others if other.ours in known or not other.ours or other.ours.startswith("--")]
+
+    if others := fitting(find_other_names(key)):
+        return None, others
+    ends = [".".join(parts[start:]) for start in range(1, len(parts))]
+    same = [end for end in ends if end in known] + [cure for cure in known if cure.rpartition(".")[2] == parts[-1]]
+    return (same[0], []) if same else (None, fitting(find_last_parts(key)))
 
 
 def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:

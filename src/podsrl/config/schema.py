@@ -339,6 +339,16 @@ class StopConfig(Section):
     """Training steps; 0: no limit of steps."""
     seconds: Seconds = 0.0
     """Training seconds, without evaluation; 0: no limit of time."""
+    without_signal: Steps = 20
+    """Steps from the start of which none taught anything (no reward differed from another of its group); the run then
+    stops with the reason and exit code 1, and its checkpoint goes on with a larger number. 0: no such limit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit(cls, given: Any) -> Any:
+        """The run ends after 100 steps where neither steps nor seconds are given."""
+        is_without = isinstance(given, dict) and not given.keys() & {"steps", "seconds"}
+        return {"steps": 100, **given} if is_without else given
 
 
 class CheckpointConfig(Section):
@@ -356,7 +366,8 @@ class RecordConfig(Section):
     """What is written besides the metrics."""
 
     groups_every_steps: Steps = 10
-    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); 0: never."""
+    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped); the first and the last
+    step are recorded too; 0: never."""
     num_groups: Count = 2
     """Most groups in each such record."""
     trackers: Annotated[tuple[str, ...], BeforeValidator(parse_trackers)] = ()
@@ -397,7 +408,7 @@ class RunConfig(Section):
     scale: ScaleConfig = ScaleConfig()
     steps: StepsConfig = StepsConfig()
     eval: EvalConfig = EvalConfig()
-    stop: StopConfig = StopConfig(steps=100)
+    stop: StopConfig = StopConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()

@@ -74,8 +74,8 @@ class Evaluator:
         found: dict[str, list[tuple[Completion, str]]] = {name: [] for name in requests}
         done: deque[str] = deque()
         assert self._generator is not None, "made with the evaluator"
-        generator = self._parts.generator
-        for completion in answers_of(self._generator, requests.values(), num_words=self._num_words, own=generator.own):
+        kind = self._parts.generator
+        for completion in answers_of(self._generator, requests.values(), kind=kind, num_words=self._num_words):
             name = completion.request_id
             text = self.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
             self.scorer.prefetch(tasks[name], text)

@@ -1,4 +1,4 @@
-"""What a generator gives, checked against what it was asked: one of a user's own may give anything."""
+"""What a generator gives, checked against what it was asked: it may live elsewhere, or be a user's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import get_args
 
 from podsrl.errors import PodsError, short
 from podsrl.generate.base import Generator, Request
-from podsrl.lib.user_function import calling
+from podsrl.generate.kinds import Kind
 from podsrl.types import Completion, FinishReason
 
 _MOST_LOGPROB = 1e-3
@@ -17,33 +17,30 @@ _UNFINISHED = ("aborted", "invalid", "pruned", "postponed")
 
 
 def answers_of(
-    generator: Generator, requests: Iterable[Request], *, num_words: int, own: str = ""
+    generator: Generator, requests: Iterable[Request], *, kind: Kind, num_words: int
 ) -> Iterator[Completion]:
     """The completions of `generator.generate(requests)` as they come. A generator "beside" begins when this is called.
 
     Args:
+        kind: of the generator.
         num_words: size of the model's vocabulary.
-        own: the option that names the generator, where it is a user's own: what it gives is checked.
 
     Raises:
-        PodsError: of a user's own: a completion that was not asked for, came before, or cannot be; or one that did not
-            come.
+        PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
         UsageError: a user's own generator raised.
     """
     wanted = list(requests)
-    if not own:
-        return generator.generate(wanted)
-    with calling(own):
+    with kind.calling():
         found = iter(generator.generate(wanted))
-    return _checked(found, wanted, num_words, own)
+    return _checked(found, wanted, kind, num_words)
 
 
 def _checked(
-    found: Iterator[Completion], requests: Sequence[Request], num_words: int, name: str
+    found: Iterator[Completion], requests: Sequence[Request], kind: Kind, num_words: int
 ) -> Iterator[Completion]:
-    missing = {(request.id, index): request for request in requests for index in request.indices}
+    name, missing = kind.option, {(request.id, index): request for request in requests for index in request.indices}
     total = len(missing)
-    with calling(name):
+    with kind.calling():
         for completion in found:
             if not isinstance(completion, Completion):
                 raise PodsError(f"{name} gave {short(completion)}; wanted a podsrl.types.Completion")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from podsrl.errors import UnavailableError, UsageError
-from podsrl.lib.user_function import calling, import_function, reason_of
+from podsrl.errors import UnavailableError, UsageError, short
+from podsrl.lib.user_function import calling, reason_of
 from podsrl.tasks import MOST_HELD_OUT, TaskSet
 from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
@@ -99,15 +101,19 @@ def reward(task: Task, completion: str) -> float:
     The trace that the rewards read has the prompt's messages and the whole completion as the content of one more, also
     where a part of it is reasoning. It has no model calls, and so no token counts and no finish reason.
     """
+    scored = _original(task)
     from verifiers.v1.errors import TaskError
 
-    scored = _original(task)
     trace = _trace(scored, task, completion)
     try:
         asyncio.run(scored.score(trace))
     except TaskError as error:
         raise error.__cause__ or error from None  # the cause names the place in the reward's file
     return float(trace.reward)
+
+
+reward.worker_modules = {"verifiers.v1"}  # type: ignore[attr-defined]
+"""What a worker imports before it judges; `task_set` adds the modules of its tasks' classes."""
 
 
 def _loaders() -> Any:
@@ -145,6 +151,7 @@ def _as_task(task: vf.Task, name: str) -> Task:
         _DATA: task.data.model_dump_json(),
         _CONFIG: task.config.model_dump_json(),
     }
+    reward.worker_modules.add(type(task).__module__)  # type: ignore[attr-defined]
     rebuilt = _rebuilt(columns[_KIND], columns[_DATA], columns[_CONFIG])
     if type(rebuilt) is not type(task) or rebuilt.data != task.data or rebuilt.config != task.config:
         raise _refusal(where, "its class, data or config is not the same after a way through JSON to another process")
@@ -223,7 +230,17 @@ def _original(task: Task) -> vf.Task:
 
 @lru_cache(maxsize=1024)
 def _rebuilt(kind: str, data: str, config: str) -> vf.Task:
-    found: Any = import_function(kind, where=f"verifiers' task class '{kind}'", wanted="a class")
+    """The task, if it is one of verifiers'; a column of the data imports nothing."""
+    from verifiers.v1.task import Task as AnyTask
+
+    module, _, name = kind.partition(":")
+    try:
+        found: Any = attrgetter(name)(sys.modules[module])
+    except (KeyError, AttributeError):
+        found = None
+    if not (isinstance(found, type) and issubclass(found, AnyTask)):
+        wanted = "wanted a class below verifiers' Task, of a module that the task set's loader has imported"
+        raise UsageError(f"{_KIND} = {short(kind)}: {wanted}")
     return found(found.data_type().model_validate_json(data), found.config_type().model_validate_json(config))
 
 

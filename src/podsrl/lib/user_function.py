@@ -10,6 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,8 @@ FAILURES = (Exception, SystemExit)
 _OURS = Path(__file__).parents[1]
 _PYTHONS = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
+_importing: ContextVar[str] = ContextVar("importing", default="")
+"""The user's module that is being imported, in this process or a worker's."""
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
@@ -37,6 +40,7 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     """
     module_name, _, attribute = name.partition(":")
     _look_beside_the_user()
+    mark = _importing.set(module_name)
     try:
         module = importlib.import_module(module_name)
     except FAILURES as error:
@@ -45,6 +49,8 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
             f"{where} cannot be imported: {reason_of(error)}; wanted 'module:function' of a module that Python finds "
             f"(in the folder in which pods is called, on PYTHONPATH, or installed){cure}"
         ) from error
+    finally:
+        _importing.reset(mark)
     try:
         function = attrgetter(attribute)(module)
     except AttributeError as error:
@@ -58,6 +64,12 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     if is_asynchronous(function):
         raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
     return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def check_is_no_import(what: str) -> None:
+    """UsageError: a user's module does `what` while it is imported for a function of its own, so it would never end."""
+    if module := _importing.get():
+        raise UsageError(f'{what} when {module!r} is imported; put what runs below `if __name__ == "__main__":`')
 
 
 def _look_beside_the_user() -> None:

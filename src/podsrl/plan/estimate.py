@@ -37,14 +37,12 @@ from typing import Literal, get_args
 from podsrl.config.schema import RunConfig
 from podsrl.lib.lora_targets import choose_targets
 from podsrl.run.model_shape import ModelShape
-from podsrl.tasks import MOST_HELD_OUT
+from podsrl.run.sizes import work
 
 Phase = Literal["always", "generate", "update"]
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 NF4_BYTES = 0.5 + 4 / 64
 """A weight in four bits, and one float32 scale for 64 of them."""
-EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
-"""Test questions of the known sets: what `task.num_eval = 0` means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +52,6 @@ class Part:
     name: str
     phase: Phase
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """How much one process has at once; counts and tokens at most."""
-
-    row_tokens: int
-    """Prompt and completion."""
-    num_rows: int
-    """Rows generated at once, while training."""
-    num_eval_rows: int
-    """Rows that an evaluation asks for; 0 where their number is not known before the data is read."""
-    update_tokens: int
-    """Tokens of a step that go through the model, prompts counted once per row."""
-    micro_batch_tokens: int
 
 
 def adapted_linears(config: RunConfig, shape: ModelShape) -> dict[str, tuple[int, int]]:
@@ -91,23 +74,6 @@ def num_adapter_weights(config: RunConfig, shape: ModelShape) -> int:
     """A: r · (in + out) of every adapted layer."""
     rank = config.lora.rank if config.lora else 0
     return sum(rank * (out + width) for out, width in adapted_linears(config, shape).values())
-
-
-def work(config: RunConfig, num_processes: int) -> Work:
-    """The most that one of so many processes generates and trains on."""
-    rollouts, optim = config.rollouts, config.optim
-    row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
-    prompts = -(-rollouts.num_prompts // num_processes)
-    num_eval = MOST_HELD_OUT if config.task.num_eval is None else config.task.num_eval
-    questions = num_eval or EVAL_SIZES.get(config.task.name, 0)
-    update = -(-rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) // num_processes) * row
-    return Work(
-        row_tokens=row,
-        num_rows=prompts * rollouts.num_rollouts,
-        num_eval_rows=-(-questions * config.eval.num_samples // num_processes),
-        update_tokens=update,
-        micro_batch_tokens=min(update, max(optim.micro_batch_tokens, row)),
-    )
 
 
 def estimate(config: RunConfig, shape: ModelShape, num_processes: int = 1) -> list[Part]:

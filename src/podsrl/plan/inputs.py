@@ -28,6 +28,7 @@ from podsrl.policy.files import shapes_in
 from podsrl.policy.source import unreadable
 from podsrl.run.advice import eval_note, split_note
 from podsrl.run.checks import check_processes, check_window
+from podsrl.run.health import Answers, reason_of
 from podsrl.run.model_shape import read_shape
 from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
 from podsrl.run.sizes import at_most
@@ -201,16 +202,15 @@ def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
 def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
     """Rewards that do not tell the reference answer from none: they may want another form, or be wrong."""
     rewards = {trial.reward for trial in trials}
-    if rewards == {None}:
-        return [
-            "the rewards fail on a right answer and on a wrong one: rollouts on which they fail are not trained on; "
-            "a wrong answer wants a number, such as 0"
-        ]
     if len(rewards) != 1:
         return []
+    num = len(trials)
+    cure = reason_of(Answers(num=num, invalid=num if rewards == {None} else 0, are_left_out=False)).cure
+    if rewards == {None}:
+        return [f"the rewards fail on a right answer and on a wrong one, which wants a number, such as 0: {cure}"]
     return [
         f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
-        "another form, nothing will be learned; `pods check-reward --attack` tries many forms"
+        f"another form, nothing will be learned; {cure}; `pods check-reward --attack` tries many forms"
     ]
 
 

@@ -42,8 +42,9 @@ class MachineUse:
     def text(self) -> str:
         """The use in words."""
         waited = f"this process waited {self.waited_share:.0%} of the time for a core" if self.waited_share else ""
-        load = f"{self.load:.1f} processes wanted {self.num_cores} core{'s' if self.num_cores != 1 else ''}"
-        return "; ".join(part for part in (waited, load if self.load is not None else "") if part)
+        cores = f"{self.num_cores} core{'s' if self.num_cores != 1 else ''}"
+        load = f"{self.load:.1f} processes wanted {cores}" if self.load is not None else ""
+        return "; ".join(part for part in (waited, load) if part)
 
 
 class MachineWatch:

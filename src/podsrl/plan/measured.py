@@ -85,5 +85,7 @@ class Measurements:
     """κ (`value.py`); None where not measured."""
     memory_bytes: int | None
     """What there is; None where not known."""
+    noise_range: tuple[float, float] | None = None
+    """How far κ may be off, by its middle 90 % over resampled steps; None where not measured on several steps."""
     unknown: tuple[str, ...] = field(default=())
     """What could not be told, in words."""

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podsrl.config.schema import RunConfig
-from podsrl.plan.estimate import estimate, kv_bytes_per_token, work
+from podsrl.plan.estimate import estimate, kv_bytes_per_token
 from podsrl.run.model_shape import ModelShape
+from podsrl.run.sizes import work
 
 MIB = 1 << 20
 LEAST_CHUNK_TOKENS = 128

@@ -6,44 +6,27 @@ every prompt is as long as the limit allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from podsrl.config.load import with_values
-from podsrl.config.schema import BudgetConfig, LoraConfig, ModelConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.torch_model import Limit
 from podsrl.plan.estimate import (
     Part,
-    Work,
     adapted_linears,
     estimate,
     generates_itself,
     num_adapter_weights,
     peak,
-    work,
 )
-from podsrl.plan.no_effect import without_effect
 from podsrl.run.checks import check_dtype, check_fits
 from podsrl.run.model_shape import ModelShape, read_shape
-from podsrl.run.sizes import at_most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """An option that is not at its default."""
-
-    key: str
-    value: Any
-    default: Any
-    """None too where the section itself is absent by default."""
-    meaning: str
-    no_effect: str | None
-    """Why it changes nothing here; None where it does."""
+from podsrl.run.no_effect import Option, set_options
+from podsrl.run.sizes import Work, at_most, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +50,8 @@ class Preview:
     """Forward and backward passes of an optimizer step, at most."""
     parts: tuple[Part, ...]
     peak_bytes: int
+    needed_bytes: int
+    """Peak of all processes that share the machine's memory."""
     machine: str
     machine_bytes: int
     options: tuple[Option, ...]
@@ -98,6 +83,7 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     sized = _sized(at_most(config), shape, num_processes, num_eval, has_gpu)
     rollouts, todo, parts = sized.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
+    needed = peak(parts) * (1 if has_gpu else num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
         trained=_trained(config, shape),
@@ -113,10 +99,11 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         num_micro_batches=-(-todo.update_tokens // todo.micro_batch_tokens),
         parts=tuple(parts),
         peak_bytes=peak(parts),
+        needed_bytes=needed,
         machine=machine,
         machine_bytes=machine_bytes,
-        options=tuple(_options(config, RunConfig(), without_effect(sized, todo, num_processes))),
-        warnings=tuple(_warnings(sized, peak(parts), todo, num_processes, machine, machine_bytes, has_gpu)),
+        options=tuple(set_options(config, sized, num_processes)),
+        warnings=tuple(_warnings(sized, needed, todo, num_processes, machine, machine_bytes, has_gpu)),
     )
 
 
@@ -168,17 +155,6 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
     return name, total_bytes(place), has_gpu
 
 
-def _options(new: BaseModel, old: BaseModel | None, no_effect: Mapping[str, str], prefix: str = "") -> Iterator[Option]:
-    """Every leaf that differs; of a section that is absent by default, every leaf."""
-    for name, field in type(new).model_fields.items():
-        key, value, default = f"{prefix}{name}", getattr(new, name), getattr(old, name) if old is not None else None
-        if isinstance(value, BaseModel):
-            yield from _options(value, default, no_effect, f"{key}.")
-        elif value != default or isinstance(new, LoraConfig):
-            meaning = " ".join((field.description or "").split())
-            yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))
-
-
 def _warnings(
     config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int, has_gpu: bool
 ) -> Iterator[str]:
@@ -199,10 +175,9 @@ def _warnings(
         )
     if not generates_itself(config):
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
-    on_machine = needed if has_gpu else needed * num_processes
-    if on_machine > machine_bytes:
+    if needed > machine_bytes:
         yield (
-            f"about {on_machine / 2**30:.1f} GiB are needed at the peak, and {machine} has "
+            f"about {needed / 2**30:.1f} GiB are needed at the peak, and {machine} has "
             f"{machine_bytes / 2**30:.1f} GiB; see which part is the largest"
         )
     if not has_gpu and config.model.load_in_4bit:

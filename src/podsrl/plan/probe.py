@@ -22,9 +22,10 @@ from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
+from podsrl.plan.resample import MIDDLE
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
-from podsrl.plan.value import GradientProbe, gradient_probe, noise_ratio
+from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio
 from podsrl.run.step_result import StepResult, samples_by_group
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
@@ -134,7 +135,7 @@ class _Prober:
         self._start, self._budget = time.perf_counter(), budget_seconds
         self._generation: list[GenerationProbe] = []
         self._updates: list[UpdateProbe] = []
-        self._gradients: list[tuple[int, GradientProbe]] = []
+        self._gradients: list[tuple[int, int, GradientProbe]] = []  # step, m
         self._seen: list[Seen] = []
         self._largest: list[tuple[Group, ...]] = []
         self._unknown: list[str] = []
@@ -160,13 +161,14 @@ class _Prober:
         pairs = probe_micro_batches(self._config, tokens), probe_kept(self._config, num_rollouts)
         start = self._spent()
         for done in range(MAX_ROUNDS):
-            for micro in pairs[0]:
-                self._update_with(micro, pairs[1], num_rollouts, self._largest[done % len(self._largest)])
+            for place, micro in enumerate(pairs[0], start=done):  # every step's rollouts soon: gradients differ by step
+                self._update_with(micro, pairs[1], num_rollouts, place % len(self._largest))
             if self._spent() + (self._spent() - start) / (done + 1) > 1:
                 break
 
     def result(self) -> Measurements:
-        ratio = noise_ratio([probe for _, probe in self._gradients], [m for m, _ in self._gradients])
+        sizes, probes = [m for _, m, _ in self._gradients], [probe for *_, probe in self._gradients]
+        ratio, steps = noise_ratio(probes, sizes), [step for step, *_ in self._gradients]
         if ratio is None:
             self._unknown.append("the noise of a rollout's gradient: no gradients at three different m")
         return Measurements(
@@ -176,11 +178,13 @@ class _Prober:
             groups=tuple(self._seen),
             noise_ratio=ratio,
             memory_bytes=total_bytes(self._trainer.policy.device),
+            noise_range=None if ratio is None else noise_range(probes, sizes, steps, MIDDLE),
             unknown=tuple(self._unknown),
         )
 
-    def _update_with(self, micro: int, kept: Sequence[int], num_rollouts: int, groups: Sequence[Group]) -> None:
-        """Updates at every m with one micro-batch size; one that does not fit in memory ends this size."""
+    def _update_with(self, micro: int, kept: Sequence[int], num_rollouts: int, step: int) -> None:
+        """Updates on a step's rollouts at every m with one micro-batch size; one that does not fit ends this size."""
+        groups = self._largest[step]
         self._resize(num_rollouts, kept[0], micro)
         try:
             self._update_once(groups)  # not counted: the optimizer's memory is taken
@@ -190,7 +194,7 @@ class _Prober:
                 self._resize(num_rollouts, m, micro)
                 probe, gradient = self._update_once(groups)
                 self._updates.append(probe)
-                self._gradients.append((m, gradient))
+                self._gradients.append((step, m, gradient))
         except torch.OutOfMemoryError:
             if micro <= self._config.optim.micro_batch_tokens:
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -67,6 +67,10 @@ class Candidate:
     def key(self) -> tuple[int, int, int]:
         return self.num_rollouts, self.num_kept, self.micro_batch_tokens
 
+    def at(self, noise: float) -> Candidate:
+        """The same choice with another κ."""
+        return replace(self, share=max(self.taught.share(noise), 0.0))
+
     def progress(self, exponent: float = BETWEEN) -> float:
         """Progress per second: share^exponent / seconds."""
         return float(self.share**exponent) / self.seconds.total
@@ -88,6 +92,8 @@ class Plan:
     concentration: float
     noise_ratio: float
     is_noise_measured: bool
+    noise_range: tuple[float, float] | None
+    """How far κ may be off (`Measurements.noise_range`)."""
     largest_micro_batch: int | None
     """Tokens that would still leave a tenth of the memory free; None where that is far beyond what was measured."""
     is_rule_replaced: bool
@@ -102,8 +108,12 @@ class Plan:
         return candidate.progress(exponent) / own if own > 0 else float("inf")
 
     def relative_range(self, candidate: Candidate) -> tuple[float, float]:
-        """Lower and upper end of `relative`: over the exponents, and by the middle 90 % of the resampled seconds."""
-        ends = [self.relative(candidate, exponent) for exponent in (FIXED_RATE, BETWEEN, BEST_RATE)]
+        """Lower and upper end of `relative`: over exponents and κ, and by the middle 90 % of the resampled seconds."""
+        ends = [
+            replace(self, own=self.own.at(noise)).relative(candidate.at(noise), exponent)
+            for noise in (self.noise_ratio, *(self.noise_range or ()))
+            for exponent in (FIXED_RATE, BETWEEN, BEST_RATE)
+        ]
         faster = candidate.seconds.total / self.own.seconds.total
         factors = [faster * a / b for a, b in zip(self.own.resampled, candidate.resampled, strict=True)]
         low, high = np.quantile(factors, MIDDLE) if factors else (1.0, 1.0)
@@ -143,6 +153,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         concentration=rewards.concentration,
         noise_ratio=noise,
         is_noise_measured=measured.noise_ratio is not None,
+        noise_range=measured.noise_range,
         largest_micro_batch=_largest_micro_batch(costs, search.limit),
         is_rule_replaced=measured.config.select.rule == "keep_all",
         spread=None if spread is None else spread.spread,

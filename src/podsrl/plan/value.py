@@ -46,6 +46,9 @@ from podsrl.update.advantage import RewardAdvantage, group_advantages
 
 DEFAULT_NOISE = 0.8
 """κ where it was not measured: with 0.3 to 1 the paper's sweep over m is flat down to n / 16 and falls at m = 2."""
+MOST_NOISE = 1000.0
+"""κ from which on the noise alone counts; so much too where no part of the norms goes with the signal."""
+NUM_RESAMPLES = 200
 FIXED_RATE, BEST_RATE = 1.0, 2.0
 """Exponents of the two ends."""
 BETWEEN = (FIXED_RATE + BEST_RATE) / 2
@@ -192,3 +195,23 @@ def noise_ratio(probes: Sequence[GradientProbe], sizes: Sequence[int]) -> float 
         return None
     signal, noise = fit_nonnegative(points[:, 1:], points[:, 0])
     return float(noise / signal) if signal > 0 else None
+
+
+def noise_range(
+    probes: Sequence[GradientProbe], sizes: Sequence[int], steps: Sequence[int], quantiles: tuple[float, float]
+) -> tuple[float, float] | None:
+    """κ at two quantiles of a bootstrap over the steps whose rollouts gave the probes; None from a single step.
+
+    Args:
+        steps: of each probe, which step's rollouts it is of: at one m these alone make norms differ.
+    """
+    of_step = [[i for i, step in enumerate(steps) if step == each] for each in sorted(set(steps))]
+    if len(of_step) < 2:
+        return None
+    random, found = np.random.default_rng(0), []
+    for _ in range(NUM_RESAMPLES):
+        chosen = [i for place in random.integers(len(of_step), size=len(of_step)) for i in of_step[place]]
+        ratio = noise_ratio([probes[i] for i in chosen], [sizes[i] for i in chosen])
+        found.append(MOST_NOISE if ratio is None else min(ratio, MOST_NOISE))
+    low, high = np.quantile(found, quantiles).tolist()
+    return low, high

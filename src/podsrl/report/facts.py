@@ -59,6 +59,12 @@ def key_facts(run: Run) -> dict[str, str]:
     return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _ahead(run)
 
 
+def when(run: Run) -> str:
+    """When a run began, and when it was last resumed."""
+    first, *more = (start.date.replace("T", " ").replace("+00:00", " UTC") for start in run.starts)
+    return f"{first}, resumed {len(more)}×, last {more[-1]}" if more else first
+
+
 def _ahead(run: Run) -> dict[str, str]:
     """Of a run whose steps were generated ahead: how old its rollouts were, and what went on at the same time."""
     overlapped = run.series("seconds/overlapped")

@@ -15,18 +15,19 @@ from markupsafe import Markup
 from podsrl.compare.costs import COSTS
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
+from podsrl.report.figures.accuracy import seeds_note
 from podsrl.report.figures.bars import mean_stages, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.costs import cost_figure, savings_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
-from podsrl.report.health import check_run
 from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
+from podsrl.run.health import check_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,22 +146,25 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         ],
         shown=shown,
         legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
-        figures={name: inline_svg(figure, name.replace("_", "-"), name) for name, figure in figures.items()},
+        figures={
+            name: inline_svg(figure, name.replace("_", "-"), name.replace("_", " ")) for name, figure in figures.items()
+        },
         stages={label: mean_stages(group) for label, group in by_label.items()},
         ledgers={label: token_ledger(group) for label, group in by_label.items()},
         checks={item.name: check_run(item.run) for item in shown},
         costs=COSTS,
+        seeds_note=seeds_note,
         facts=facts,
         numbers=numbers,
     )
 
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison))
+    return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison).text)
 
 
 def _narrow_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison))
+    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison).text)
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError, one_line
-from podsrl.report.follow import find_runs, fingerprint, quiet_seconds, state_of
+from podsrl.report.follow import FollowedRun, find_runs, fingerprint, quiet_seconds, state_of
 from podsrl.report.html import check_folders, render_report
 from podsrl.report.page import LiveState
 from podsrl.report.read import is_comparison
+from podsrl.report.terminal.standing import speed_texts, standing, step_text
 
 LEAST_SECONDS = 3.0
 """Between two drawings."""
@@ -55,6 +56,7 @@ class LivePage:
         self._lock = threading.Lock()
         # matplotlib opens its fonts again for every thread that draws, and each request has a thread of its own
         self._drawer = ThreadPoolExecutor(1, "drawer")
+        self._followed: dict[Path, FollowedRun] = {}
         self._tag, self._page = "", ""
         self.problem = ""
         """Why the page is not as new as its logs; empty where it is."""
@@ -98,7 +100,20 @@ class LivePage:
         tag = hashlib.sha256(repr((seen, states)).encode()).hexdigest()[:16]
         quiet = min((quiet_seconds(run) for run in runs), default=0.0)
         state = min(states, key=order.index, default="starting")
-        return tag, LiveState(tag=tag, state=state, quiet_seconds=round(quiet, 1))
+        return tag, LiveState(
+            tag=tag,
+            state=state,
+            quiet_seconds=round(quiet, 1),
+            progress=tuple(
+                self._progress(run) for run, each in zip(runs, states, strict=True) if each in ("training", "stopped")
+            ),
+        )
+
+    def _progress(self, path: Path) -> tuple[str, float | None, str]:
+        followed = self._followed.setdefault(path, FollowedRun(path))
+        followed.poll()
+        at = standing(followed)
+        return followed.name, at.share, " · ".join([step_text(at), *speed_texts(at)])
 
 
 def serve(folders: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> None:

@@ -25,6 +25,8 @@ class LiveState:
     """As `podsrl.report.follow.State`."""
     quiet_seconds: float
     """Since the newest line of a log."""
+    progress: tuple[tuple[str, float | None, str], ...] = ()
+    """Of each run that has not ended: its name, the share that is done, and how far and how fast it is in words."""
 
 
 def render_page(template: str, *, live: LiveState | None = None, **values: Any) -> str:

@@ -11,7 +11,7 @@ import math
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from podsrl.compare.bootstrap import bootstrap_speedups
 from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
-from podsrl.lib.logs import each_object, read_log
+from podsrl.lib.logs import each_object, parse_line, read_log
 from podsrl.lib.stages import STAGES
 from podsrl.report.unknown import unknown_notes
 from podsrl.run.folder import wanted_run
@@ -37,6 +37,43 @@ SHOWN_STAGES = tuple(stage for stage in STAGES if stage != "record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Counts of bins of equal width."""
+
+    low: float
+    high: float
+    """Smallest and largest value."""
+    counts: tuple[int, ...]
+
+    def bins(self) -> Iterator[tuple[float, int]]:
+        """A value in each bin, and its count: the smallest and the largest of all in the first and the last."""
+        values = np.linspace(self.low, self.high, len(self.counts)).tolist()
+        return zip(values, self.counts, strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A held-out question in an evaluation."""
+
+    prompt: str
+    reference: str
+    text: str
+    """Of the first sample."""
+    is_correct: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A start or a resume of a run; empty texts where it does not say."""
+
+    command: str
+    date: str
+    commit: str
+    version: str
+    hardware: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What a run folder holds."""
 
@@ -48,6 +85,12 @@ class Run:
     evaluations: tuple[Line, ...]
     """One line per evaluation, steps ascending; the first is of the untrained model."""
     groups: tuple[RecordedGroup, ...]
+    histograms: Mapping[str, Mapping[int, Histogram]] = field(default_factory=dict)
+    """Name ("rewards", "rewards_kept", "lengths", "advantages") -> step -> its histogram."""
+    answers: Mapping[int, tuple[Answered, ...]] = field(default_factory=dict)
+    """Step, ascending -> the same held-out questions as the evaluation there answered them."""
+    starts: tuple[Start, ...] = ()
+    """In the order of time."""
     notes: tuple[str, ...]
     """What another version wrote (`podsrl.report.unknown`), and changes that a resume accepted (--allow-…)."""
     num_damaged_lines: int
@@ -134,6 +177,12 @@ class Comparison:
     signals: Mapping[str, Mapping[str, float | None]]
     """Arm -> shares of its groups (`podsrl.compare.costs.signal`); empty where an older version compared."""
     hardware: str
+    learned: Mapping[str, bool]
+    """Arm -> whether it ended clearly above its start; empty where an older version compared."""
+    not_learned: str | None
+    """Why there is no speed-up; None where there is one, or the target was not reached."""
+    why_not_learned: Mapping[str, str]
+    """Arm -> why its groups taught nothing."""
 
     @property
     def metric_note(self) -> str:
@@ -169,6 +218,9 @@ def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
         steps=tuple(steps),
         evaluations=tuple(evaluations),
         groups=groups,
+        histograms=_histograms(_at(steps, [line for line in lines if "histogram/rewards" in line])),
+        answers=_answers(_at(evaluations, [line for line in lines if "eval/examples" in line])),
+        starts=_starts(folder / "starts.jsonl"),
         notes=(
             *unknown_notes(config, {name for line in lines for name in line}),
             *(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
@@ -219,6 +271,9 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data.get("costs", {}).items()},
         signals={arm: data["signal"][arm] for arm in arms} if "signal" in data else {},
         hardware=str(data.get("hardware", "")),
+        learned={str(arm): bool(has) for arm, has in data.get("learned", {}).items()},
+        not_learned=data.get("not_learned"),
+        why_not_learned={str(arm): str(why) for arm, why in data.get("why_not_learned", {}).items()},
     )
 
 
@@ -306,6 +361,58 @@ def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         elif isinstance(value, (int, float)):
             is_too_large = abs(value) > LARGEST  # for sums and differences of such numbers to be finite
             yield name, (np.inf if value > 0 else -np.inf) if is_too_large else float(value)
+
+
+def _at(kept: Sequence[Line], lines: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Step -> the newest line of it, of the steps that count."""
+    steps = {line["step"] for line in kept}
+    return {
+        int(line["step"]): line for line in lines if isinstance(line.get("step"), int | float) and line["step"] in steps
+    }
+
+
+def _histograms(lines: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[int, Histogram]]:
+    """What is none is left out."""
+    found: dict[str, dict[int, Histogram]] = {}
+    for step, line in lines.items():
+        for name, value in line.items():
+            if name.startswith("histogram/") and (one := _histogram(value)) is not None:
+                found.setdefault(name.removeprefix("histogram/"), {})[step] = one
+    return found
+
+
+def _histogram(value: Any) -> Histogram | None:
+    try:
+        low, high, counts = float(value["low"]), float(value["high"]), tuple(map(int, value["counts"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    is_sound = -LARGEST <= low <= high <= LARGEST and 0 < len(counts) <= 1000 and min(counts) >= 0
+    return Histogram(low=low, high=high, counts=counts) if is_sound and 0 < sum(counts) < LARGEST else None
+
+
+def _answers(lines: Mapping[int, Mapping[str, Any]]) -> dict[int, tuple[Answered, ...]]:
+    """What is none is left out."""
+    found: dict[int, tuple[Answered, ...]] = {}
+    for step, line in sorted(lines.items()):
+        if isinstance(examples := line.get("eval/examples"), list):
+            found[step] = tuple(
+                Answered(
+                    prompt=str(one.get("prompt", "")),
+                    reference=str(one.get("answer", "")),
+                    text=str(one.get("text", "")),
+                    is_correct=one.get("is_correct") is True,
+                )
+                for one in examples
+                if isinstance(one, Mapping)
+            )
+    return found
+
+
+def _starts(file: Path) -> tuple[Start, ...]:
+    """A line that a kill has torn, with what was written behind it, is left out."""
+    lines = [parse_line(line) for line in file.read_bytes().splitlines()] if file.is_file() else []
+    names = [field.name for field in fields(Start)]
+    return tuple(Start(**{name: str(line.get(name) or "") for name in names}) for line in lines if line is not None)
 
 
 def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:

@@ -24,7 +24,8 @@ def times_of(comparison: Comparison) -> Times:
     """Measure them from the comparison's runs."""
     curves = {arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()}
     arm = quickest(comparison.speedups, comparison.baseline)
-    over = {base: bootstrap_speedups(curves, base, comparison.fraction) for base in curves} if arm else {}
+    bases = [base for base in curves if arm and comparison.learned.get(base, True)]
+    over = {base: bootstrap_speedups(curves, base, comparison.fraction) for base in bases}
     return Times(
         sentence=over_each_text(arm, over, comparison.fraction) if arm else "",
         seconds_to=times_to_accuracies(curves),

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from podsrl.config.schema import RunConfig
 
 _KNOWN = {
-    "": "step version loss grad_norm entropy kl clip_fraction logprob_gap invalid_reasons reward_timeout_reasons note",
+    "": "step version loss grad_norm lr entropy kl clip_fraction logprob_gap invalid_reasons reward_timeout_reasons "
+    "note",
     "tokens": "prompt generated forwarded reread trained skipped discarded pruned postponed",
     "reward": "all kept",
     "reward_std": "all kept",
@@ -18,16 +19,18 @@ _KNOWN = {
     "groups": "all zero_signal invalid mixed all_wrong left_out",
     "rollouts": "all left_out probes guided guide_too_long lag lag_max invalid pruned postponed truncated "
     "reward_timeouts reward_hurried",
-    "length": "all kept",
+    "length": "all kept min max",
+    "histogram": "rewards rewards_kept lengths advantages",
     "updates": "skipped",
     "sync": "weights_digest",
     "memory": "peak_generate_bytes peak_update_bytes",
-    "seconds": "generate score exchange select update sync record overlapped total train_elapsed eval",
+    "seconds": "generate score exchange select update sync record overlapped total "
+    "tokens_per_second train_elapsed eval",
     "eval": "accuracy accuracy_sem accuracy_and_format format maj reward length truncated num_questions num_samples "
-    "num_invalid reward_timeouts",
+    "num_invalid reward_timeouts examples",
 }
 KNOWN_METRICS = frozenset(f"{kind}/{name}".lstrip("/") for kind, names in _KNOWN.items() for name in names.split())
-"""Metrics of docs/metrics.md, without `eval/pass@2` and its like."""
+"""Metrics of docs/metrics.md, without `eval/pass@2`, `rewards/NAME/mean` and their like."""
 _MOST = 6
 """Names that a note gives."""
 
@@ -40,7 +43,9 @@ def unknown_notes(config: Mapping[str, Any], metrics: Iterable[str]) -> tuple[st
         ('written by another version of podsrl: unknown here are the option optim.warp, the metric reward/median',)
     """
     options = list(_unknown_keys(config, RunConfig))
-    names = sorted({name for name in metrics if name not in KNOWN_METRICS and not name.startswith("eval/pass@")})
+    names = sorted(
+        {name for name in metrics if name not in KNOWN_METRICS and not name.startswith(("eval/pass@", "rewards/"))}
+    )
     parts = [_listed(kind, found) for kind, found in (("option", options), ("metric", names)) if found]
     return (f"written by another version of podsrl: unknown here are {', '.join(parts)}",) if parts else ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run.model_shape import read_shape
@@ -18,6 +18,18 @@ cosine (settings d and e; 5e-6 in another of its files). TRL's GRPOConfig and ve
 LORA_FACTOR = 10
 """Adapters take about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without Regret"). The paper's
 settings a, b and c train adapters of rank 64 at 5e-6, well below."""
+
+
+def learn_note(config: RunConfig, rewards: Mapping[str, float]) -> str:
+    """Which model learns what, and from which rewards.
+
+    Example:
+        >>> learn_note(RunConfig(), {"correct": 1.0, "format": 0.1})
+        "builtin:arithmetic learns from the questions of 'arithmetic', rewarded by correct (1) and format (0.1)"
+    """
+    source = config.task.path or config.task.name
+    names = " and ".join(f"{name} ({weight:g})" for name, weight in rewards.items())
+    return f"{config.model.path} learns from the questions of {source!r}, rewarded by {names}"
 
 
 def split_note(task: TaskConfig, tasks: TaskSet) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
-from podsrl.generate import Generator, Sampling, add_stats, answers_of
+from podsrl.generate import Generator, Kind, Sampling, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
@@ -49,7 +49,7 @@ class Collector:
         max_prompt_tokens: a longer prompt is an error. What a task set holds was looked through before; of a set that
             makes its tasks on demand, a sample.
         max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
-        num_words, own: as in `answers_of`.
+        kind, num_words: as in `answers_of`.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Collector:
         sampling: Sampling,
         max_prompt_tokens: int,
         max_guided_tokens: int,
+        kind: Kind,
         num_words: int,
-        own: str = "",
     ) -> None:
         self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
         self.budget, self.sampling = budget, sampling
@@ -73,7 +73,7 @@ class Collector:
         """The step that has begun and is not finished."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
-        self._num_words, self._own = num_words, own
+        self._kind, self._num_words = kind, num_words
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
 
@@ -228,7 +228,7 @@ class Collector:
             for request in each.requests(self.prompt_ids(each.group.task), sampling)
         }
         asked = [request for request, _ in requests.values()]
-        found = answers_of(self.engine, asked, num_words=self._num_words, own=self._own)
+        found = answers_of(self.engine, asked, kind=self._kind, num_words=self._num_words)
         return (_of_group(completion, requests[completion.request_id][1]) for completion in found)
 
     def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:

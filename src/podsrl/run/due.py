@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.run.progress import Progress
 
+SAVED = ("last_eval_step", "next_eval_seconds", "last_signal_step", "last_valid_step")
+
 
 @dataclass(slots=True)
 class Due:
-    """Asked after every step. Its first two fields are saved with a checkpoint.
+    """Asked after every step. All its fields but the last are saved with a checkpoint.
 
     Example: with eval.every_steps = 2 an evaluation is due at step 0, 2, 4 … and at the end, once each.
     """
@@ -19,7 +23,16 @@ class Due:
     last_eval_step: int = -1
     next_eval_seconds: float = 0.0
     """Training seconds."""
+    last_signal_step: int = 0
+    """The last step with an advantage to learn from; 0: none yet."""
+    last_valid_step: int = 0
+    """The last step with a usable reward."""
     last_save: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def of(state: Mapping[str, Any]) -> Due:
+        """As a checkpoint remembers it; one from before steps without signal were counted has none of them."""
+        return Due(**dict.fromkeys(SAVED, state["step"]) | state["schedule"])
 
     def is_end(self, config: RunConfig, progress: Progress) -> bool:
         """Whether the config says stop."""
@@ -41,6 +54,15 @@ class Due:
         if (every := config.eval.every_seconds) > 0:
             self.next_eval_seconds = (progress.train_seconds // every + 1) * every
 
+    def learned(self, progress: Progress, *, has_signal: bool, has_valid: bool) -> None:
+        """A step was made; whether it had something to learn from, and any usable reward."""
+        self.last_signal_step = progress.step if has_signal else self.last_signal_step
+        self.last_valid_step = progress.step if has_valid else self.last_valid_step
+
+    def num_silent(self, progress: Progress) -> int:
+        """Steps in a row, up to the newest, that had nothing to learn from."""
+        return progress.step - self.last_signal_step
+
     def is_save_by_steps(self, config: RunConfig, progress: Progress) -> bool:
         """Each time the config's steps are done."""
         return _is_multiple(progress.step, config.checkpoint.every_steps)
@@ -54,9 +76,15 @@ class Due:
         """A checkpoint was written."""
         self.last_save = time.monotonic()
 
+    def schedule(self) -> dict[str, Any]:
+        """What a checkpoint remembers."""
+        return {name: getattr(self, name) for name in SAVED}
+
     def is_group_record(self, config: RunConfig, progress: Progress) -> bool:
-        """Whether whole groups of this step are recorded."""
-        return _is_multiple(progress.step, config.record.groups_every_steps)
+        """Whether whole groups of this step are recorded: each time the config's steps are done, first and last."""
+        every = config.record.groups_every_steps
+        is_end = progress.step == 1 or self.is_end(config, progress)
+        return every > 0 and (is_end or _is_multiple(progress.step, every))
 
 
 def _is_multiple(step: int, every: int) -> bool:

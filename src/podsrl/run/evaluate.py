@@ -9,10 +9,15 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
+from podsrl.lib.text import prompt_text
 from podsrl.run.collect import OnAnswer, new_group
 from podsrl.run.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
+from podsrl.types import Group
+
+NUM_EXAMPLES = 3
+"""Questions whose first answer each evaluation records: the same ones every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,8 @@ class Evaluation:
     step: int
     """Steps done before it."""
     result: Accuracy
+    examples: tuple[Group, ...] = ()
+    """The first held-out questions with their answers."""
     train_elapsed_seconds: float
     """Training seconds before it."""
     seconds: float
@@ -32,6 +39,7 @@ class Evaluation:
         return {
             "step": self.step,
             **accuracy_metrics(self.result),
+            "eval/examples": [_example(group) for group in self.examples],
             "seconds/train_elapsed": self.train_elapsed_seconds,
             "seconds/eval": self.seconds,
         }
@@ -57,9 +65,16 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     return Evaluation(
         step=trainer.progress.step,
         result=accuracy_of(groups, num_stopped=num_stopped),
+        examples=tuple(groups[:NUM_EXAMPLES]),
         train_elapsed_seconds=trainer.progress.train_seconds,
         seconds=time.perf_counter() - start,
     )
+
+
+def _example(group: Group) -> dict[str, Any]:
+    first, task = group.rollouts[0], group.task
+    said = {"text": first.text, "is_correct": first.is_correct}
+    return {"id": task.id, "prompt": prompt_text(task.prompt), "answer": task.answer, **said}
 
 
 def eval_request_id(place: int, task_id: str) -> str:

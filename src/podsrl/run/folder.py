@@ -4,9 +4,10 @@
     metrics.jsonl    one object per step, and one per evaluation
     groups.jsonl     whole groups of some steps, for the report
     checkpoints/     step-00000012/ …  (run/checkpoint.py)
+    starts.jsonl     command, time, commit and machine of each start and resume (run/starts.py)
     finished.json    how it ended; absent while there is more to do
 
-The two logs are only ever appended to, or cut back to where a checkpoint was.
+The two logs of steps are only ever appended to, or cut back to where a checkpoint was.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ def refusing(what: str, cure: str) -> Iterator[None]:
 
 
 class RunFolder:
-    """Paths of a run, and its two append-only logs."""
+    """Paths of a run, and its append-only logs."""
 
     LOGS = ("metrics.jsonl", "groups.jsonl")
+    STARTS = "starts.jsonl"
     LOCK = ".lock"
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +77,7 @@ class RunFolder:
             UsageError: one is a link, which may lead to any file of the user's, or a pipe, which a reader would wait
                 for. `checkpoints` may be a link: they may lie on another disk.
         """
-        own = (self.config, self.finished, *(self.path / name for name in (self.LOCK, *self.LOGS)))
+        own = (self.config, self.finished, *(self.path / name for name in (self.LOCK, self.STARTS, *self.LOGS)))
         for file in (*own, *self.path.glob("logs/rank-*.log")):
             if file.is_symlink():
                 raise UsageError(f"{file}: is a link, and a run writes to files of its own: put the file in its place")
@@ -84,12 +86,13 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the operating system lets go of it when the process ends, however it ends.
+        """Hold the folder, which is made where it is missing; the operating system lets go of it when the process ends.
 
         Raises:
             UsageError: another process is writing to it.
         """
-        with refusing(f"{self.path}: cannot be written to", "make it writable"):
+        with refusing(f"{self.path}: cannot be written to", "make it writable, or choose another folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / self.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             try:
@@ -116,9 +119,9 @@ class RunFolder:
         return f":{inode} " in held
 
     def create(self, config_text: str) -> None:
-        """Start a new run here. UsageError: the folder cannot be made, or another run began in it meanwhile."""
+        """Start a new run in the folder that this process holds. UsageError: another run began in it meanwhile."""
         self.check_is_free()
-        with refusing(f"--out {self.path}: cannot be made", "choose another folder"):
+        with refusing(f"--out {self.path}: cannot be written to", "choose another folder"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_atomically(self.config, config_text)
 

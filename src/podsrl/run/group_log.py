@@ -76,6 +76,12 @@ class RecordedGroup:
         return tuple(sorted(self.rollouts, key=lambda r: (r.reward is None, -(r.reward or 0.0), r.index)))
 
     @property
+    def question(self) -> str:
+        """What was asked, in one line: of a chat what the user said last."""
+        _, mark, last = f"\n{self.prompt}".rpartition("\nuser: ")
+        return " ".join((last if mark else self.prompt).split())
+
+    @property
     def is_zero_signal(self) -> bool:
         """Whether nothing is learned from the group: its kept rewards are all equal, or its advantages all zero."""
         kept = [rollout for rollout in self.rollouts if rollout.is_kept]

@@ -8,25 +8,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from podsrl.errors import LostGenerator, PodsError, UsageError
+from podsrl.errors import PodsError
+from podsrl.lib.progress import Say
 from podsrl.run.collect import OnAnswer
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import group_records, step_metrics
+from podsrl.run.silence import NothingToLearn, Silence
 from podsrl.run.step_result import StepResult
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
-MAX_EMPTY_STEPS = 3
-"""Steps in a row without a trainable group after which a run stops with the reason."""
-
-
-class NothingToLearn(PodsError):
-    """Several steps in a row had no group with two valid rollouts."""
-
-
 Outcome = Literal["finished", "interrupted"]
 
 
@@ -46,6 +40,7 @@ def train(
     *,
     on_record: Callable[[Json], None],
     should_stop: Callable[[], bool],
+    say: Say = lambda line: None,
     on_answer: OnAnswer | None = None,
 ) -> Outcome:
     """Train until the config says stop, or until `should_stop`; then save.
@@ -56,43 +51,46 @@ def train(
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
+        say: called with a line where steps teach nothing (`podsrl.run.silence`).
         on_answer: called after each completion of an evaluation.
 
     Raises:
-        NothingToLearn: `MAX_EMPTY_STEPS` steps in a row trained on nothing. A checkpoint is saved.
+        NothingToLearn: `stop.without_signal` steps from the start taught nothing, or all rewards of several steps in a
+            row were invalid. A checkpoint is saved.
         LostGenerator: what generates is gone.
         UsageError: a function of the user's own failed, such as a part of the budget.
 
-    After the last two of these a checkpoint is saved too, if they came between two updates.
+    After these and any other `PodsError` a checkpoint is saved, if they came between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
+    silence = Silence(trainer.config.stop.without_signal, due, say if trainer.processes.is_main else lambda line: None)
     try:
-        return _train(run, trainer, due, should_stop)
-    except (LostGenerator, UsageError):
+        return _train(run, trainer, due, silence, should_stop)
+    except NothingToLearn:
+        raise  # all processes have saved
+    except PodsError:
         run.save_what_is_whole()
         raise
 
 
-def _train(run: _Run, trainer: Trainer, due: Due, should_stop: Callable[[], bool]) -> Outcome:
-    num_empty = 0
+def _train(run: _Run, trainer: Trainer, due: Due, silence: Silence, should_stop: Callable[[], bool]) -> Outcome:
+    if silence.is_hopeless(trainer.progress):  # a resumed run that had stopped
+        raise silence.error(trainer.progress)
     run.evaluate_if_due()
     while not due.is_end(trainer.config, trainer.progress):
         if any(trainer.processes.gather(should_stop())):
             run.save()
             run.wait_until_saved()
             return "interrupted"
-        result = run.step()
-        num_empty = num_empty + 1 if result.is_empty else 0
+        silence.take(run.step())
         run.evaluate_if_due()
-        run.save_if_due(is_last=num_empty == MAX_EMPTY_STEPS)
-        if num_empty == MAX_EMPTY_STEPS:
+        run.save_if_due(is_last=silence.is_end(trainer.progress))
+        if silence.is_end(trainer.progress):
             run.wait_until_saved()
-            raise NothingToLearn(
-                f"{num_empty} steps in a row had no group with two valid rollouts; a checkpoint is saved. "
-                f"Why the last were invalid: {step_metrics(result)['invalid_reasons']}"
-            )
+            raise silence.error(trainer.progress)
     run.save()
     run.wait_until_saved()
+    silence.say(trainer.progress)
     return "finished"
 
 
@@ -148,7 +146,7 @@ class _Run:
         has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version
         if trainer.processes.is_alone and is_whole and has_step:
-            with suppress(LostGenerator, UsageError):  # the first error is the one to be told
+            with suppress(PodsError):  # the first error is the one to be told
                 self.save()
 
     def save(self) -> None:
@@ -156,8 +154,7 @@ class _Run:
             self._trainer.save(Path(), {})  # gives its share of the weights, and writes nothing
             return
         due = self._due
-        schedule = {"last_eval_step": due.last_eval_step, "next_eval_seconds": due.next_eval_seconds}
-        extra = {"schedule": schedule, "log_bytes": self._folder.log_sizes()}
+        extra = {"schedule": due.schedule(), "log_bytes": self._folder.log_sizes()}
         self._trainer.save(self._folder.checkpoints, extra)
         due.saved()
 

@@ -17,6 +17,8 @@ from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
+NUM_BINS = 20
+"""Of a histogram."""
 
 
 def step_metrics(result: StepResult) -> Json:
@@ -26,15 +28,16 @@ def step_metrics(result: StepResult) -> Json:
     kept = [rollout for _, of_pool in pools for rollout in of_pool]
     valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
     kept_rewards = [np.array([r.reward for r in of_pool]) for _, of_pool in pools]
-    stats = result.update.stats
+    stats, counts = result.update.stats, _token_counts(result, rollouts, kept)
     metrics = {
         "step": result.progress.step,
         "version": result.progress.version,
-        **_token_counts(result, rollouts, kept),
+        **counts,
         "reward/all": _mean(np.concatenate([np.empty(0), *valid_rewards])),  # there may be no group at all
         "reward/kept": _mean(np.concatenate([np.empty(0), *kept_rewards])),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
+        **_by_reward_function(rollouts),
         "accuracy/all": _mean(np.array([r.is_correct for r in (*rollouts, *left_out)], dtype=np.float64)),
         "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
@@ -51,8 +54,15 @@ def step_metrics(result: StepResult) -> Json:
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
         "length/all": _mean(_lengths(rollouts)),
         "length/kept": _mean(_lengths(kept)),
+        "length/min": min(_lengths(rollouts).tolist(), default=None),
+        "length/max": max(_lengths(rollouts).tolist(), default=None),
+        "histogram/rewards": _histogram([reward for rewards in valid_rewards for reward in rewards]),
+        "histogram/rewards_kept": _histogram([reward for rewards in kept_rewards for reward in rewards]),
+        "histogram/lengths": _histogram(_lengths(rollouts)),
+        "histogram/advantages": _histogram([np.mean(sample.advantage) for sample in result.samples]),
         "loss": stats.loss,
         "grad_norm": result.update.grad_norm,
+        "lr": result.lr,
         "entropy": stats.entropy,
         "kl": stats.kl,
         "clip_fraction": stats.clip_fraction,
@@ -64,6 +74,9 @@ def step_metrics(result: StepResult) -> Json:
         **{f"seconds/{stage}": seconds for stage, seconds in result.seconds.items()},
         **({} if result.overlapped_seconds is None else {"seconds/overlapped": result.overlapped_seconds}),
         "seconds/total": result.total_seconds,
+        "seconds/tokens_per_second": counts["tokens/generated"] / result.total_seconds
+        if result.total_seconds
+        else None,
         "seconds/train_elapsed": result.progress.train_seconds,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
@@ -89,6 +102,28 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "rollouts/pruned": len(pruned),
         "rollouts/postponed": load.num_postponed,
     }
+
+
+def _by_reward_function(rollouts: Sequence[Rollout]) -> Json:
+    """Mean and standard deviation (ddof 1) of each reward function's own values, before its weight."""
+    found: Json = {}
+    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.parts):
+        values = np.array([rollout.parts.get(name, math.nan) for rollout in rollouts])
+        values = values[np.isfinite(values)]
+        found |= {f"rewards/{name}/mean": _mean(values), f"rewards/{name}/std": _std(values) if len(values) else None}
+    return found
+
+
+def _histogram(values: Sequence[float] | NDArray[Any]) -> Json | None:
+    """Counts in bins of equal width from the smallest value to the largest; a single bin where they are equal."""
+    if len(values) == 0:
+        return None
+    low, high = float(np.min(values)), float(np.max(values))
+    halves = np.asarray(values, dtype=np.float64) / 2 - low / 2  # no difference of two finite halves overflows
+    if not (width := high / 2 - low / 2):
+        return {"low": low, "high": high, "counts": [len(values)]}
+    places = np.minimum(halves / width * NUM_BINS, NUM_BINS - 1).astype(np.int64)
+    return {"low": low, "high": high, "counts": np.bincount(places, minlength=NUM_BINS).tolist()}
 
 
 def _judged(groups: Sequence[Group]) -> list[Rollout]:

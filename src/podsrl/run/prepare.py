@@ -25,6 +25,7 @@ from podsrl.run.advice import (
     answer_advice,
     eval_note,
     filter_advice,
+    learn_note,
     metric_advice,
     rate_advice,
     repeat_advice,
@@ -83,7 +84,7 @@ class Parts:
     """Training questions left out because their prompts are too long; likewise the held-out ones."""
     num_dropped_eval: int
     notes: tuple[str, ...]
-    """How the questions are split and when they are asked, a line each."""
+    """What learns from what, how the questions are split and when they are asked, a line each."""
     warnings: tuple[str, ...]
 
     def close(self) -> None:
@@ -162,7 +163,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         longest_prompt=fitted.longest_prompt,
         num_dropped_train=fitted.num_dropped_train,
         num_dropped_eval=fitted.num_dropped_eval,
-        notes=(split_note(config.task, fitted.tasks), eval_note(config)),
+        notes=(learn_note(config, judged.rewards), split_note(config.task, fitted.tasks), eval_note(config)),
         warnings=warnings_of(config, found, has_model=tokenizer is not None),
     )
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
 
-from podsrl.errors import CheckpointError, short
+from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.records import decode, encode
 from podsrl.run.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.checks import check_batches, check_config, check_data, check_device
@@ -93,7 +92,7 @@ def _take_kept(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> list
         return []
     try:
         return decode(arrays.pop(KEPT).tobytes(), partial(_task_of, trainer.tasks.train))
-    except (SafetensorError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except PodsError as error:
         raise CheckpointError(f"{checkpoint.path} is damaged: {KEPT}: {short(str(error))}") from None
 
 

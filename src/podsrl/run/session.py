@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from podsrl.config.files import read_tree
-from podsrl.config.load import apply_overrides, build, dump
+from podsrl.config.load import apply_overrides, build, dump, with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.logs import write_atomically
@@ -28,7 +28,10 @@ from podsrl.run.due import Due
 from podsrl.run.folder import RunFolder, refusing, wanted_run
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
+from podsrl.run.no_effect import Option, idle_notes, set_options
 from podsrl.run.prepare import Parts, prepare
+from podsrl.run.sizes import at_most
+from podsrl.run.starts import describe_start
 from podsrl.run.state import check_state
 from podsrl.run.tracked import Tracking, check_tracking, tracked
 from podsrl.run.trainer import Trainer
@@ -62,10 +65,11 @@ def start(
         if folder is not None:
             folder.check_is_free()
         trainer = Trainer(config, processes=processes)
-        if folder is not None:
-            folder.create(dump(config))
-        with _locked(folder), tracked(tracking, config, folder, say, processes):
-            return _run(trainer, folder, Due(), on_record, say, on_answer)
+        with _locked(folder):
+            if folder is not None:
+                folder.create(dump(config))
+            with tracked(tracking, config, folder, say, processes):
+                return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
 def resume(
@@ -107,7 +111,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due(**checkpoint.state["schedule"])
+                due = Due.of(checkpoint.state)
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -254,21 +258,21 @@ def _run(
     on_answer: OnAnswer | None,
 ) -> Outcome:
     check_same_weights(trainer.weights_digest, trainer.processes)
-    say(trainer.threads)
-    strategy = trainer.config.scale.strategy
-    if not trainer.processes.is_alone:
-        say(f"{trainer.processes.num_processes} processes, {strategy}")
-    elif strategy != "ddp":
-        say(f"warning: scale.strategy = {strategy!r} has no effect with one process")
-    layout, warnings = trainer.learner.updater.layout, (*trainer.parts.warnings, *trainer.warnings)
-    products = (f"matrix products: {trainer.matmul}", f"generation: {trainer.generation}", f"update: {layout}")
-    for line in (f"model: {trainer.policy.description}", *trainer.policy.notes, *products, *trainer.parts.notes):
+    if folder is not None:
+        folder.append(folder.STARTS, {**describe_start(trainer.progress.step), "setup": _setup(trainer)})
+    for line in (*trainer.parts.notes, trainer.policy.description, *trainer.policy.notes):
         say(line)
-    for warning in warnings:
+    if not trainer.processes.is_alone:
+        say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")
+    for line in idle_notes(_options(trainer)):
+        say(line)
+    for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
     with _stop_on_signal() as should_stop:
         try:
-            outcome = train(trainer, folder, due, on_record=on_record, should_stop=should_stop, on_answer=on_answer)
+            outcome = train(
+                trainer, folder, due, on_record=on_record, should_stop=should_stop, say=say, on_answer=on_answer
+            )
         except BaseException:
             trainer.engine.close()  # it may hold what outlives this process
             raise
@@ -279,6 +283,25 @@ def _run(
         write_atomically(folder.finished, json.dumps(result))
     trainer.close()
     return outcome
+
+
+def _setup(trainer: Trainer) -> dict[str, str]:
+    """What computes the run, in words."""
+    return {
+        "threads": trainer.threads,
+        "matrix products": trainer.matmul,
+        "generation": trainer.generation,
+        "update": trainer.learner.updater.layout,
+    }
+
+
+def _options(trainer: Trainer) -> Iterator[Option]:
+    """What the config sets, with what changes nothing, by the sizes that this run has."""
+    config, rollouts = at_most(trainer.config, trainer.parts.slots), dict[str, Any]()
+    if bound := getattr(trainer.engine, "kv_cache_bytes", None):
+        rollouts["kv_cache_bytes"] = bound
+    sized = with_values(config, task={"num_eval": len(trainer.tasks.eval)}, rollouts=rollouts)
+    return set_options(trainer.config, sized, trainer.processes.num_processes)
 
 
 @contextmanager

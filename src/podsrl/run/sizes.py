@@ -1,6 +1,11 @@
-"""The largest step that a config may have: its parts say by `most` how many groups and rollouts they ask for."""
+"""The largest step that a config may have: its parts say by `most` how many groups and rollouts they ask for.
+
+`work` counts what one process has of such a step.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
@@ -8,7 +13,26 @@ from podsrl.control import SLOTS, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
+from podsrl.tasks import MOST_HELD_OUT
 from podsrl.update import SHAPE
+
+EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
+"""Test questions of the known sets: what `task.num_eval = 0` means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How much one process has at once; counts and tokens at most."""
+
+    row_tokens: int
+    """Prompt and completion."""
+    num_rows: int
+    """Rows generated at once, while training."""
+    num_eval_rows: int
+    """Rows that an evaluation asks for; 0 where their number is not known before the data is read."""
+    update_tokens: int
+    """Tokens of a step that go through the model, prompts counted once per row."""
+    micro_batch_tokens: int
 
 
 def make_parts(config: RunConfig) -> Slots:
@@ -38,6 +62,23 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
     slots = slots or make_parts(config)
     num_prompts, num_rollouts = slots.most(config.rollouts.num_prompts, config.rollouts.num_rollouts)
     return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
+
+
+def work(config: RunConfig, num_processes: int) -> Work:
+    """The most that one of so many processes generates and trains on."""
+    rollouts, optim = config.rollouts, config.optim
+    row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
+    prompts = -(-rollouts.num_prompts // num_processes)
+    num_eval = MOST_HELD_OUT if config.task.num_eval is None else config.task.num_eval
+    questions = num_eval or EVAL_SIZES.get(config.task.name, 0)
+    update = -(-rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) // num_processes) * row
+    return Work(
+        row_tokens=row,
+        num_rows=prompts * rollouts.num_rollouts,
+        num_eval_rows=-(-questions * config.eval.num_samples // num_processes),
+        update_tokens=update,
+        micro_batch_tokens=min(update, max(optim.micro_batch_tokens, row)),
+    )
 
 
 def check_sizes(config: RunConfig, slots: Slots) -> int:

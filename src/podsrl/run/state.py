@@ -44,6 +44,8 @@ class DueEvaluation(_Strict):
 
     last_eval_step: Annotated[int, Field(ge=-1, le=MAX_STEPS)]
     next_eval_seconds: Seconds
+    last_signal_step: Step = 0
+    last_valid_step: Step = 0
 
 
 class DataSide(_Strict):
@@ -81,8 +83,9 @@ class StoredState(_Strict):
     def _check_counts(self) -> Self:
         if self.version != self.optimizer.num_steps:
             raise ValueError(f"version = {self.version}, but optimizer.num_steps = {self.optimizer.num_steps}")
-        if self.schedule.last_eval_step > self.step:
-            raise ValueError(f"schedule.last_eval_step = {self.schedule.last_eval_step}, after step = {self.step}")
+        for name in ("last_eval_step", "last_signal_step", "last_valid_step"):
+            if (step := getattr(self.schedule, name)) > self.step:
+                raise ValueError(f"schedule.{name} = {step}, after step = {self.step}")
         if missing := LOGS - set(self.log_bytes):
             raise ValueError(f"log_bytes lacks {min(missing)}")
         return self

@@ -32,6 +32,8 @@ class StepResult:
     """Of the weights before the update."""
     update: UpdateResult
     """Of the last epoch."""
+    lr: float
+    """Learning rate of the last optimizer step that changed the weights; before the first, that of the first."""
     num_skipped_updates: int
     """Optimizer steps of the whole run that were given up because the gradient was not finite."""
     weights_digest: str

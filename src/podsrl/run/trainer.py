@@ -30,6 +30,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Sampling, abilities_of
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals, selection_generator
+from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.checkpoint import Checkpoint
@@ -97,6 +98,7 @@ class Trainer:
         processes: Processes | None = None,
         parts: Parts | None = None,
     ) -> None:
+        check_is_no_import("a Trainer is made")
         self.config = config
         """May be replaced between steps by one with other sizes of a step."""
         self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)

@@ -163,7 +163,7 @@ def new_collector(
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
         max_guided_tokens=longest_asked(config, policy.model, parts),
         num_words=num_words(policy.model),
-        own=parts.generator.own,
+        kind=parts.generator,
     )
 
 

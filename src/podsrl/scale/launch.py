@@ -1,4 +1,4 @@
-"""Start K processes of one run on this machine, watch them, and end all when one fails. Imports no torch.
+"""Start K processes of one run on this machine, watch them, and end all when one fails.
 
 Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
 own: Ctrl-C reaches the launcher alone, which hands it to its first process. All end with the launcher, however that
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from podsrl.lib.machine import num_cores
 from podsrl.lib.parent import asked_of_child
@@ -69,7 +69,7 @@ def launch(
     logs.mkdir(parents=True, exist_ok=True)
     members: Members = {}
     first = nodes.first_rank if nodes else 0
-    meeting = nodes.environment if nodes else _meeting(num_processes)
+    store, meeting = (None, nodes.environment) if nodes else _meeting(num_processes)
     try:
         for local_rank in range(num_processes):
             rank, here = first + local_rank, {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(num_processes)}
@@ -78,6 +78,7 @@ def launch(
             return _watch(members, logs, nodes, grace_seconds)
     finally:
         _kill(members)
+        del store
 
 
 def is_main_process() -> bool:
@@ -101,21 +102,29 @@ def resuming_command() -> str:
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Around all that one of several processes does: exit without the interpreter's orderly shutdown.
+    """Around all that a process does: one of several, or with Ray, exits without the interpreter's orderly shutdown.
 
-    Threads of gloo and NCCL that still hold Python objects can abort or hang an orderly end, which would hide its code.
+    Threads of gloo, NCCL and Ray that still hold Python objects can abort or hang an orderly end, which would hide its
+    code.
     """
+    code: int | str | None = 0
     try:
         yield
-        code: int | str | None = 0
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
+    except BaseException as error:
+        if not _has_foreign_threads():
+            raise
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    if not _has_foreign_threads():
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _has_foreign_threads() -> bool:
+    return num_processes() > 1 or "ray" in sys.modules
 
 
 def is_launched() -> bool:
@@ -123,15 +132,18 @@ def is_launched() -> bool:
     return LAUNCHER in os.environ
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def _meeting(num_processes: int) -> tuple[Any, dict[str, str]]:
+    """The store in which processes of this machine alone meet, as long as it is held, and their environment variables.
 
+    Made by process 0, it would listen on every address of the machine.
+    """
+    from podsrl.scale.rendezvous import store_type
 
-def _meeting(num_processes: int) -> dict[str, str]:
-    """Environment variables by which processes of this machine alone meet."""
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(num_processes)}
+    listener = socket.create_server(("127.0.0.1", 0))
+    host, port = listener.getsockname()
+    store = store_type()(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    places = {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(num_processes)}
+    return store, places | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
 
 
 def _start(command: Sequence[str], rank: int, places: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ With the difficulty bins b of `podsrl.lib.difficulty`, after every step
 
 and the advantages of a group in bin b are multiplied by min(ω(b), ω_max). That is the paper's ω. Its released code
 multiplies by the weight that the adversary plays, q(b) = (1 - γ) ω(b) / Σω + γ / B, which is below 1 and shrinks every
-advantage: `is_normalised` chooses it.
+advantage: γ chooses it (0.01 there).
 
 What is ours: the loss of a bin is 1 minus the share of right rollouts of its groups, each group counted once. The
 policy loss is 0 in every bin where a step is on-policy, so it says nothing of difficulty; right and wrong lie in [0, 1]
@@ -37,9 +37,9 @@ class BinWeights:
     """Fills `loss.shape`.
 
     Args:
-        beta, eta, clip, gamma: β, η, C, γ; γ counts with `is_normalised` alone.
+        beta, eta, clip: β, η, C.
         largest: ω_max.
-        is_normalised: multiply by q instead of ω.
+        gamma: γ: multiply by q instead of ω; None: by ω.
         bins: of the questions.
     """
 
@@ -49,19 +49,18 @@ class BinWeights:
         eta: float,
         clip: float,
         largest: float,
-        gamma: float,
-        is_normalised: bool,
+        gamma: float | None,
         bins: DifficultyBins,
     ) -> None:
         self.beta, self.eta, self.clip, self.largest = beta, eta, clip, largest
-        self.gamma, self.is_normalised, self._bins = gamma, is_normalised, bins
+        self.gamma, self._bins = gamma, bins
         self._scores = np.full(bins.num_bins, np.nan)  # S; NaN: no group so far
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """The advantages, times the weight of each group's bin."""
-        weights = np.minimum(self.shares() if self.is_normalised else self.omega(), self.largest)
+        weights = np.minimum(self.omega() if self.gamma is None else self.shares(self.gamma), self.largest)
         bins = [self._bins.bin_with(group) for group in groups]
         return [a if b is None else a * float(weights[b]) for a, b in zip(advantages, bins, strict=True)]
 
@@ -81,10 +80,10 @@ class BinWeights:
         """[B] ω of each bin."""
         return np.asarray(np.exp(self.eta * np.clip(np.nan_to_num(self._scores), -self.clip, self.clip)))
 
-    def shares(self) -> Floats:
+    def shares(self, gamma: float) -> Floats:
         """[B] q of each bin; they sum to 1."""
         omega = self.omega()
-        return np.asarray((1 - self.gamma) * omega / omega.sum() + self.gamma / len(omega))
+        return np.asarray((1 - gamma) * omega / omega.sum() + gamma / len(omega))
 
     def state(self) -> dict[str, Any]:
         """S [B], NaN where there is none, and the bins."""
@@ -102,13 +101,16 @@ def bins(
     eta: Annotated[float, Field(ge=0, le=10)] = 0.65,
     clip: Annotated[float, Field(gt=0, le=10)] = 5.0,
     largest: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0,
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.01,
-    is_normalised: bool = False,
+    gamma: Annotated[float, Field(ge=0, le=1)] | None = None,
     edges: Edges = EDGES,
     k: Count = 4,
     window: Count = 50,
     hysteresis: Hysteresis = 0.03,
 ) -> BinWeights:
-    """Advantages count more in the difficulty bins in which the model fails."""
+    """Advantages count more in the difficulty bins in which the model fails.
+
+    Args:
+        gamma: normalise the weights, with this share of equal ones; not set: take them as they are.
+    """
     own = DifficultyBins("options.bins", edges, k, window, hysteresis)
-    return BinWeights(beta, eta, clip, largest, gamma, is_normalised, own)
+    return BinWeights(beta, eta, clip, largest, gamma, own)

@@ -63,7 +63,9 @@ class Updater:
     """Turns batches into weight updates.
 
     Args:
-        model: trained in place; its device and dtype are kept.
+        model: trained in place; its device and dtype are kept. Dropout that it has is active in the update, and was not
+            when its rollouts were sampled, so ratios differ from 1 from the first step on: set it to 0 first, as a
+            `Trainer` does (`podsrl.policy.dropout.turn_off_dropout(model)`).
         options: see `podsrl.config.schema.OptimConfig`.
         loss: a point in the space of losses, such as `ALGORITHMS["grpo"].loss`.
         kl_beta: weight of the KL penalty to the reference, ≥ 0.

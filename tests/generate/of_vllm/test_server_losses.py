@@ -216,6 +216,7 @@ def of_completions(change: Any) -> Any:
         (lambda choice: choice.update(finish_reason="stop", token_ids=[], logprobs=None), "finish_reason"),
         (lambda choice: choice["token_ids"].append(5) or choice["logprobs"]["token_logprobs"].append(-1.0), "101"),
         (lambda choice: (200, {"choices": []}), "no choice"),
+        (lambda choice: (200, b""), "no choice"),
         (lambda choice: (200, b"[" * 100_000), "no JSON"),
         (lambda choice: (200, b"<html>"), "no JSON"),
         (lambda choice: (400, {"error": {"message": "your\nfault \x1b[2J"}}), "your fault"),
@@ -250,6 +251,26 @@ def test_a_short_fault_of_the_server_is_tried_again(server: EngineServer, genera
         return answer
 
     server.alter = alter
+    assert tokens_of(list(generator.generate(REQUESTS))) == wanted and left == [0]
+
+
+def test_an_answer_that_is_cut_is_asked_again(server: EngineServer, generator: VLLMServer) -> None:
+    wanted = tokens_of(list(generator.generate(REQUESTS)))
+    server.cuts = [0, 20, 0, 1]
+    assert tokens_of(list(generator.generate(REQUESTS))) == wanted and server.cuts == []
+
+
+def test_a_rollout_that_the_server_aborts_by_itself_is_asked_again(server: EngineServer, generator: VLLMServer) -> None:
+    """As vLLM does with what runs when it is told to end."""
+    wanted, left = tokens_of(list(generator.generate(REQUESTS))), [3]
+
+    def alter(choice: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            del choice["token_ids"][4:], choice["logprobs"]["token_logprobs"][4:]
+            choice["finish_reason"] = "abort"
+
+    server.alter = of_completions(alter)
     assert tokens_of(list(generator.generate(REQUESTS))) == wanted and left == [0]
 
 

@@ -164,7 +164,29 @@ def test_the_headline_names_no_winner_where_none_arrives(tmp_path: Path, make_co
     comparison = read_comparison(make_comparison(tmp_path / "cmp"))
     never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
     lost = dataclasses.replace(comparison, speedups={**comparison.speedups, "pods": never})
-    assert headline(lost) == "No other arm reaches 99 % of grpo's best accuracy"
+    assert headline(lost).text == "No other arm reaches 99 % of grpo's best accuracy"
+
+
+def test_a_result_whose_interval_holds_one_says_so_and_is_not_bold(tmp_path: Path, make_comparison: Make) -> None:
+    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+    wide = SpeedupInterval(point=1.36, low=0.45, high=4.05, share_unreached=0.0)
+    for found, is_clear, weight in ((comparison.speedups["pods"], True, "bold"), (wide, False, "normal")):
+        shown = dataclasses.replace(comparison, speedups={**comparison.speedups, "pods": found})
+        title = comparison_figure(shown)._suptitle  # type: ignore[attr-defined]  # matplotlib has only its text
+        assert headline(shown).is_clear == is_clear and title.get_weight() == weight
+        assert ("(0.45–4.05); the interval holds 1" in title.get_text()) != is_clear
+
+
+def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(
+    tmp_path: Path, make_comparison: Make
+) -> None:
+    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+    none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s", learned={"grpo": False})
+    figure = comparison_figure(none)
+    assert figure.get_suptitle() == "no arm has learned within 60 s"
+    texts = _texts(figure.axes[0])
+    assert not any("×" in text or "best:" in text for text in texts)
+    assert any("best:" in text for text in _texts(comparison_figure(comparison).axes[0]))
 
 
 def test_a_png_is_written(tmp_path: Path) -> None:

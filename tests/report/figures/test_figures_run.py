@@ -31,6 +31,60 @@ def test_one_run_shows_each_metric_over_its_steps(tmp_path: Path, make_run: Make
     assert [text.get_text() for text in figures["reward"].axes[0].texts] == ["all", "kept"]
 
 
+HISTOGRAMS = {
+    "histogram/rewards": {"low": 0.0, "high": 1.0, "counts": [3, *[0] * 18, 1]},
+    "histogram/rewards_kept": {"low": 0.0, "high": 1.0, "counts": [1, *[0] * 18, 1]},
+    "histogram/lengths": {"low": 0.0, "high": 4.0, "counts": [2, 2]},
+    "histogram/advantages": {"low": 0.0, "high": 0.0, "counts": [2]},
+}
+EQUAL = {"histogram/rewards": {"low": 1.0, "high": 1.0, "counts": [4]}, "histogram/rewards_kept": None}
+
+
+def test_the_rewards_of_each_step_stand_over_those_that_were_trained_on(
+    tmp_path: Path, make_run: Make, make_step: Make
+) -> None:
+    """Three of four wrong in step 1, one of two of the kept; in step 2 all right, and nothing kept."""
+    run = read_run(make_run(tmp_path / "run", steps=[make_step(1, **HISTOGRAMS), make_step(2, **HISTOGRAMS | EQUAL)]))
+    figures = run_figures({"run": [run]})
+    generated, trained = figures["rewards"].axes
+    wrong, right = (band.get_paths()[0].vertices for band in generated.collections)
+    assert {tuple(corner) for corner in wrong.tolist()} >= {(0.5, 0.0), (0.5, 0.75), (1.5, 0.75), (1.5, 0.0)}
+    assert {tuple(corner) for corner in right.tolist()} >= {(0.5, 0.75), (1.5, 0.0), (2.5, 0.0), (2.5, 1.0)}
+    assert [band.get_paths()[0].vertices[:, 1].max() for band in trained.collections] == [0.5, 1.0]
+    light, dark = (band.get_alpha() for band in generated.collections)
+    assert light < dark
+    lengths = figures["lengths"].axes[0]
+    assert lengths.get_lines()[0].get_ydata().tolist() == [2.0, 2.0]
+    everything, half = (band.get_paths()[0].vertices[:, 1] for band in lengths.collections)
+    assert (everything.min(), everything.max(), half.min(), half.max()) == (0.0, 4.0, 1.0, 3.0)
+    assert figures["advantages"].axes[0].get_lines()[0].get_ydata().tolist() == [0.0, 0.0]
+    assert "rewards" not in run_figures({"a": [run], "b": [run]})
+
+
+def test_each_reward_function_has_its_figure(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+    values = {"rewards/form/mean": 0.5, "rewards/form/std": 0.25, "lr": 0.001, "clip_fraction": 0.0}
+    figures = run_figures({"run": [read_run(make_run(tmp_path / "run", steps=[make_step(1, **values)]))]})
+    axes = figures["reward_function_0"].axes[0]
+    assert axes.get_title(loc="left") == "Reward function form"
+    assert [line.get_ydata().tolist() for line in axes.get_lines()[1::2]] == [[0.25], [0.5]]
+    assert [text.get_text() for text in axes.texts] == ["std", "mean"]
+    assert "lr" in figures and "clip_fraction" not in figures
+
+
+def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(
+    tmp_path: Path, make_run: Make, make_step: Make
+) -> None:
+    steps = [make_step(step, **{"accuracy/all": step - 1.0, "groups/zero_signal": 0}) for step in (1, 2)]
+    run = read_run(make_run(tmp_path / "run", steps=steps, evaluations=[(0, 0.0, 0.0), (2, 3.0, 1.0)]))
+    figures = run_figures({"run": [run]})
+    for name in ("accuracy", "train_accuracy", "zero_signal"):
+        low, high = figures[name].axes[0].get_ylim()
+        assert low == 0.0 and high <= 1.0
+    for name in ("train_accuracy", "reward", "entropy"):
+        ticks = figures[name].axes[0].xaxis.get_major_locator().tick_values(0.95, 2.05)
+        assert all(tick == round(tick) for tick in ticks)
+
+
 def test_several_runs_lie_over_each_other_in_their_colours(tmp_path: Path, make_run: Make, make_step: Make) -> None:
     first = read_run(make_run(tmp_path / "a"))
     second = read_run(make_run(tmp_path / "b", steps=[make_step(1, entropy=0.9)]))

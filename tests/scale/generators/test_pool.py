@@ -117,6 +117,18 @@ def test_a_member_that_cannot_be_made_anew_is_lost(new_pool: Any, monkeypatch: p
         list(pool.generate(REQUESTS))
 
 
+def test_a_loss_for_good_ends_the_call_and_nothing_is_made_anew(new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, made = new_pool(2)
+
+    def gone(self: Fragile, requests: Iterable[Request]) -> Iterator[Completion]:
+        raise LostGenerator("the cluster has ended", is_final=True)
+
+    monkeypatch.setattr(Fragile, "generate", gone)
+    with pytest.raises(LostGenerator, match="the cluster has ended"):
+        list(pool.generate(REQUESTS))
+    assert len(made) == 2
+
+
 def test_a_pool_may_be_closed_during_a_call(qwen2: Any) -> None:
     is_closed = Event()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -21,7 +24,8 @@ from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore
+from podsrl.scale.generators.process import ProcessGenerator, SharedStore, _receive_all
+from podsrl.scale.generators.wire import send
 from podsrl.types import Completion
 from waiting import is_alive, wait_for
 
@@ -165,6 +169,17 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(LostGenerator, match=rf"{process.pid}.*SIGKILL"):
         list(process.generate(REQUESTS))
+
+
+def test_a_message_that_finds_no_memory_ends_the_wait_for_it() -> None:
+    ours, theirs = socket.socketpair()
+    inbox: SimpleQueue[Any] = SimpleQueue()
+    with ours, theirs:
+        send(theirs, {"number": 1})
+        theirs.sendall(struct.pack("<QQ", 2, 1 << 62) + b"{}")
+        _receive_all(ours, inbox)
+    assert inbox.get_nowait().head == {"number": 1}
+    assert "MemoryError" in inbox.get_nowait()
 
 
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:

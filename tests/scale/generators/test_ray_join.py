@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
 
-from podsrl.errors import PodsError, UnavailableError, UsageError
+from podsrl.errors import LostGenerator, UnavailableError, UsageError
 from podsrl.scale.generators import ray_join
-from podsrl.scale.generators.ray_join import check_head, has_head, probe
+from podsrl.scale.generators.ray_join import check_cluster_lives, lives, probe
 
 Pods = Callable[..., tuple[int, str, str]]
 
@@ -60,17 +59,20 @@ def test_what_never_answers_is_no_cluster(mute: int) -> None:
         probe(f"127.0.0.1:{mute}", answer_seconds=0.1)
 
 
-def test_a_head_that_has_ended_is_told_from_a_busy_one(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
+@pytest.mark.parametrize("what", ["the head", "the Ray node"])
+def test_a_cluster_that_has_ended_is_a_generator_lost_for_good_and_a_busy_one_is_none(
+    mute: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as end:
         end.bind(("127.0.0.1", 0))
         port = end.getsockname()[1]
-    for place, is_there in ((mute, True), (port, False)):
-        context = SimpleNamespace(gcs_address=f"127.0.0.1:{place}")
-        monkeypatch.setattr(ray, "get_runtime_context", lambda context=context: context)
-        assert has_head() == is_there
-    with pytest.raises(PodsError, match=rf"127\.0\.0\.1:{port} has ended"):
-        check_head()
+    needed = {"the head": f"127.0.0.1:{mute}", "the Ray node": f"127.0.0.1:{mute}"}
+    monkeypatch.setattr(ray_join, "_needed", needed)
+    assert lives()
+    needed[what] = f"127.0.0.1:{port}"
+    with pytest.raises(LostGenerator, match=rf"{what}, 127\.0\.0\.1:{port}, has ended") as lost:
+        check_cluster_lives()
+    assert lost.value.is_final and not lives()
 
 
 def test_a_missing_package_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,14 @@ def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence
     return ids, [None if value is None or value <= _NO_LOGPROB else value for value in logprobs], reason
 
 
+def is_abort(answer: Any) -> bool:
+    """Whether an answer of `/v1/completions` is of a rollout that was ended before its time."""
+    try:
+        return bool(answer["choices"][0]["finish_reason"] == "abort")
+    except (KeyError, IndexError, TypeError):
+        return False
+
+
 def _facts(link: Link) -> ServerFacts:
     answer = link.ask("/v1/models", timeout_seconds=10)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
@@ -47,13 +47,12 @@ class VLLM(Generator):
 
     Args:
         llm: a `vllm.LLM` with priorities and processed log-probs.
-        in_process: its engine is in this process.
+        watch: of its own processes; None: its engine is in this one.
         seed: of the rollouts' random numbers.
         scheduler: `rollouts.scheduler`, as far as vLLM has a counterpart.
         max_tokens: most tokens of a prompt with its completion.
         tied: name of a weight -> its other names (`tied_names`).
         weights_parent: where the weights for its processes are written; "": in shared memory.
-        pids: its processes, as children of this one.
         timeout_seconds: their longest silence.
     """
 
@@ -61,21 +60,21 @@ class VLLM(Generator):
         self,
         llm: Any,
         *,
-        in_process: bool,
+        watch: Watch | None,
         seed: int,
         scheduler: str,
         max_tokens: int,
         tied: Mapping[str, tuple[str, ...]],
         weights_parent: str = "",
-        pids: Collection[int] = (),
         timeout_seconds: float = 1800.0,
     ) -> None:
         self.version = 0
-        self.abilities = ABILITIES if in_process else ABILITIES | {"beside"}
+        self.abilities = ABILITIES if watch is None else ABILITIES | {"beside"}
         self.stats = EngineStats()
-        self._llm, self._in_process, self._seed, self._scheduler = llm, in_process, seed, scheduler
+        self._llm, self._watch, self._seed, self._scheduler = llm, watch, seed, scheduler
         self._max_tokens, self._tied, self._weights_parent = max_tokens, tied, weights_parent
-        self._watch = Watch(pids, partial(_wake, llm.llm_engine.engine_core)) if pids else None
+        if watch is not None:
+            watch.wake_by(partial(_wake, llm.llm_engine.engine_core))
         self._timeout_seconds = timeout_seconds
         self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
         self._priorities = Priorities(scheduler, self._num_slots)
@@ -88,8 +87,7 @@ class VLLM(Generator):
 
         Raises:
             UsageError: a request that vLLM cannot serve, or an id that runs already.
-            PodsError: vLLM failed.
-            LostGenerator: its own process has ended, or was silent for too long.
+            LostGenerator: vLLM failed, or its own process has ended or was silent for too long.
         """
         call = self._generate(list(requests))
         next(call)  # it begins here; ended or forgotten, it aborts what is left
@@ -110,8 +108,7 @@ class VLLM(Generator):
 
         Raises:
             UsageError: rollouts run: vLLM would go on with their old keys and values.
-            PodsError: vLLM does not take the weights.
-            LostGenerator: as of `generate`.
+            LostGenerator: vLLM does not take the weights, or as of `generate`.
         """
         if self._running:
             raise UsageError(
@@ -120,7 +117,7 @@ class VLLM(Generator):
             )
         named_tensors = with_tied(named_tensors, self._tied)
         with ExitStack() as stack:
-            if self._in_process:
+            if self._watch is None:
                 copies = ((name, tensor.detach().clone()) for name, tensor in named_tensors)  # it keeps a layer's
                 given: Mapping[str, Any] = {"weights_iterator": copies}
             else:
@@ -130,7 +127,8 @@ class VLLM(Generator):
                 with self._limited():
                     self._llm.collective_rpc("reload_weights", kwargs=given)
             except Exception as error:  # as in `_step`
-                raise self._failure(f"vLLM does not take the weights of version {version}: {error!r}") from error
+                message = f"vLLM does not take the weights of version {version}: {error!r}"
+                raise self._failure(error, message) from error
         self.version, self._salt = version, new_cache_salt()
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
@@ -148,7 +146,7 @@ class VLLM(Generator):
         self._check(requests)
         import vllm
 
-        place = "this process" if self._in_process else "processes of its own"
+        place = "this process" if self._watch is None else "processes of its own"
         cache = self._llm.llm_engine.vllm_config.cache_config
         kv = "" if cache.kv_cache_memory_bytes is None else f" and {cache.kv_cache_memory_bytes / 2**30:.3g} GiB"
         order = self._scheduler.partition("+")[2] or "fifo"
@@ -213,7 +211,8 @@ class VLLM(Generator):
         try:
             self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
         except Exception as error:  # as in `_step`
-            raise self._failure(f"request {rollout.request.id!r}: vLLM does not take it: {error}", UsageError) from None
+            message = f"request {rollout.request.id!r}: vLLM does not take it: {error}"
+            raise self._failure(error, message, UsageError) from None
         self._running[key] = rollout
         return key
 
@@ -227,7 +226,7 @@ class VLLM(Generator):
         except Exception as error:  # vLLM's own types differ between its versions
             self._running.clear()
             message = f"vLLM failed: {type(error).__name__}: {error}; its own messages say why"
-            raise self._failure(message) from error
+            raise self._failure(error, message) from error
         self.stats.steps += 1
         for output in outputs:
             rollout = self._running.pop(output.request_id, None) if output.finished else None
@@ -238,12 +237,13 @@ class VLLM(Generator):
         """Around what waits for vLLM's own processes."""
         return nullcontext() if self._watch is None else self._watch.limited(self._timeout_seconds)
 
-    def _failure(self, message: str, kind: type[PodsError] = PodsError) -> PodsError:
+    def _failure(self, error: Exception, message: str, kind: type[PodsError] = LostGenerator) -> PodsError:
         """What to raise: the message, unless vLLM's own process is gone, which is the reason then."""
-        if self._watch is None or not self._watch.has_ended:
+        is_gone = type(error).__name__ == "EngineDeadError"  # vLLM knows before the process has ended
+        if self._watch is None or not (is_gone or self._watch.has_ended):
             return kind(message)
         late = f"was ended: it gave no answer within options.vllm.timeout_seconds = {self._timeout_seconds:g}"
-        how = late if self._watch.is_late else "has ended (killed, or out of memory?)"
+        how = late if self._watch.is_late else "has ended (killed, out of memory, or see its own messages)"
         return LostGenerator(f"vLLM's own process {how}; resume the run")
 
     def _drop(self, keys: list[str]) -> None:

@@ -1,19 +1,21 @@
-"""HTTP with one server: JSON both ways, connections that are kept for the next request, and a bound on every wait.
+"""HTTP with one server: JSON both ways, connections that are kept for the next request, and a deadline per request.
 
 Proxies of the environment are not used, and no redirect is followed: what an address names has to answer itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import threading
-import time
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from concurrent.futures import CancelledError
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
+
+import httpx2
 
 from podsrl.errors import UsageError, one_line, short
 
@@ -24,6 +26,12 @@ MAX_BYTES = 256 * 2**20
 """Of one answer."""
 _DOWN = (502, 503, 504)
 """What stands before a server says so of one that is not there."""
+_KEEPALIVE = [
+    (socket.IPPROTO_TCP, getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+]
+"""They find a machine that is gone."""
 
 
 class Unreachable(Exception):
@@ -44,7 +52,7 @@ class Link:
     Args:
         url: "http://HOST:PORT" or "https://HOST[:PORT]", perhaps with a path before the routes.
         key_from: environment variable that holds the server's API key; "": none.
-        timeout_seconds: longest silence of the server while it answers.
+        timeout_seconds: longest time from a request to the last byte of its answer.
 
     Raises:
         UsageError: no such address or variable.
@@ -52,100 +60,83 @@ class Link:
 
     def __init__(self, url: str, *, key_from: str = "", timeout_seconds: float = 1800.0) -> None:
         self.url, self._timeout_seconds = check_url(url), timeout_seconds
-        parts = urlsplit(url)
-        self._is_tls, self._host, self._prefix = parts.scheme == "https", parts.hostname or "", parts.path.rstrip("/")
-        self._port = parts.port or (443 if self._is_tls else 80)
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         if key_from:
             key = os.environ.get(key_from, "").strip()
             if not key or not key.isprintable() or not key.isascii():
                 raise UsageError(
                     f"options.vllm.key_from = {key_from!r}: that environment variable holds no key; set it"
                 )
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._lock = threading.Lock()
-        self._idle: list[tuple[float, HTTPConnection]] = []
-        self._busy: set[HTTPConnection] = set()
-        self._is_closed = False
+            headers["Authorization"] = f"Bearer {key}"
+        transport = httpx2.AsyncHTTPTransport(
+            trust_env=False,
+            limits=httpx2.Limits(keepalive_expiry=IDLE_SECONDS),
+            socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *_KEEPALIVE],
+        )
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # of the rest `_ask` counts the seconds
+        self._client = httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)
+        self._asking: set[asyncio.Task[Any] | None] = set()
 
     def ask(self, path: str, body: Any = None, *, timeout_seconds: float | None = None) -> Any:
         """GET a path, or POST a body to it; returns the answer's JSON, or None of an empty answer.
 
         Raises:
-            Unreachable: no connection, none any more, or silence for too long.
+            Unreachable: no connection, none any more, or no whole answer in time.
             Refused: any status but 200, or an answer that is no JSON.
         """
         content = None if body is None else json.dumps(body).encode()
-        for is_last in (False, True):
-            connection, is_used = self._take(is_new=is_last)
-            try:
-                if connection.sock is None:
-                    self._connect(connection)
-                connection.sock.settimeout(timeout_seconds or self._timeout_seconds)
-                method = "GET" if content is None else "POST"
-                connection.request(method, self._prefix + path, content, self._headers)
-                response = connection.getresponse()
-                found = response.read(MAX_BYTES + 1)
-            except TimeoutError as error:
-                self._drop(connection)
-                raise Unreachable(f"no answer from {self.url}{path} in time") from error
-            except (OSError, HTTPException) as error:
-                self._drop(connection)
-                if is_used and not is_last:  # the server may have closed it between two requests
-                    continue
-                raise Unreachable(f"{self.url}{path}: {one_line(str(error) or type(error).__name__, 200)}") from error
-            except BaseException:
-                self._drop(connection)
-                raise
-            self._give(connection, is_kept=not response.will_close and len(found) <= MAX_BYTES)
-            return _parse(response, found, self.url + path)
-        raise AssertionError("the second try returns or raises")
+        asking = self._ask(self.url + path, content, timeout_seconds or self._timeout_seconds)
+        future = asyncio.run_coroutine_threadsafe(asking, _loop())
+        try:
+            return _parse(*future.result(), self.url + path)
+        except CancelledError:
+            raise Unreachable(f"the link to {self.url} is closed") from None
+        finally:
+            future.cancel()  # where this thread was interrupted
 
     def close(self) -> None:
         """End all connections; what still waits for an answer gets `Unreachable`."""
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-            for connection in self._busy:
-                with suppress(OSError, AttributeError):  # it may be without a socket yet, or any more
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-        for _, connection in idle:
-            connection.close()
+        asyncio.run_coroutine_threadsafe(self._close(), _loop()).result()
 
-    def _take(self, *, is_new: bool) -> tuple[HTTPConnection, bool]:
-        """A connection, and whether it has been used before."""
-        with self._lock:
-            if self._is_closed:
-                raise Unreachable(f"the link to {self.url} is closed")
-            oldest = time.monotonic() - IDLE_SECONDS
-            stale = [each for at, each in self._idle if at < oldest]
-            self._idle = [(at, each) for at, each in self._idle if at >= oldest]
-            is_used = bool(self._idle) and not is_new
-            kind = HTTPSConnection if self._is_tls else HTTPConnection
-            connection = self._idle.pop()[1] if is_used else kind(self._host, self._port, timeout=CONNECT_SECONDS)
-            self._busy.add(connection)
-        for each in stale:
-            each.close()
-        return connection, is_used
+    async def _ask(self, url: str, content: bytes | None, seconds: float) -> tuple[httpx2.Response, bytes]:
+        if self._client.is_closed:
+            raise asyncio.CancelledError
+        found = bytearray()
+        self._asking.add(task := asyncio.current_task())
+        try:
+            method = "GET" if content is None else "POST"
+            async with asyncio.timeout(seconds), self._client.stream(method, url, content=content) as response:
+                async for part in response.aiter_raw():
+                    found += part
+                    if len(found) > MAX_BYTES:
+                        break
+            return response, bytes(found)
+        except TimeoutError:
+            raise Unreachable(f"no answer from {url} within {seconds:g} seconds") from None
+        except httpx2.HTTPError as error:
+            raise Unreachable(f"{url}: {_reason(error)}") from error
+        finally:
+            self._asking.discard(task)
 
-    def _connect(self, connection: HTTPConnection) -> None:
-        connection.connect()
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds a machine that is gone
-        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, name):
-                connection.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    async def _close(self) -> None:
+        for task in self._asking:
+            task.cancel()
+        await self._client.aclose()
 
-    def _give(self, connection: HTTPConnection, *, is_kept: bool) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            is_kept = is_kept and not self._is_closed
-            if is_kept:
-                self._idle.append((time.monotonic(), connection))
-        if not is_kept:
-            connection.close()
 
-    def _drop(self, connection: HTTPConnection) -> None:
-        self._give(connection, is_kept=False)
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """What all links of this process run in, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="vllm-links").start()
+    return loop
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, below what the layers above made of it."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return one_line(str(error) or type(error).__name__, 200)
 
 
 def check_url(url: str) -> str:
@@ -175,24 +166,25 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _parse(response: HTTPResponse, found: bytes, url: str) -> Any:
-    if response.status in _DOWN:
-        raise Unreachable(f"{url}: status {response.status}")
-    if 300 <= response.status < 400:
-        where = response.getheader("Location", "nowhere")
-        raise Refused(response.status, f"it redirects to {short(where)}; name the address that answers itself")
+def _parse(response: httpx2.Response, found: bytes, url: str) -> Any:
+    status = response.status_code
+    if status in _DOWN:
+        raise Unreachable(f"{url}: status {status}")
+    if 300 <= status < 400:
+        where = response.headers.get("Location", "nowhere")
+        raise Refused(status, f"it redirects to {short(where)}; name the address that answers itself")
     if len(found) > MAX_BYTES:
-        raise Refused(response.status, f"an answer of more than {MAX_BYTES:,} bytes")
-    if response.status == 200 and not found.strip():
+        raise Refused(status, f"an answer of more than {MAX_BYTES:,} bytes")
+    if status == 200 and not found.strip():
         return None
     try:
         answer = json.loads(found)
     except (ValueError, RecursionError):
         answer = None
-        if response.status == 200:
+        if status == 200:
             raise Refused(200, f"the answer is no JSON: {short(found[:200])}") from None
-    if response.status != 200:
-        raise Refused(response.status, one_line(_message(answer) or short(found[:200]), 400))
+    if status != 200:
+        raise Refused(status, one_line(_message(answer) or short(found[:200]), 400))
     return answer
 
 

@@ -12,7 +12,7 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
-from podsrl.generate.vllm.watch import children
+from podsrl.generate.vllm.watch import Watch
 from podsrl.generate.vllm.weights import tied_names
 
 OWN_OPTIONS = {
@@ -93,17 +93,16 @@ def make_vllm(
             given["distributed_executor_backend"] = "uni"
         if on_cpu:  # whose random generator cannot be moved on, as vLLM does for a prompt that is read in pieces
             given["enable_chunked_prefill"] = False
-        before = children()
-        llm = start.new_llm(given | options, in_process=in_process)
+        watch = None if in_process else Watch()
+        llm = start.new_llm(given | options, watch)
         generator = VLLM(
             llm,
-            in_process=in_process,
+            watch=watch,
             seed=setting.seed,
             scheduler=setting.scheduler,
             max_tokens=max_tokens,
             tied=tied,
             weights_parent=weights_folder,
-            pids=() if in_process else children() - before,
             timeout_seconds=timeout_seconds,
         )
         try:

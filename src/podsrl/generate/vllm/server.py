@@ -12,7 +12,7 @@ import torch
 
 from podsrl.errors import LostGenerator, PodsError, UsageError, short
 from podsrl.generate.base import EngineStats, Generator, Request, Setting
-from podsrl.generate.vllm.checks import read_choice, vocabulary_size
+from podsrl.generate.vllm.checks import is_abort, read_choice, vocabulary_size
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
@@ -41,7 +41,8 @@ class VLLMServer(Generator):
         url: "http://HOST:PORT".
         folder: a folder that the server sees under the same path; it holds one copy of the weights.
         retry_seconds: how long a server may be away before the run ends, above 0.
-        timeout_seconds: longest time that a server may take for one rollout, with its time in the server's queue.
+        timeout_seconds: longest time that a server may take for one rollout, from the request to the last byte of the
+            answer, with its time in the server's queue.
         key_from: environment variable that holds the server's API key; "": none.
 
     Raises:
@@ -224,10 +225,10 @@ class VLLMServer(Generator):
             try:
                 if is_aborted():
                     return None
-                answer = self._link.ask("/v1/completions", body)
-                if (
-                    num_loads == self._upkeep.num_loads
-                ):  # else the server has restarted, and this may be of older weights
+                answer = self._link.ask("/v1/completions", body) or {}
+                if is_abort(answer) and not is_aborted():
+                    raise Unreachable(f"{self.url} has aborted a rollout, as a server that is told to end does")
+                if num_loads == self._upkeep.num_loads:  # else it has restarted, and this may be of older weights
                     return answer
             except (Unreachable, Refused) as error:
                 num_tries += 1

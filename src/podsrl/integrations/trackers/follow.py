@@ -18,14 +18,14 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from podsrl.errors import UsageError, one_line
-from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, TEMPORARY, switched_off
+from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, TEMPORARY, Histogram, switched_off
 from podsrl.lib.logs import LogTail, write_atomically
 
 Json = dict[str, Any]
@@ -129,6 +129,8 @@ class Follower:
                 if kind_of(line) == "evaluation" and not self._state.is_new("step", line["step"]):
                     values.pop("seconds/train_elapsed", None)  # the step's own line has given it
                 self._tool.log(values, line["step"])
+                if found := histograms(line):
+                    self._tool.log_histograms(found, line["step"])
         self._take_groups(before=self._step + 1)
 
     def _take_groups(self, before: int) -> None:
@@ -182,14 +184,32 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Json:
 
 
 def logged(line: Mapping[str, Any]) -> Json:
-    """What a line holds besides its step: numbers, and texts; without what is null or empty.
+    """The numbers of a line, and the texts that say what went wrong; without what is null or empty.
 
     Example:
         >>> logged({"step": 3, "loss": 0.5, "kl": None, "invalid_reasons": ["a", "b"], "reward_timeout_reasons": []})
         {'loss': 0.5, 'invalid_reasons': 'a; b'}
     """
     joined = {name: "; ".join(map(str, value)) if isinstance(value, list) else value for name, value in line.items()}
-    return {name: value for name, value in joined.items() if name != "step" and value not in (None, "")}
+    for name in ("step", "sync/weights_digest", "eval/examples"):  # the last two are for readers of the file
+        joined.pop(name, None)
+    return {name: value for name, value in joined.items() if value not in (None, "") and not isinstance(value, dict)}
+
+
+def histograms(line: Mapping[str, Any]) -> dict[str, Histogram]:
+    """The histograms of a line as counts and edges of bins.
+
+    Example:
+        >>> histograms({"step": 3, "histogram/rewards": {"low": 0.0, "high": 1.0, "counts": [3, 1]}})
+        {'histogram/rewards': ([3, 1], [0.0, 0.5, 1.0])}
+    """
+    found = {name: value for name, value in line.items() if name.startswith("histogram/") and value is not None}
+    return {name: (value["counts"], _edges(**value)) for name, value in found.items()}
+
+
+def _edges(low: float, high: float, counts: Sequence[int]) -> list[float]:
+    share = [place / len(counts) for place in range(len(counts) + 1)]
+    return [low * (1 - part) + high * part for part in share]
 
 
 def _identity(path: Path) -> tuple[int, int]:

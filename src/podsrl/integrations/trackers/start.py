@@ -29,6 +29,8 @@ KILL_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
 """After this long a line says what the run is waiting for."""
 FOLDER = "trackers"
+Histogram = tuple[Sequence[int], Sequence[float]]
+"""Counts of n bins, and their n + 1 edges."""
 TEMPORARY = "PODS_TRACKER_TEMPORARY"
 """Environment variable of a tracker's process: its folder for temporary files, which is removed after it. Tools that
 are killed leave such files behind."""

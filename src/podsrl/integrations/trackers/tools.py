@@ -11,11 +11,12 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 from podsrl.config.schema import RunConfig
-from podsrl.integrations.trackers.start import shown
+from podsrl.integrations.trackers.start import Histogram, shown
 from podsrl.integrations.trackers.table import COLUMNS, Row, markdown
 
 INIT_SECONDS = 20
@@ -63,6 +64,10 @@ class Tool(ABC):
         self.tracker.log(dict(values), step=step)
 
     @abstractmethod
+    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        """Counts and edges, by name."""
+
+    @abstractmethod
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         """matplotlib figures, by name."""
 
@@ -103,6 +108,10 @@ class Wandb(Tool):
             return [f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})"]
         return []
 
+    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        wandb = importlib.import_module("wandb")
+        self.log({name: wandb.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
+
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         self.tracker.log_images({f"figures/{name}": [pixels(figure)] for name, figure in figures.items()}, step=step)
 
@@ -137,6 +146,15 @@ class TensorBoard(Tool):
             writer.file_writer.add_summary(summary)
         writer.flush()
 
+    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        """TensorBoard also stores sums, which it does not show: those of the bins' middles."""
+        for name, (counts, edges) in histograms.items():
+            middles = [(low + high) / 2 for low, high in pairwise(edges)]
+            sums = [sum(n * x**power for n, x in zip(counts, middles, strict=True)) for power in (1, 2)]
+            self.tracker.tracker.add_histogram_raw(
+                name, edges[0], edges[-1], sum(counts), *sums, edges[1:], counts, global_step=step
+            )
+
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         arrays = {f"figures/{name}": pixels(figure)[None] for name, figure in figures.items()}
         self.tracker.log_images(arrays, step=step, dataformats="NHWC")
@@ -165,6 +183,10 @@ class Trackio(Tool):
     def log_config(self, options: Mapping[str, Any]) -> None:
         """Accelerate's way adds an option of its own to them."""
         importlib.import_module("trackio").config.update(dict(options))
+
+    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        trackio = importlib.import_module("trackio")
+        self.log({name: trackio.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         trackio = importlib.import_module("trackio")
@@ -200,6 +222,9 @@ class MLflow(Tool):
         """Numbers alone: MLflow has no texts by step."""
         numbers = {_mlflow_name(name): value for name, value in values.items() if not isinstance(value, str)}
         super().log(numbers, step)
+
+    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        """MLflow has none."""
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         for name, figure in figures.items():

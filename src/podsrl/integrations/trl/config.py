@@ -66,9 +66,14 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
         )
 
 
-def batch_sizes(config: PODSConfig) -> str:
-    """What the batch sizes count, in one line."""
+def what_is_kept(config: PODSConfig) -> str:
+    """What the rule chooses, and what the batch sizes count, in one line."""
     n, m, rows = config.num_generations, cast(int, config.num_kept), config.per_device_train_batch_size
+    if m == n:
+        return (
+            f"PODS: num_kept = num_generations = {n}: every rollout is trained on, as by GRPOTrainer, and the rule "
+            f"{config.rule} has nothing to choose; set num_kept to fewer"
+        )
     return (
         f"PODS: per_device_train_batch_size = {rows} counts generated rollouts; of every {n} the rule {config.rule} "
         f"keeps {m}, so a process trains on {rows * m // n} at once"

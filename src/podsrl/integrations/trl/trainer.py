@@ -5,8 +5,8 @@
 
 So advantages, masks, denominators and log-probabilities are TRL's own, over m rollouts per prompt, and so are metrics
 and tables of all n. These parts of TRL are used: the methods `_generate_and_score_completions`, `_generate`,
-`_calculate_rewards`, `_get_per_token_logps_and_entropies` and `_log_completion_extra`, and the attributes
-`num_generations`, `reward_weights`, `_metrics`, `_logs` and `_step`.
+`_calculate_rewards`, `_get_per_token_logps_and_entropies` and `_log_completion_extra`, the masks of the first one's
+batch, and the attributes `num_generations`, `reward_weights`, `_metrics`, `_logs` and `_step`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import PodsError, UsageError
-from podsrl.integrations.trl.config import PODSConfig, batch_sizes
+from podsrl.integrations.trl.config import PODSConfig, what_is_kept
 from podsrl.integrations.trl.version import VERSION, GRPOTrainer
 from podsrl.lib.seeds import selection_generator
 from podsrl.select import SelectionRule
@@ -41,7 +41,7 @@ def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch
     """Choose exactly m rollouts of each group.
 
     Args:
-        rewards: `[P, n]` float64 on the CPU; NaN where a rollout has no reward.
+        rewards: `[P, n]` float64 on the CPU; NaN where a rollout has no reward, or no gradient whatever its reward.
         num_kept: m, 2 .. n.
         rule: is called with the rollouts that have a reward, once per number of these, ascending.
         generator: for the rule.
@@ -70,6 +70,16 @@ def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch
     return kept.sort(dim=1).values
 
 
+def normalised(rewards: Tensor, num_rollouts: int) -> Tensor:
+    """Each reward function's rewards `[rows, functions]` with mean 0 and standard deviation 1 in each group, as TRL's
+    `normalize_then_sum` trains on them; NaN stays."""
+    groups = rewards.view(-1, num_rollouts, rewards.shape[1])
+    gaps = groups - groups.nanmean(dim=1, keepdim=True)
+    counts = (~groups.isnan()).sum(dim=1, keepdim=True)
+    deviations = (gaps.square().nansum(dim=1, keepdim=True) / (counts - 1)).sqrt()
+    return (gaps / (deviations + 1e-4)).view_as(rewards)
+
+
 @dataclass
 class _Chosen:
     """What the first run of TRL's method leaves for the second."""
@@ -96,7 +106,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
 
         class MyTrainer(PODSMixin, GMPOTrainer): ...
 
-    Its `args` are a `PODSConfig`, or a class that derives from `PODSConfig` and the trainer's own.
+    Its `args` are a `PODSConfig` (the default), or a class that derives from `PODSConfig` and the trainer's own.
 
     Raises:
         UsageError: other `args`; `tools` or `environment_factory`, which a replay would run a second time; `beta` > 0
@@ -108,8 +118,11 @@ class PODSMixin(_Base):  # type: ignore[misc]
     _chosen: _Chosen | None = None
 
     def __init__(self, *positional: Any, **named: Any) -> None:
-        given = inspect.signature(super().__init__).bind(*positional, **named).arguments
-        if not isinstance(args := given.get("args"), PODSConfig):
+        bound = inspect.signature(super().__init__).bind(*positional, **named)
+        given = bound.arguments
+        if given.get("args") is None:
+            given["args"] = PODSConfig()
+        if not isinstance(args := given["args"], PODSConfig):
             raise UsageError(f"args is a {type(args).__name__}; wanted a PODSConfig")
         for name in ("tools", "environment_factory"):
             if given.get(name):
@@ -118,10 +131,10 @@ class PODSMixin(_Base):  # type: ignore[misc]
                     f"rollouts and would use their tools or environments twice; leave {name} out, or use GRPOTrainer"
                 )
         _check_reference(args.beta, given)
-        super().__init__(*positional, **named)
+        super().__init__(*bound.args, **bound.kwargs)
         self._rule = args.new_rule()
-        if args.num_kept < args.num_generations and self.accelerator.is_main_process:
-            print(batch_sizes(args), file=sys.stderr)
+        if self.accelerator.is_main_process:
+            print(what_is_kept(args), file=sys.stderr)
 
     def _generate(self, prompts: list[Any]) -> Any:
         if self._chosen is None:
@@ -136,7 +149,6 @@ class PODSMixin(_Base):  # type: ignore[misc]
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self._chosen is not None:
             self._chosen.rewards = rewards
-            self._choose(self._chosen, len(inputs))
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *rest: Any, **named: Any) -> Any:
@@ -152,24 +164,29 @@ class PODSMixin(_Base):  # type: ignore[misc]
             return super()._generate_and_score_completions(inputs)
         self._chosen = _Chosen()
         try:
-            super()._generate_and_score_completions(inputs)
+            self._choose(self._chosen, super()._generate_and_score_completions(inputs))
             with self._replay(self._chosen, len(inputs)):
                 return super()._generate_and_score_completions([inputs[row] for row in self._chosen.own])
         finally:
             self._chosen = None
 
-    def _choose(self, chosen: _Chosen, num_rows: int) -> None:
-        """Choose of the rollouts of all processes, the same in each of them."""
+    def _choose(self, chosen: _Chosen, batch: Mapping[str, Any]) -> None:
+        """Choose of the rollouts of all processes, the same in each of them, by what they would be trained on."""
         n, m = self.num_generations, self.args.num_kept
+        is_trained = (batch["completion_mask"] * batch.get("tool_mask", 1)).sum(dim=1)  # not where TRL masks all tokens
         parts = chosen.rewards
+        is_none = parts.isnan().all(dim=1) | (self.accelerator.gather(is_trained) == 0)
+        if getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum":
+            parts = normalised(parts, n)
         rewards = (parts * self.reward_weights.to(parts.device)).nansum(dim=1)
-        rewards = rewards.masked_fill(parts.isnan().all(dim=1), torch.nan).double().cpu().view(-1, n)
+        rewards = rewards.masked_fill(is_none, torch.nan).double().cpu().view(-1, n)
         generator = selection_generator(self.args.seed, self._num_micro_steps())
         kept = choose(rewards, m, self._rule, generator) + n * torch.arange(len(rewards)).unsqueeze(1)
         chosen.rows = kept.flatten().tolist()
-        first = num_rows * self.accelerator.process_index
-        chosen.own = [row - first for row in chosen.rows if first <= row < first + num_rows]
-        self._log_completion_extra(KEPT, torch.isin(torch.arange(num_rows), torch.tensor(chosen.own)).tolist())
+        first = len(is_trained) * self.accelerator.process_index
+        chosen.own = [row - first for row in chosen.rows if first <= row < first + len(is_trained)]
+        is_kept = torch.isin(torch.arange(rewards.numel()), kept)
+        self._logs["extra"][KEPT].extend(is_kept.tolist())
 
     def _num_micro_steps(self) -> int:
         """Done so far in the run; a resumed run counts on."""

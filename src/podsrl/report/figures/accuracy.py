@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ class AccuracyData:
     speedups: Mapping[str, SpeedupInterval]
     """By arm; beside an arm that is not here stands no number."""
     title: str = "Held-out accuracy"
+    has_target: bool = True
+    """The baseline has learned, so that its best accuracy is one to reach."""
 
 
 def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) -> None:
@@ -61,17 +63,16 @@ def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) ->
         for arm, runs in data.curves.items()
     }
     target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
-    x_label, subtitle = "training time, evaluation excluded", _subtitle(data)
-    if is_narrow:
-        x_label, subtitle = f"{x_label}\n{subtitle.splitlines()[0]}", ""
+    x_label, subtitle = "training time, evaluation excluded", "" if is_narrow else _subtitle(data)
     key_rows = -(-len(means) // _KEY_COLUMNS) if is_narrow else 0
     theme.style(axes, data.title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
-    _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
+    if data.has_target:
+        _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
-    if target == 0:  # a baseline that is never right sets no target
+    if target == 0 or not data.has_target:  # a baseline that is never right sets no target
         crossings = {}
     _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
     if is_narrow:
@@ -158,13 +159,22 @@ def _mark_crossings(
     axes.set_ylim(bottom=bottom)
 
 
-def _subtitle(data: AccuracyData) -> str:
-    counts = sorted({len(runs) for runs in data.curves.values()})
+def seeds_note(num_seeds: Iterable[int]) -> str:
+    """What a line and its band are, from each arm's number of seeds.
+
+    Example:
+        >>> seeds_note([3, 3]), seeds_note([1])
+        ('mean of 3 seeds per arm; band: 95 % interval of the mean', 'one seed per arm')
+    """
+    counts = sorted(set(num_seeds))
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    has_band = counts[-1] > 1
-    first = f"mean of {count} seeds per arm; band: 95 % interval of the mean" if has_band else "one seed per arm"
-    second = "beside a name: speed-up" + (" and its 95 % interval over seeds" if has_band else "")
-    return f"{first}\n{second}" if data.speedups else first
+    return f"mean of {count} seeds per arm; band: 95 % interval of the mean" if counts[-1] > 1 else "one seed per arm"
+
+
+def _subtitle(data: AccuracyData) -> str:
+    counts = [len(runs) for runs in data.curves.values()]
+    first, interval = seeds_note(counts), " and its 95 % interval over seeds" if max(counts) > 1 else ""
+    return f"{first}\nbeside a name: speed-up{interval}" if data.speedups else first
 
 
 def _speedup_note(data: AccuracyData, arm: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from textwrap import fill
+
 from matplotlib.figure import Figure
 
-from podsrl.compare.interval import quickest
+from podsrl.compare.interval import UNCLEAR, quickest
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import AccuracyData, draw_accuracy
 from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
@@ -31,8 +34,10 @@ def comparison_figure(comparison: Comparison) -> Figure:
         draw_accuracy(axes["accuracy"], _accuracy_data(comparison))
     draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
     draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
-    figure.suptitle(theme.plain(headline(comparison)), x=0.012, ha="left", fontsize=15, weight="bold", color=theme.INK)
-    figure.supxlabel(theme.plain(comparison.hardware), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    said = headline(comparison)
+    weight, size = ("bold", 15) if said.is_clear else ("normal", 13)
+    figure.suptitle(theme.plain(said.text), x=0.012, ha="left", fontsize=size, weight=weight, color=theme.INK)
+    figure.supxlabel(theme.plain(fill(comparison.hardware, 180)), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
 
 
@@ -49,14 +54,29 @@ def _accuracy_data(comparison: Comparison) -> AccuracyData:
         grids=comparison.grid_seconds,
         baseline=comparison.baseline,
         fraction=comparison.fraction,
-        speedups=comparison.speedups,
+        speedups={} if comparison.not_learned else comparison.speedups,
+        has_target=not comparison.not_learned,
         title=f"Held-out accuracy{comparison.metric_note}",
     )
 
 
-def headline(comparison: Comparison) -> str:
-    """Say a comparison's result in one sentence, for the arm that reaches the target first."""
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A comparison's result in one sentence."""
+
+    text: str
+    is_clear: bool
+    """The interval does not hold 1: the sentence may stand in bold."""
+
+
+def headline(comparison: Comparison) -> Headline:
+    """Say a comparison's result for the arm that reaches the target first."""
+    if comparison.not_learned:
+        return Headline(comparison.not_learned, False)
     goal = f"{comparison.fraction * 100:g} % of {comparison.baseline}'s best accuracy"
     arm = quickest(comparison.speedups, comparison.baseline)
-    point = comparison.speedups[arm].point if arm is not None else None
-    return f"No other arm reaches {goal}" if point is None else f"{arm} reaches {goal} {point:.2f}× as fast"
+    if arm is None:
+        return Headline(f"No other arm reaches {goal}", False)
+    found = comparison.speedups[arm]
+    text = f"{arm} reaches {goal} {found.point:.2f}× as fast"
+    return Headline(text, True) if found.is_clear else Headline(f"{text} ({found.range_text}); {UNCLEAR}", False)

@@ -50,9 +50,6 @@ def savings_figure(comparison: Comparison) -> Figure:
         _ratio_axis(axes, [end for each in found.values() if each.point is not None for end in (each.low, each.high)])
     panels[0].set_yticks(range(len(arms)), [theme.plain(theme.short(arm)) for arm in arms], color=theme.INK)
     panels[0].set_ylim(len(arms) - 0.4, -0.8)
-    goal = f"{comparison.fraction * 100:g} % of {comparison.baseline}'s best accuracy"
-    text = f"{comparison.baseline}'s cost to {goal}, over the arm's to the same; line: 95 % interval over seeds"
-    figure.supxlabel(theme.plain(text), x=0.012, ha="left", fontsize=9, color=theme.MUTED)
     return figure
 
 
@@ -77,15 +74,12 @@ def cost_figure(comparison: Comparison, cost: str) -> Figure:
     for axes, arm in zip(panels, arms, strict=False):
         _draw(axes, curves, {comparison.baseline: theme.BASELINE, arm: colors[arm]}, comparison.fraction * best)
         theme.style(axes, theme.short(arm))
-        theme.percent_axis(axes)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
         axes.set_xlim(left=0)
+    theme.percent_axis(panels[0])  # all share it
     for axes in panels[len(arms) :]:
         axes.set_axis_off()
-    goal = f"{comparison.fraction * 100:g} % of its best, and a dot where an arm is there"
-    text = f"{COSTS[cost]}, each panel on its own scale; grey: {comparison.baseline}; dashed: {goal}"
-    figure.supxlabel(theme.plain(text), x=0.012, ha="left", fontsize=9, color=theme.MUTED)
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +11,8 @@ from matplotlib.figure import Figure
 
 from podsrl.report.figures import theme
 from podsrl.report.figures.bars import mean_stages, stage_figure, token_figure, tokens_per_step
-from podsrl.report.read import Array, Run
+from podsrl.report.numbers import compact
+from podsrl.report.read import Array, Histogram, Run
 
 _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward": ("Mean reward", ("reward/all", "reward/kept")),
@@ -21,9 +23,19 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "grad_norm": ("Gradient norm before clipping", ("grad_norm",)),
     "zero_signal": ("Groups without signal", ("groups/zero_signal",)),
     "logprob_gap": ("Log-prob gap, generator to trainer", ("logprob_gap",)),
+    "kl": ("KL from the starting model, nats per token", ("kl",)),
+    "clip_fraction": ("Trained tokens that are clipped", ("clip_fraction",)),
+    "lr": ("Learning rate", ("lr",)),
+    "tokens_per_second": ("Generated tokens per second", ("seconds/tokens_per_second",)),
 }
-_FROM_ZERO = ("grad_norm", "logprob_gap")
-_SHARES = ("accuracy/all", "groups/zero_signal")
+_SPREADS = {"lengths": "Answer length, spread in a step", "advantages": "Advantages of the trained rollouts"}
+_FROM_ZERO = ("grad_norm", "logprob_gap", "lr", "seconds/tokens_per_second")
+_SHARES = ("accuracy/all", "groups/zero_signal", "clip_fraction")
+_IN_SEVERAL_EPOCHS = ("clip_fraction",)
+"""Always 0 with one epoch, and then left out."""
+_BANDS = 20
+_COLUMNS = 120
+"""Most columns of a strip; a longer run has several steps in each."""
 _SOLID = (0, ())
 _DASHED = (0, (2.5, 1.5))
 
@@ -38,17 +50,25 @@ def run_figures(
         has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
 
     Returns:
-        Figures by name, in reading order: accuracy, reward, reward_std, train_accuracy, length, entropy, grad_norm,
-        zero_signal, logprob_gap, seconds, tokens. One for which no run has a number is left out.
+        Figures by name, in reading order: accuracy; of a single run, the rewards of its steps; reward, reward_std and
+        so on, one per reward function; of a single run, the spread of lengths and advantages; seconds, tokens. One for
+        which no run has a number is left out.
     """
     colors = theme.arm_colors(list(runs), baseline)
     figures: dict[str, Figure] = {}
     if any(run.accuracy_curve()[0].size for group in runs.values() for run in group):
         figures["accuracy"] = _evaluation_figure(runs, colors, has_names)
-    for name, (title, metrics) in _METRICS.items():
+    alone = [run for group in runs.values() for run in group]
+    histograms = alone[0].histograms if len(alone) == 1 else {}
+    if "rewards" in histograms:
+        figures["rewards"] = _strip_figure(histograms["rewards"], histograms.get("rewards_kept", {}))
+    for name, (title, metrics) in {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS}.items():
         shown = [metric for metric in metrics if _is_known(metric, runs)]
         if shown:
             figures[name] = _metric_figure(runs, colors, has_names, title, shown)
+    for name, title in _SPREADS.items():
+        if name in histograms:
+            figures[name] = _spread_figure(histograms[name], title)
     if _is_known("seconds/total", runs):
         figures["seconds"] = stage_figure({label: mean_stages(group) for label, group in runs.items()})
     if _is_known("tokens/generated", runs):
@@ -75,7 +95,84 @@ def smooth(values: Array) -> Array:
 
 
 def _is_known(metric: str, runs: Mapping[str, Sequence[Run]]) -> bool:
-    return any(np.isfinite(run.series(metric)).any() for group in runs.values() for run in group)
+    each = [run.series(metric) for group in runs.values() for run in group]
+    return any((values > 0).any() if metric in _IN_SEVERAL_EPOCHS else np.isfinite(values).any() for values in each)
+
+
+def _reward_functions(runs: Sequence[Run]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """As `_METRICS`: a figure per reward function."""
+    keys = dict.fromkeys(key for run in runs for key in (run.steps[-1] if run.steps else {}))
+    means = [key for key in keys if key.startswith("rewards/") and key.endswith("/mean")]
+    names = [mean.removeprefix("rewards/").removesuffix("/mean") for mean in means]
+    return {
+        f"reward_function_{place}": (f"Reward function {theme.short(name)}", (f"rewards/{name}/std", mean))
+        for place, (name, mean) in enumerate(zip(names, means, strict=True))
+    }
+
+
+def _strip_figure(generated: Mapping[int, Histogram], trained: Mapping[int, Histogram]) -> Figure:
+    """The rewards of each step: all that were generated, over those that were trained on."""
+    figure = theme.new_figure(4.2, 2.7)
+    panels = figure.subplots(2, 1, sharex=True)
+    both = [*generated.values(), *trained.values()]
+    low, high = min(one.low for one in both), max(one.high for one in both)
+    for axes, histograms, name in zip(panels, (generated, trained), ("generated", "trained"), strict=True):
+        _draw_strip(axes, histograms, low, high)
+        is_first = axes is panels[0]
+        subtitle = f"share of rollouts; the darker, the higher: {compact(low)} to {compact(high)}"
+        theme.style(axes, "Rewards of a step" if is_first else "", subtitle=subtitle if is_first else "")
+        theme.percent_axis(axes)
+        axes.set_ylabel(name, fontsize=9, color=theme.MUTED)
+    panels[1].set_xlabel("step", fontsize=9, color=theme.MUTED)
+    theme.step_axis(panels[1])
+    return figure
+
+
+def _draw_strip(axes: Axes, histograms: Mapping[int, Histogram], low: float, high: float) -> None:
+    """Stack each step's shares of rollouts, the lowest rewards below."""
+    steps = np.array(sorted(histograms))
+    if not steps.size:
+        return
+    columns = np.array_split(steps, min(steps.size, _COLUMNS))
+    counts = np.zeros((_BANDS, len(columns)))
+    for place, column in enumerate(columns):
+        for reward, count in chain.from_iterable(histograms[step].bins() for step in column.tolist()):
+            share = (reward - low) / (high - low) if high > low else 1.0
+            counts[min(int(share * _BANDS), _BANDS - 1), place] += count
+    edges = np.array([*(column[0] - 0.5 for column in columns), steps[-1] + 0.5])
+    bounds = np.vstack([np.zeros(len(columns)), np.cumsum(counts / counts.sum(axis=0), axis=0)])
+    bounds = np.hstack([bounds, bounds[:, -1:]])  # a step is drawn up to the next one's edge
+    for band in np.flatnonzero(counts.any(axis=1)).tolist():
+        alpha = 0.12 + 0.88 * band / (_BANDS - 1)
+        axes.fill_between(
+            edges, bounds[band], bounds[band + 1], step="post", color=theme.SERIES[0], alpha=alpha, linewidth=0
+        )
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_ylim(0, 1)
+
+
+def _spread_figure(histograms: Mapping[int, Histogram], title: str) -> Figure:
+    """Median, middle half and range of each step's values, as its bins tell them."""
+    figure = theme.new_figure(4.2, 2.7)
+    axes = figure.subplots()
+    steps = sorted(histograms)
+    low, quarter, middle, upper, high = np.array([_quantiles(histograms[step]) for step in steps]).T
+    for bottom, top, alpha in ((low, high, 0.12), (quarter, upper, 0.3)):
+        axes.fill_between(steps, bottom, top, color=theme.SERIES[0], alpha=alpha, linewidth=0)
+    axes.plot(steps, middle, color=theme.SERIES[0], linewidth=1.5)
+    theme.style(axes, title, x_label="step", subtitle="line: median; dark: the middle half; light: all")
+    theme.number_axis(axes, from_zero=False)
+    theme.step_axis(axes)
+    return figure
+
+
+def _quantiles(histogram: Histogram) -> list[float]:
+    """Smallest value, lower quartile, median, upper quartile and largest value, even within a bin."""
+    counts = np.array(histogram.counts)
+    edges = np.linspace(histogram.low, histogram.high, counts.size + 1)
+    total = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+    inner = np.interp([0.25, 0.5, 0.75], total, edges)
+    return [histogram.low, *inner.tolist(), histogram.high]
 
 
 def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], has_names: bool) -> Figure:
@@ -110,11 +207,12 @@ def _metric_figure(
                 end = _draw_metric(axes, run, metric, colors[label], is_single)
                 axes.lines[-1].set_gid(_line_id(axes, list(colors).index(label)))
                 ends.setdefault(_kind(metric) if is_single else label, []).append(end)
-    theme.style(axes, title, x_label="step", subtitle="" if is_single or len(metrics) == 1 else "kept, and dashed all")
+    theme.style(axes, title, x_label="step", subtitle="" if is_single else _line_kinds(metrics))
     if metrics[0] in _SHARES:
         theme.percent_axis(axes)
     else:
         theme.number_axis(axes, from_zero=metrics[0] in _FROM_ZERO)
+    theme.step_axis(axes)
     if has_names or is_single:
         _label_runs(axes, ends, colors)
     return figure
@@ -125,7 +223,7 @@ def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool)
     steps, values = run.series("step"), run.series(metric)
     if metric == "groups/zero_signal":
         values = values / run.num_groups()
-    style = _DASHED if metric.endswith("/all") and metric != "accuracy/all" else _SOLID
+    style = _DASHED if metric.endswith(("/all", "/std")) and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)
     line = smooth(values)
@@ -139,8 +237,12 @@ def _line_id(axes: Axes, place: int) -> str:
     return f"arm-{place}-{len(axes.lines)}"
 
 
+def _line_kinds(metrics: Sequence[str]) -> str:
+    return f"{_kind(metrics[1])}, and dashed {_kind(metrics[0])}" if len(metrics) > 1 else ""
+
+
 def _kind(metric: str) -> str:
-    return metric.partition("/")[2] or metric
+    return metric.rpartition("/")[2]
 
 
 def _label_runs(axes: Axes, ends: Mapping[str, Sequence[float]], colors: Mapping[str, str]) -> None:

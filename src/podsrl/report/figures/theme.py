@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MultipleLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
 
 from podsrl.report.numbers import compact, duration
 
@@ -135,8 +135,15 @@ def write_key(axes: Axes, colors: Mapping[str, str], columns: int) -> None:
 
 
 def percent_axis(axes: Axes) -> None:
-    """Write fractions on the y axis as percent."""
+    """Write fractions on the y axis as percent, within 0 to 100 %; what is drawn afterwards has to lie there too."""
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), min(high, 1.0))
+
+
+def step_axis(axes: Axes) -> None:
+    """Put ticks at whole steps on the x axis."""
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
 
 
 def number_axis(axes: Axes, *, from_zero: bool) -> None:

@@ -66,7 +66,7 @@ def draw_group(group: RecordedGroup, rule: str, width: int) -> list[Text]:
     """The newest recorded group: a bar per rollout, highest reward first, and what became of three of them."""
     sums = facts.group_summary(group)
     counts = f"{sums['num_kept']} of {sums['num_rollouts']} kept by {rule}, {sums['num_correct']} right"
-    head = Text.assemble((f"newest recorded group: step {group.step}, {cut(one_line(group.task_id), 24)}", "bold"))
+    head = Text.assemble((f"newest recorded group: step {group.step}, {cut(one_line(group.question), 40)}", "bold"))
     strip = facts.reward_strip(group)
     lines = wrapped(head.append(f": {one_line(counts)}"), width)
     for start in range(0, min(len(strip), _MAX_STRIPS * width), width):

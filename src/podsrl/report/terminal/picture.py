@@ -13,11 +13,11 @@ from rich.text import Text
 from podsrl.errors import one_line
 from podsrl.report import numbers
 from podsrl.report.follow import FollowedRun
-from podsrl.report.health import HealthCheck, check_run
 from podsrl.report.read import Run
 from podsrl.report.terminal.curve import Array, curve, sparkline
 from podsrl.report.terminal.parts import cut, draw_bars, draw_group, fit, wrapped
 from podsrl.report.terminal.standing import Standing, last_known, speed_texts, standing, state_text, step_text
+from podsrl.run.health import HealthCheck, check_run
 
 SIDE_BY_SIDE = 72
 """Columns from which on the two curves stand beside each other."""
@@ -155,14 +155,16 @@ def _panel(
 
 def _checks(run: Run, width: int) -> list[Text]:
     checks = check_run(run)
-    alarms = [check for check in checks if check.is_alarm]
-    if alarms:
-        return [line for check in alarms for line in wrapped(_alarm(check), width)]
+    above = [check for check in checks if check.is_above]
+    if above:
+        return [line for check in above for line in wrapped(_alarm(check), width)]
     known = [f"{check.name} {_value(check, check.value)}" for check in checks if check.value is not None]
     return wrapped(Text.assemble(("✓ no warning: ", "bold"), (", ".join(known), "dim")), width) if known else []
 
 
 def _alarm(check: HealthCheck, name: str = "") -> Text:
+    if check.is_solved:
+        return Text.assemble(("✓ solved", "bold"), f": {check.advice}")
     value, limit = _value(check, check.value), _value(check, check.limit)
     head = f"▲ {name + ': ' if name else ''}{check.name}: {value} (limit {limit})"
     return Text.assemble((head, "bold red"), f"; {check.advice}")

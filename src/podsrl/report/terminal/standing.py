@@ -11,10 +11,10 @@ import numpy as np
 from podsrl.lib.time_left import TimeLeft, share_done, time_text
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
-from podsrl.report.health import check_run
 from podsrl.report.read import Line
 from podsrl.report.terminal.curve import Array
 from podsrl.run.group_log import LARGEST
+from podsrl.run.health import check_run
 
 QUIET_SECONDS = 60.0
 """A run is quiet if it trains and has written no line for longer than this and than ten of its steps."""

@@ -46,6 +46,7 @@ def finish(trainer: Trainer, collected: Collected, trained: Trained) -> StepResu
         samples=tuple(trained.samples),
         trained_version=trained.version,
         update=trained.update,
+        lr=trainer.learner.updater.optimizer.lr,
         num_skipped_updates=trainer.learner.num_skipped_updates,
         weights_digest=trainer.weights_digest,
         load=load,

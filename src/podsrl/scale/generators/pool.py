@@ -272,11 +272,13 @@ class Pool(Generator):
         It is made in the caller's thread: a child process ends with the thread that started it.
 
         Raises:
-            LostGenerator: the member's own error, where there is nothing to make another of.
-            PodsError: it was lost `MAX_LOSSES` times.
+            LostGenerator: the member's own error, where there is nothing to make another of; or the last of
+                `MAX_LOSSES`.
         """
         while True:
             losses[i] += 1
+            if error.is_final:
+                raise error
             if losses[i] == MAX_LOSSES:
                 raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]

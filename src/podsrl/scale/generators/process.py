@@ -26,6 +26,7 @@ from torch import Tensor
 from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
 from podsrl.generate import EngineStats, Generator, Request, add_stats
 from podsrl.lib.parent import asked_of_child, outside_the_run
+from podsrl.lib.user_function import reason_of
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.wire import Frame, receive, send
@@ -85,7 +86,7 @@ class ProcessGenerator(Generator):
                 start_new_session=True,
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._end)
-        self._inbox: SimpleQueue[Frame | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Frame | str] = SimpleQueue()
         threading.Thread(target=_receive_all, args=(self._end, self._inbox), daemon=True, name="generator").start()
         with suppress(LostGenerator):  # the first call says so
             self._send({}, blueprint.to_json().encode())
@@ -213,9 +214,9 @@ class ProcessGenerator(Generator):
             frame = self._inbox.get(timeout=self._timeout_seconds)
         except Empty:
             raise self._lost(f"no message within scale.timeout_seconds = {self._timeout_seconds:g}") from None
-        if frame is None:
-            self._inbox.put(None)
-            raise self._lost("it closed its connection")
+        if isinstance(frame, str):
+            self._inbox.put(frame)
+            raise self._lost(frame)
         return frame
 
     def _lost(self, reason: str) -> LostGenerator:
@@ -264,10 +265,13 @@ def _end(process: subprocess.Popen[bytes], end: socket.socket) -> None:
     end.close()
 
 
-def _receive_all(end: socket.socket, inbox: SimpleQueue[Frame | None]) -> None:
-    """Put every frame into the inbox, and None at the end."""
-    frame: Frame | None = None
-    with suppress(OSError, ValueError):
+def _receive_all(end: socket.socket, inbox: SimpleQueue[Frame | str]) -> None:
+    """Put every frame into the inbox, and at the end the reason: there is no memory for a message, for example."""
+    reason = "it closed its connection"
+    try:
         while (frame := receive(end)) is not None:
             inbox.put(frame)
-    inbox.put(None)
+    except Exception as error:
+        if not isinstance(error, OSError):
+            reason = f"its message cannot be read: {reason_of(error)}"
+    inbox.put(reason)

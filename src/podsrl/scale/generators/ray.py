@@ -19,7 +19,7 @@ from podsrl.errors import LostGenerator, PodsError
 from podsrl.generate import EngineStats, Generator, Request, add_stats
 from podsrl.records import decode_completions
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
-from podsrl.scale.generators.ray_join import check_head, has_head
+from podsrl.scale.generators.ray_join import check_cluster_lives, lives
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
 from podsrl.sync import SyncError
@@ -66,8 +66,8 @@ class RayGenerator(Generator):
         timeout_seconds: of every wait for an answer once it has started.
 
     Raises:
-        LostGenerator: (from any method) the actor died, or its node did.
-        PodsError: (from the first use) it did not start in time, or the worker cannot be made.
+        LostGenerator: (from any method) the actor died, its node or the cluster did, or it did not start in time.
+        PodsError: (from the first use) the worker cannot be made.
     """
 
     version = 0
@@ -76,7 +76,7 @@ class RayGenerator(Generator):
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        check_head()
+        check_cluster_lives()
         self._name, self._timeout_seconds = f"Ray generator {index}", timeout_seconds
         place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
         options = {
@@ -108,8 +108,9 @@ class RayGenerator(Generator):
             try:
                 self._facts = self._result(self._start, START_SECONDS)
             except ray.exceptions.GetTimeoutError:
-                raise PodsError(
-                    f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}"
+                raise LostGenerator(
+                    f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}",
+                    is_final=True,
                 ) from None
         return self._facts
 
@@ -146,7 +147,7 @@ class RayGenerator(Generator):
         """End the actor."""
         import ray
 
-        if ray.is_initialized() and has_head():  # otherwise Ray would start a cluster for this call
+        if ray.is_initialized() and lives():  # otherwise Ray would start a cluster for this call
             with suppress(Exception):  # it may be gone
                 ray.kill(self._actor)
 
@@ -206,18 +207,19 @@ class RayGenerator(Generator):
                 raise cause from None
             raise PodsError(f"{self._name}: {type(cause).__name__}: {cause}") from error
         except ray.exceptions.RayError as error:
-            check_head()
+            check_cluster_lives()
             where = f" on node {self._facts['node']}" if self._facts else ""
             raise LostGenerator(f"{self._name}{where}: {' '.join(str(error).split())[:300]}") from None
 
 
 def _is_there(reference: Any, seconds: float) -> bool:
-    """Wait for a result. PodsError: the cluster's head has ended meanwhile."""
+    """Wait for a result. LostGenerator: the cluster has ended meanwhile."""
     import ray
 
     deadline = time.monotonic() + seconds
+    check_cluster_lives()
     while not ray.wait([reference], timeout=min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))[0]:
-        check_head()
+        check_cluster_lives()
         if time.monotonic() >= deadline:
             return False
     return True
@@ -236,7 +238,7 @@ class ObjectStore:
     def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         import ray
 
-        check_head()
+        check_cluster_lives()
         self._data = None  # gives back what the last weights took
         shared = SharedWeights()
         try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from podsrl.errors import PodsError, UnavailableError, UsageError
+from podsrl.errors import LostGenerator, UnavailableError, UsageError
 
 CONNECT_SECONDS = 3.0
 """Limit for an address to accept a connection, which the system does, however busy the program is."""
@@ -94,43 +94,50 @@ def join(address: Address) -> None:
     with _settings(address.token):
         import ray
 
-        if ray.is_initialized():
+        if is_there := ray.is_initialized():
             now = ray.get_runtime_context().gcs_address
             if not now.endswith(option[option.rindex(":") :]):
                 raise UsageError(f"scale.ray = {option!r}: this process is connected to the Ray cluster {now} already")
-            _joined.append(_joined[0] if _joined else True)
-            return
         try:
-            with _silence(), _own_signals():
-                _read_token_again()
-                ray.init(address=option, namespace="podsrl", log_to_driver=False, configure_logging=False)
+            if not is_there:
+                with _silence(), _own_signals():
+                    _read_token_again()
+                    ray.init(address=option, namespace="podsrl", log_to_driver=False, configure_logging=False)
+            context = ray.get_runtime_context()
+            node = next(each for each in ray.nodes() if each["NodeID"] == context.get_node_id())
         except Exception as error:
             raise UsageError(f"scale.ray = {option!r}: {reason_in(error)}") from None
-    _joined.append(False)
+    _needed["the head of the Ray cluster"] = context.gcs_address
+    _needed["the Ray node that this process uses"] = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+    _joined.append(_joined[0] if _joined else is_there)
 
 
-def check_head() -> None:
-    """PodsError: the head of the joined cluster has ended; Ray itself would end this process after a minute.
+_needed: dict[str, str] = {}
+"""What the joined cluster cannot be called without -> its address."""
 
-    Only a refused connection says so: a busy head answers late.
+
+def check_cluster_lives() -> None:
+    """LostGenerator: the head of the joined cluster has ended, or the node that this process is connected to.
+
+    Ray itself would end this process: without its node at the next call, without the head after a minute. Only a
+    refused connection says so: what is busy answers late.
     """
-    import ray
+    for what, address in _needed.items():
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+        except ConnectionRefusedError:
+            gone = f"{what}, {address}, has ended: start a cluster again, and resume"
+            raise LostGenerator(gone, is_final=True) from None
+        except OSError:
+            continue
 
-    address = ray.get_runtime_context().gcs_address
-    host, _, port = address.rpartition(":")
+
+def lives() -> bool:
+    """Whether the joined cluster can still be called."""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
-    except ConnectionRefusedError:
-        raise PodsError(f"the head of the Ray cluster {address} has ended: start a cluster again, and resume") from None
-    except OSError:
-        return
-
-
-def has_head() -> bool:
-    """Whether the joined cluster can still be called; a call without its head would wait for it."""
-    try:
-        check_head()
-    except PodsError:
+        check_cluster_lives()
+    except LostGenerator:
         return False
     return True
 
@@ -145,7 +152,7 @@ def leave() -> None:
     if not _joined and not was_there:
         import ray
 
-        if not has_head():
+        if not lives():
             atexit.unregister(ray.shutdown)
             return
         with _own_signals():

@@ -11,7 +11,7 @@ from typing import Any
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray import ObjectStore, RayGenerator
 from podsrl.scale.generators.ray_cluster import Need, describe_nodes, num_nodes, reserve
-from podsrl.scale.generators.ray_join import Address, has_head, join, leave
+from podsrl.scale.generators.ray_join import Address, join, leave, lives
 from podsrl.scale.generators.ray_local import LocalCluster
 from podsrl.scale.generators.worker import Blueprint
 
@@ -63,7 +63,7 @@ class RayPool(Pool):
         self._leave()
 
     def _leave(self) -> None:
-        if self._group is not None and has_head():
+        if self._group is not None and lives():
             from ray.util.placement_group import remove_placement_group
 
             with suppress(Exception):  # the cluster may be gone

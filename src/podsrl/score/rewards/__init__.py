@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
+from itertools import chain
 
 from podsrl.lib.resolve import resolve
 from podsrl.score.base import WANTED, Reward
@@ -52,6 +53,12 @@ def find_reward(name: str, *, option: str) -> Reward:
     """
     with redirect_stdout(sys.stderr):  # what a user's module prints is no part of a command's result
         return resolve(name, REWARDS, option=option, kind="reward", wanted=WANTED)
+
+
+def modules_of(names: Iterable[str]) -> tuple[str, ...]:
+    """What functions import when they are called: the names in their attribute `worker_modules`, if they have it."""
+    found = (getattr(find_reward(name, option="task.rewards"), "worker_modules", ()) for name in names)
+    return tuple(sorted(set(chain.from_iterable(found))))
 
 
 def is_slow(name: str) -> bool:

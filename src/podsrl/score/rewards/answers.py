@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, has_invisible, plain
+from podsrl.score.rewards.copied import is_copied, without_words
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
+from podsrl.score.rewards.sets import as_union, is_alike
 from podsrl.score.rewards.words import (
     doubt,
     is_led,
@@ -48,10 +50,9 @@ _PLAIN_COMMANDS = frozenset(
 _FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "exp"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
-_END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
-_BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
-_ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
-_BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+")
+_NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in(?![A-Za-z]))")
+_BASE = re.compile(r"\(?(-?[0-9][0-9A-Z.]*)\)?_\{?([0-9]{1,2})\}?")
 _ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
@@ -147,7 +148,12 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
         return True
     if reference.number is not None:
         value = read_value(piece, question) if "dozen" in question or not _DOZEN.search(text) else None
-        return value is not None and _agree(value, reference.number, question)
+        if value is None or not _agree(value, reference.number, question):
+            return False
+        right = EQUALS.split(text)[-1]
+        stated = last_statement(right)
+        stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
+        return not is_copied(without_words(stated), without_words(reference.text), question)
     text = _without_rounding(text, reference)
     own = own_words(question)
     statement, wanted = _stated(text, own), canonical(reference.text)
@@ -235,19 +241,38 @@ def _are_true(claims: tuple[str, ...], value: str) -> bool:
 
 
 def _is_same_expression(piece: str, statement: str, reference: _Reference, question: str) -> bool:
-    """By algebra, for what is no plain number."""
-    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
-
+    """By algebra, for what is no plain number; what stands in the question is not worked out."""
     text = statement
     if reference.is_set:
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", as_union(text) if "\\cup" in reference.text else text)
     elif names_several(text):
         return False
+    if reference.is_set and not is_alike(text, reference.text):
+        return False
     own = own_words(question)
     *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference, own)))
-    if left and "=" not in reference.text and (not reference.is_set or "pmatrix" in reference.text):
+    is_relation = "=" in reference.text
+    if left and not is_relation and (not reference.is_set or "pmatrix" in reference.text):
         left = [part for part in left if not NAME.fullmatch(part)]
         text = " = ".join((*left, right))
+    if base := _BASE.fullmatch(canonical(reference.text)):
+        return not left and _is_in_base(canonical(right), *base.groups(), question)
+    stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
+    return _equals(piece, text, left, right, reference, question) and not is_copied(
+        stated, reference.expression, question
+    )
+
+
+def _is_in_base(text: str, digits: str, base: str, question: str) -> bool:
+    """Letter by letter, because algebra drops the base; a question that names it allows an answer to leave it out."""
+    found = _BASE.fullmatch(text)
+    return found.groups() == (digits, base) if found else text == digits and "base" in question
+
+
+def _equals(piece: str, text: str, left: list[str], right: str, reference: _Reference, question: str) -> bool:
+    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
+
+    own = own_words(question)
     if not _knows(text, reference, own) or ("'" in text and "'" not in reference.text):
         return False
     exact, value = number_of(reference.expression), read_value(piece, question)
@@ -278,33 +303,10 @@ def _knows(text: str, reference: _Reference, own: frozenset[str]) -> bool:
         "=" in reference.text and new & _FUNCTIONS
     ):  # algebra may solve such equations for ever
         return False
-    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", _ENVIRONMENT.sub("", _bare(text, reference, own)))
+    words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
+    if reference.is_set or not _WORDS.search(reference.expression):  # beside letters, none is a unit
+        words = [word for word in words if len(word) > 1]
     return all(set(word) <= set(reference.text) for word in words)
-
-
-def as_union(text: str) -> str:
-    r"""Write inequalities that "or" joins as a union of intervals.
-
-    Example:
-        >>> as_union(r"x < 2 or x \ge 3"), as_union("1, 2")
-        ('(-\\infty,2)\\cup[3,\\infty)', '1, 2')
-    """
-    parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
-    return r"\cup".join(part for part in parts if part) if len(parts) > 1 and all(parts) else text
-
-
-def _interval(text: str) -> str | None:
-    if found := _BELOW.fullmatch(text):
-        return rf"(-\infty,{found[2]}{_bracket(found[1], ')]')}"
-    if found := _ABOVE.fullmatch(text):
-        return rf"{_bracket(found[1], '([')}{found[2]},\infty)"
-    if found := _BETWEEN.fullmatch(text):
-        return f"{_bracket(found[2], '([')}{found[1]},{found[4]}{_bracket(found[3], ')]')}"
-    return None
-
-
-def _bracket(sign: str, open_and_closed: str) -> str:
-    return open_and_closed[sign.startswith("\\")]
 
 
 def without_rounding(text: str, exact: Fraction) -> str:

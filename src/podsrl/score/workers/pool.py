@@ -18,7 +18,7 @@ from podsrl.errors import RewardError
 from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm
-from podsrl.score.rewards import REWARDS, is_slow
+from podsrl.score.rewards import REWARDS, is_slow, modules_of
 from podsrl.score.workers.dispatcher import START_SECONDS, Dispatcher
 from podsrl.score.workers.jobs import BatchJob, RowJob, task_line
 from podsrl.score.workers.worker import Setup
@@ -67,7 +67,7 @@ class WorkerPool:
         self._names = tuple(names)
         self._jobs: dict[tuple[str, int, str], tuple[Task, RowJob]] = {}  # by function, task object and text
         self._lines: dict[tuple[int, bool], tuple[Task, str]] = {}
-        setup = Setup(names=self._names, memory_bytes=memory_bytes)
+        setup = Setup(names=self._names, memory_bytes=memory_bytes, modules=modules_of(self._names))
         self._dispatcher = Dispatcher(setup, num_workers or default_workers(), timeout_seconds, is_capped=is_capped)
         self._end = weakref.finalize(self, self._dispatcher.close)
 
@@ -162,7 +162,8 @@ class BatchWorker:
 
     def __init__(self, forms: Mapping[str, BatchForm], *, timeout_seconds: float) -> None:
         self._forms = dict(forms)
-        setup = Setup(names=tuple(forms), memory_bytes=None, cuda_device=_cuda_device())
+        names = tuple(forms)
+        setup = Setup(names=names, memory_bytes=None, modules=modules_of(names), cuda_device=_cuda_device())
         start_seconds = max(START_SECONDS, timeout_seconds)
         self._dispatcher = Dispatcher(setup, 1, timeout_seconds, max_chunk=1, start_seconds=start_seconds)
         self._end = weakref.finalize(self, self._dispatcher.close)

@@ -31,7 +31,7 @@ def main() -> None:
     """Run a supervisor; its arguments are the socket's descriptor, the parent's process id, and the setup as JSON."""
     control, parent, setup = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), json.loads(sys.argv[3])
     sys.stdout = sys.stderr  # what a reward prints must not mix with what a command prints as its result
-    supervisor = Supervisor(control, parent, Setup(**setup | {"names": tuple(setup["names"])}))
+    supervisor = Supervisor(control, parent, Setup(**setup))
     try:
         supervisor.run()
     finally:

@@ -1,7 +1,8 @@
 """The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
 
-It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions are loaded, then
-`[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
+It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules`
+are loaded, then `[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's
+function does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from podsrl.score.base import Judge
@@ -41,6 +43,8 @@ class Setup:
     memory_bytes: int | None
     """Data that the worker may hold; what wants more raises MemoryError. None: no limit of memory or threads, since its
     functions may hold models."""
+    modules: tuple[str, ...] = ()
+    """What the functions import while they judge: it is imported before, outside of their time limit."""
     cuda_device: int = 0
     """The main process's own GPU, where it has one."""
 
@@ -87,6 +91,8 @@ def _load(setup: Setup) -> dict[str, Judge]:
         import torch
 
         torch.cuda.set_device(setup.cuda_device)
+    for module in setup.modules:
+        import_module(module)
     functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
     return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
 

@@ -15,6 +15,11 @@ from podsrl.tools.attack.target import Target, decimal, num_places
 Contents = Iterator[tuple[str, str]]
 
 _CONSTANTS = ("0", "1", "2", "10", "100", "-1", "1/2", "A", "B", "yes", "no", "true", "x", "none", "?")
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|(?<![\\$])\$([^$]+?)(?<!\\)\$", re.DOTALL)
+_NO_FORMULA = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b|[.?!:;,](?:\s|$)")
+_RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?)(?![A-Za-z])")
+_OPERATION = re.compile(r"[-+*/^_=<>]|\\[a-z]+|\)\s*\(")
+_BLANK = re.compile(r"\s|\\(?:left|right)(?![A-Za-z])|\\[!,;]|(?<=\\)[dt](?=frac)")
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _SUBSCRIPTS = str.maketrans("0123456789-", "₀₁₂₃₄₅₆₇₈₉₋")
 _WIDE = str.maketrans("0123456789", "０１２３４５６７８９")
@@ -146,6 +151,20 @@ def question_numbers(target: Target) -> Contents:
     yield from _named(*(text for text in found if not _is_or_ends_in(target, text)))
 
 
+def question_expressions(target: Target) -> Contents:
+    """The formulas of the question and their sides: as they stand, turned round, plus 0, times 1."""
+    if target.kind in ("choice", "text"):
+        return
+    question = target.question
+    formulas = ["".join(found) for found in _FORMULA.findall(question)] or _NO_FORMULA.split(question)
+    sides = [side for formula in formulas for side in (formula, *_RELATION.split(formula))]
+    for text in dict.fromkeys(side.strip(" \n.,;").rstrip("-+ ") for side in sides if _OPERATION.search(side)):
+        if not _is_written_as(target, _RELATION.split(text)[-1]):
+            yield from _named(text, f"{text} + 0", rf"1 \cdot ({text})")
+            first, sign, rest = text.partition("+")
+            yield from _named(*([f"{rest} + {first}"] if sign and _is_closed(first) else []))
+
+
 def constants(target: Target) -> Contents:
     """The same answer to every question."""
     yield from _named(*(text for text in _CONSTANTS if not target.is_answer(text)))
@@ -191,6 +210,16 @@ def in_code(target: Target) -> Contents:
 def _named(*texts: str) -> Contents:
     for text in texts:
         yield text if len(text) <= 40 else f"{text[:37]}...", text
+
+
+def _is_closed(text: str) -> bool:
+    return all(text.count(sign) == text.count(end) for sign, end in ("()", "{}", "[]"))
+
+
+def _is_written_as(target: Target, text: str) -> bool:
+    """Whether a text is the reference itself: its letters, or its value with no fraction to reduce."""
+    is_number = target.kind == "number" and "/" not in text and "frac" not in text and target.is_answer(text)
+    return is_number or _BLANK.sub("", text) == _BLANK.sub("", target.answer)
 
 
 def _is_or_ends_in(target: Target, text: str) -> bool:

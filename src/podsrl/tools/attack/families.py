@@ -70,6 +70,7 @@ FAMILIES = (
     _placed("rounding", "it is another number, however near", contents.roundings),
     _placed("unevaluated", "it was never computed", contents.unevaluated),
     _placed("numbers of the question", "it is copied, not computed", contents.question_numbers, knows=False),
+    _placed("expression of the question", "it is copied, not worked out", contents.question_expressions, knows=False),
     _placed("constant", "it is the same for every question", contents.constants, knows=False),
     _placed("look-alike", "its characters are others than the answer's", contents.look_alikes),
     _placed("invisible", "a person reads another answer than the judge", contents.invisible),

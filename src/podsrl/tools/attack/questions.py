@@ -23,8 +23,8 @@ _QUESTIONS = (
     ("choice", "Which of these is a prime number? (A) 21 (B) 23 (C) 25 (D) 27", "B"),
     ("point", "Where does the line y = 2x - 6 cross the x-axis? Give the point.", "(3, 0)"),
     ("roots", "What are all the solutions of x^2 - 5x + 6 = 0?", r"\{2, 3\}"),
-    ("interval", "For which real x is the square root of 5 - x at least 1? Give the interval.", r"(-\infty, 4]"),
     ("product", "Expand (x + 1)(x - 4).", "x^2 - 3x - 4"),
+    ("interval", "For which real x is the square root of 5 - x at least 1? Give the interval.", r"(-\infty, 4]"),
 )
 """Name, question, answer."""
 

@@ -1,29 +1,60 @@
-"""Detect options that have no effect given the rest of the config, and say why."""
+"""The options that a config sets, and why some of them change nothing given the rest of it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from podsrl.config.schema import BudgetConfig, RunConfig
+from pydantic import BaseModel
+
+from podsrl.config.schema import BudgetConfig, LoraConfig, RunConfig
 from podsrl.lib.model_files import has_own_code
-from podsrl.plan.estimate import Work
+from podsrl.run.sizes import Work, work
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs): ratios differ from 1 by rounding only"
 _AT_ENDS = "the run ends before; it is evaluated at its start and its end"
 _ALONE = "there is only one process"
 
 
-def without_effect(config: RunConfig, todo: Work, num_processes: int) -> dict[str, str]:
-    """Option -> why it changes nothing in this run; `todo` is what one process has at once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option that is not at its default."""
+
+    key: str
+    value: Any
+    default: Any
+    """None too where the section itself is absent by default."""
+    meaning: str
+    no_effect: str | None
+    """Why it changes nothing here; None where it does."""
+
+
+def set_options(config: RunConfig, sized: RunConfig, num_processes: int) -> Iterator[Option]:
+    """Every option that is not at its default.
+
+    Args:
+        sized: the config with the numbers that a run finds out: its largest round, its held-out questions, and the
+            bound of the generator's memory.
+    """
+    return _leaves(config, RunConfig(), without_effect(sized, num_processes))
+
+
+def idle_notes(options: Iterable[Option]) -> list[str]:
+    """A line for each that changes nothing."""
+    return [f"{each.key} = {each.value!r} changes nothing here: {each.no_effect}" for each in options if each.no_effect]
+
+
+def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
+    """Option -> why it changes nothing in this run.
 
     Example:
-        >>> from podsrl.plan.estimate import work
-        >>> config = RunConfig.model_validate({"scale": {"strategy": "fsdp2"}})
-        >>> without_effect(config, work(config, 1), 1)["scale.strategy"]
+        >>> without_effect(RunConfig.model_validate({"scale": {"strategy": "fsdp2"}}), 1)["scale.strategy"]
         'there is only one process'
     """
-    rows = (*_of_a_step(config, todo), *_of_a_run(config, num_processes))
+    rows = (*_of_a_step(config, work(config, num_processes)), *_of_a_run(config, num_processes))
     return {key: reason for key, has_no_effect, reason in rows if has_no_effect}
 
 
@@ -90,3 +121,14 @@ def _of_a_run(config: RunConfig, num_processes: int) -> list[tuple[str, bool, st
         ("model.revision", is_here, "the model is a folder on this machine"),
         ("model.trust_remote_code", has_no_code, "the model has no Python code of its own"),
     ]
+
+
+def _leaves(new: BaseModel, old: BaseModel | None, no_effect: Mapping[str, str], prefix: str = "") -> Iterator[Option]:
+    """Every leaf that differs; of a section that is absent by default, every leaf."""
+    for name, field in type(new).model_fields.items():
+        key, value, default = f"{prefix}{name}", getattr(new, name), getattr(old, name) if old is not None else None
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, default, no_effect, f"{key}.")
+        elif value != default or isinstance(new, LoraConfig):
+            meaning = " ".join((field.description or "").split())
+            yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))

@@ -1,0 +1,265 @@
+"""A run's health, judged in one place: signs of a wasted run, why steps teach nothing, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from podsrl.errors import short
+from podsrl.lib.text import prompt_text
+from podsrl.run.group_log import RecordedGroup, RecordedRollout
+from podsrl.run.step_result import StepResult
+
+Array = npt.NDArray[np.float64]
+NEARLY_ALL = 0.95
+"""Share of the answers from which on they are the reason."""
+NEWEST_STEPS = 10
+"""Steps at the end of a log that say why its groups teach nothing."""
+
+
+class Logged(Protocol):
+    """A run's logs, as `podsrl.report.read.Run` holds them."""
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, float]]: ...
+
+    @property
+    def groups(self) -> Sequence[RecordedGroup]: ...
+
+    def series(self, name: str) -> Array: ...
+
+    def num_rollouts(self) -> Array: ...
+
+    def num_groups(self) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why steps teach nothing."""
+
+    text: str
+    cure: str
+    is_solved: bool = False
+    """There is nothing left to learn: a success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What became of the answers of some steps."""
+
+    num: float = 0
+    right: float = 0
+    invalid: float = 0
+    """Without a usable reward."""
+    cut: float = 0
+    """At the token limit."""
+    are_left_out: bool = True
+    """The budget kept all their groups out of the training."""
+
+    @property
+    def wrong(self) -> float:
+        return self.num - self.right
+
+    def __add__(self, other: Answers) -> Answers:
+        return Answers(
+            num=self.num + other.num,
+            right=self.right + other.right,
+            invalid=self.invalid + other.invalid,
+            cut=self.cut + other.cut,
+            are_left_out=self.are_left_out and other.are_left_out,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """One check of one run."""
+
+    name: str
+    value: float | None
+    """None where the run recorded nothing to measure it by."""
+    limit: float
+    is_share: bool
+    """The value is a share between 0 and 1, which is written as percent."""
+    advice: str
+    """What to do above the limit."""
+    is_solved: bool = False
+    """What is measured comes from a solved task, so it is no alarm."""
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.is_above and not self.is_solved
+
+    @property
+    def is_above(self) -> bool:
+        return self.value is not None and self.value > self.limit
+
+    @property
+    def title(self) -> str:
+        """What stands before the advice."""
+        return "solved" if self.is_solved else self.name
+
+
+def reason_of(answers: Answers) -> Reason:
+    """Why steps with these answers, without unequal rewards in any group, taught nothing.
+
+    Example:
+        >>> reason_of(Answers(num=16, right=0, are_left_out=False)).text
+        'all answers are wrong'
+    """
+    for name, text, cure in _REASONS:
+        share = getattr(answers, name) / answers.num if answers.num else 0.0
+        if share >= NEARLY_ALL and not (name == "wrong" and answers.are_left_out):
+            how_many = "all" if share == 1 else f"{share:.0%} of the"
+            return Reason(text=f"{how_many} {text}", cure=cure, is_solved=name == "right")
+    return _LEFT_OUT if answers.num and answers.are_left_out else EQUAL
+
+
+def answers_of(result: StepResult) -> Answers:
+    """Of a step, with those that the budget left out."""
+    groups = (*result.groups, *result.left_out)
+    rollouts = [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
+    return Answers(
+        num=len(rollouts),
+        right=sum(rollout.is_correct for rollout in rollouts),
+        invalid=sum(not rollout.is_valid for rollout in rollouts),
+        cut=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        are_left_out=not result.groups,
+    )
+
+
+def example_of(result: StepResult) -> str:
+    """An answer of a step in a sentence, for a person to look at; empty where there is none."""
+    for group in (*result.groups, *result.left_out):
+        for rollout in group.rollouts:
+            verdict = "" if rollout.invalid_reason is None else f"; it is invalid: {rollout.invalid_reason}"
+            question, answer = short(prompt_text(group.task.prompt)), short(rollout.text)
+            return f"one answer: {question} -> {answer} (reference {short(group.task.answer)}){verdict}"
+    return ""
+
+
+def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:
+    """Of the steps whose lines of `metrics.jsonl` know them; of what was left out, only which were right is known."""
+    known = [line for line in lines if _is_number(line.get("rollouts/all")) and _is_number(line.get("accuracy/all"))]
+    asked, left_out, invalid, cut = (
+        sum(line.get(f"rollouts/{name}") or 0 for line in known) for name in ("all", "left_out", "invalid", "truncated")
+    )
+    sizes = [line["rollouts/all"] + (line.get("rollouts/left_out") or 0) for line in known]
+    return Answers(
+        num=asked + left_out,
+        right=sum(line["accuracy/all"] * size for line, size in zip(known, sizes, strict=True)),
+        invalid=invalid,
+        cut=cut,
+        are_left_out=asked == 0,
+    )
+
+
+def check_run(run: Logged) -> tuple[HealthCheck, ...]:
+    """Measure every sign of a wasted run: all checks, alarming or not, in a fixed order."""
+    reason = reason_of(logged_answers(run.steps[-NEWEST_STEPS:]))
+    return (
+        HealthCheck(
+            name="answers cut at the token limit",
+            value=truncated_share(run),
+            limit=0.1,
+            is_share=True,
+            advice=_CUT,
+        ),
+        HealthCheck(
+            name="groups without signal",
+            value=zero_signal_share(run),
+            limit=0.5,
+            is_share=True,
+            advice=f"in the newest steps {reason.text}; {reason.cure}",
+            is_solved=reason.is_solved,
+        ),
+        HealthCheck(
+            name="rollouts without a reward",
+            value=invalid_share(run),
+            limit=0.01,
+            is_share=True,
+            advice=f"{_INVALID}; the reasons stand in the groups below",
+        ),
+        HealthCheck(
+            name="log-prob gap, generator to trainer",
+            value=mean_logprob_gap(run),
+            limit=0.05,
+            is_share=False,
+            advice="generator and trainer disagree about the policy: check that weights reach the generator (sync) and "
+            "that both use the same precision and sampling options",
+        ),
+    )
+
+
+def truncated_share(run: Logged) -> float | None:
+    """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
+    counted = _share(run.series("rollouts/truncated"), run.num_rollouts())
+    return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
+
+
+def invalid_share(run: Logged) -> float | None:
+    """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
+    counted = _share(run.series("rollouts/invalid"), run.num_rollouts())
+    return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
+
+
+def zero_signal_share(run: Logged) -> float | None:
+    """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
+    return _share(run.series("groups/zero_signal"), run.num_groups())
+
+
+def mean_logprob_gap(run: Logged) -> float | None:
+    """Mean over steps of how far the generator's log-probabilities are from the trainer's, nats per token.
+
+    Steps on rollouts of older weights are left out: their gap is also that of the two policies.
+    """
+    gaps, lags = run.series("logprob_gap"), run.series("rollouts/lag")
+    gaps = np.abs(gaps[np.isfinite(gaps) & ~(lags > 0)])
+    return float(gaps.mean()) if gaps.size else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _share(counts: Array, totals: Array) -> float | None:
+    """Sum of the counts [steps] over the sum of their totals [steps], of the steps that have both."""
+    is_known = np.isfinite(counts) & np.isfinite(totals)
+    total = float(totals[is_known].sum())
+    return float(counts[is_known].sum()) / total if total > 0 else None
+
+
+def _recorded_share(run: Logged, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
+    """Share of the recorded rollouts, without pruned ones."""
+    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts if not rollout.is_pruned]
+    return sum(hits) / len(hits) if hits else None
+
+
+_CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be right"
+_INVALID = "a reward function raises or returns nothing usable: `pods check-reward` tries it alone"
+_REASONS = (
+    ("right", "answers are right", "the model solves these questions: train it on harder ones, or end here"),
+    ("invalid", "rewards are invalid", _INVALID),
+    ("cut", "answers are cut at the token limit", _CUT),
+    (
+        "wrong",
+        "answers are wrong",
+        "see whether the reward wants another form than the model writes; else choose easier questions or a stronger "
+        "model, or raise rollouts.num_rollouts",
+    ),
+)
+"""Field of `Answers`, what it says where it counts nearly all of them, and what to do; the first one counts."""
+EQUAL = Reason(
+    text="the rewards within a group are equal",
+    cure="choose questions that the model neither always solves nor never, or a reward with more levels, or raise "
+    "rollouts.num_rollouts",
+)
+_LEFT_OUT = Reason(
+    text='budget.keep left out every group ("mixed" wants right and wrong answers in one)',
+    cure='choose easier questions or raise rollouts.num_rollouts; budget.keep = "all" also learns from unequal rewards '
+    "of wrong answers",
+)

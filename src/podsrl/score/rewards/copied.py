@@ -1,0 +1,66 @@
+r"""Tells an answer that was worked out from an expression that was copied from the question.
+
+Algebra cannot: `\frac{28}{63}` equals the 4/9 that the question asks for.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from podsrl.score.rewards.canonical import NUMBER, plain
+
+_TOKEN = re.compile(rf"{NUMBER}|\\[A-Za-z]+|\S")
+_SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\lt": "<", r"\gt": ">", r"\div": "/"}
+_LEFT_OUT = frozenset("+-*()[]{}\\%.") | {r"\frac", r"\cdot", r"\times"}
+_RELATIONS = frozenset("=<>") | {r"\le", r"\ge"}
+_DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_IDLE = re.compile(
+    r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*))|(?:\\cdot|\\times|\*|/)\s*1(?![\w.])"
+)
+"""Plus 0, times 1."""
+_WORD = re.compile(r"(?<!\\)(?<![A-Za-z])(?!(?:thou|m|b|tr)(?:sand|illion))[A-Za-z]+")
+
+
+def is_copied(text: str, reference: str, question: str) -> bool:
+    r"""Whether the numbers and letters of a text stand side by side in the question, in any order, with any signs.
+
+    Around `<` and the like they stand in the same order. What has those of the reference is no copy.
+
+    Example:
+        >>> question = r"Write $\frac{28}{63}$ in lowest terms. Expand $x(x + 1)$."
+        >>> is_copied("28/63", "4/9", question), is_copied("(1 + x)x", "x^2 + x", question)
+        (True, True)
+        >>> is_copied("4/9", "4/9", question), is_copied("x + x^2", "x^2 + x", question)
+        (False, False)
+    """
+    own, asked = _tokens(text), _tokens(_DRAWING.sub(" ", question))
+    order = list if _RELATIONS & set(own) else sorted
+    wanted = order(own)
+    if wanted == order(_tokens(reference)):
+        return False
+    return bool(own) and any(order(asked[i : i + len(own)]) == wanted for i in range(len(asked) - len(own) + 1))
+
+
+def without_words(text: str) -> str:
+    """Leave out what is beside a number, but not the words that make another one of it.
+
+    Example:
+        >>> without_words("28/63 of a cup"), without_words("1.5 million m")
+        ('28/63   ', '1.5 million ')
+    """
+    return _WORD.sub("", text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tokens(text: str) -> list[str]:
+    found = _TOKEN.findall(_IDLE.sub("", re.sub(r"\}\s*\{", "/", plain(text))))
+    return [_SAME.get(token, _number(token)) for token in found if token not in _LEFT_OUT]
+
+
+def _number(token: str) -> str:
+    """`1,250.50` as `1250.5`."""
+    if not token[-1].isdigit():
+        return token
+    whole, point, decimals = token.replace(",", "").partition(".")
+    return (whole.lstrip("0") + (point + decimals).rstrip(".0")) or "0"
