@@ -14,7 +14,16 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, has_invisible, plain
+from podsrl.score.rewards.canonical import (
+    MAX_CHARACTERS,
+    NUMBERS,
+    Number,
+    canonical,
+    empty_reference,
+    has_invisible,
+    plain,
+    read_number,
+)
 from podsrl.score.rewards.copied import is_copied, without_words
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
@@ -150,10 +159,8 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
         value = read_value(piece, question) if "dozen" in question or not _DOZEN.search(text) else None
         if value is None or not _agree(value, reference.number, question):
             return False
-        right = EQUALS.split(text)[-1]
-        stated = last_statement(right)
-        stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
-        return not is_copied(without_words(stated), without_words(reference.text), question)
+        wanted = without_words(reference.text)
+        return not any(is_copied(one, wanted, question) for one in _as_written(text, reference.number.value))
     text = _without_rounding(text, reference)
     own = own_words(question)
     statement, wanted = _stated(text, own), canonical(reference.text)
@@ -166,6 +173,15 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if re.fullmatch(r"[A-Z]", wanted) and wanted in (choice_of(statement), choice_of(text)):
         return True
     return not reference.is_words and _is_same_expression(piece, statement, reference, question)
+
+
+def _as_written(text: str, value: Fraction) -> list[str]:
+    """How a text writes the number that it states: all numbers of the statement, and each that has the value."""
+    right = EQUALS.split(text)[-1]
+    stated = last_statement(right)
+    stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
+    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(stated)]
+    return [without_words(stated), *(one for one, number in numbers if number is not None and number.value == value)]
 
 
 def _without_rounding(text: str, reference: _Reference) -> str:
@@ -298,9 +314,9 @@ def _fraction(match: re.Match[str]) -> str:
 
 def _knows(text: str, reference: _Reference, own: frozenset[str]) -> bool:
     """Whether a text has no command that would compute, and no word."""
-    new = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
-    if new - _PLAIN_COMMANDS or (
-        "=" in reference.text and new & _FUNCTIONS
+    commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if commands - _PLAIN_COMMANDS or (
+        "=" in reference.text and commands & _FUNCTIONS
     ):  # algebra may solve such equations for ever
         return False
     words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
