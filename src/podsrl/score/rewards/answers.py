@@ -272,7 +272,7 @@ def _is_same_expression(piece: str, statement: str, reference: _Reference, quest
         left = [part for part in left if not NAME.fullmatch(part)]
         text = " = ".join((*left, right))
     if base := _BASE.fullmatch(canonical(reference.text)):
-        return not left and _is_in_base(canonical(right), *base.groups(), question)
+        return not left and _is_in_base(canonical(right), base[1], base[2], question)
     stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
     return _equals(piece, text, left, right, reference, question) and not is_copied(
         stated, reference.expression, question
