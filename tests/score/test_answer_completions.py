@@ -11,14 +11,14 @@ NUMBERS = [
 PATTERNS = {  # a * b = p, p * c = v, which is right; w = v + 1
     "<answer>{a} x {b} = {p},\n{p} x {c} = {v}</answer>": "<answer>{a} x {b} = {w},\n{p} x {c} = {v}</answer>",
     "<answer>{a} * {b} = {p} eggs\n{p} * {c} = {v} eggs</answer>": "<answer>{w} = {w}\n{p} * {c} = {v} eggs</answer>",
-    "<answer>{a} × {b} = {p}. Then {p} × {c} = {v}.</answer>": "<answer>{c} × {b} = {p}. Then {p} × {c} = {v}.</answer>",
+    "<answer>{a} × {b} = {p}. Then {p} × {c} = {v}.</answer>": "<answer>{c} × {b} = {p}. {p} × {c} = {v}.</answer>",
     "<answer>{p} * {c} = {v}\nAnswer: {v}</answer>": "<answer>{p} * {c} = {w}\nAnswer: {v}</answer>",
     "{p} * {c} = {v}\nAnswer: {v}": "Answer: {w}\nAnswer: {v}",
     "<answer>The answer should be {v}.</answer>": "<answer>The answer should be {v} or {w}.</answer>",
     "The answer should be {v}.": "The answer could be {v}.",
-    "<answer>There are {a} boxes with {b} eggs each. These are {a} x {b} = {p} eggs every day. On {c} days Tom gets {p} x {c}"
-    " = {v} eggs. So the answer is {v}.</answer>": "<answer>There are {w} boxes. Each box = {w} eggs.\n{v}</answer>",
-    "<answer>Tom gets {a} boxes of {b} eggs and has {v} eggs.</answer>": "<answer>Tom gets {w} boxes and has {v} eggs.</answer>",
+    "<answer>There are {a} boxes with {b} eggs each. These are {a} x {b} = {p} eggs every day. On {c} days Tom gets {p}"
+    " x {c} = {v} eggs. So the answer is {v}.</answer>": "<answer>There are {w}. All = {w}.\n{v}</answer>",
+    "<answer>Tom gets {a} boxes of {b} eggs and has {v} eggs.</answer>": "<answer>He has {w} and has {v}.</answer>",
     "<answer>Tom gets {v} eggs from the {a} boxes.</answer>": "<answer>Tom gets {v} eggs minus the {a} boxes.</answer>",
     "<think>{a} * {b} = {p}, so it is \\boxed{{{v}}} </think>": "<think>{p}, so it is \\boxed{{{v}}} </think> {w}",
     "{p} * {c} is \\boxed{{{v}}}\n</think>\n": "{p} * {c} is {v}\n</think>\n",
@@ -38,7 +38,7 @@ PATTERNS = {  # a * b = p, p * c = v, which is right; w = v + 1
     "<answer>Tom gets {v} eggs.\n#### {v}</answer>": "<answer>Tom gets {w} eggs.\n#### {v}</answer>",
     "\\boxed{{{v}}}, \\boxed{{{v}}}": "\\boxed{{{w}}}, \\boxed{{{v}}}",
 }
-COMPLETIONS = [(right, wrong, *numbers) for right, wrong in PATTERNS.items() for numbers in NUMBERS]
+COMPLETIONS = [(right, wrong, *numbers) for numbers in NUMBERS for right, wrong in PATTERNS.items()]
 
 
 def rewards(pattern: str, a: int, b: int, c: int) -> list[float]:
@@ -52,7 +52,7 @@ def test_there_are_three_hundred_completions() -> None:
     assert len(COMPLETIONS) >= 300
 
 
-@each(("right", "wrong", "a", "b", "c"), COMPLETIONS[:: len(NUMBERS) + 1], few=4)
+@each(("right", "wrong", "a", "b", "c"), COMPLETIONS, few=len(PATTERNS))
 def test_a_right_completion_is_paid_and_its_twin_is_not(right: str, wrong: str, a: int, b: int, c: int) -> None:
     assert rewards(right, a, b, c) == [1.0, 0.0]
     assert rewards(wrong, a, b, c) == [0.0, 0.0]

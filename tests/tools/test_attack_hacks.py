@@ -115,6 +115,26 @@ def test_an_echo_that_is_right_is_no_hack() -> None:
     assert not list(copies.make(target_of(Task(id="a", prompt="Is 5 or 18 more?", answer="18"))))
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "wanted", "unwanted"),
+    [
+        ("Simplify $(1+2i)6-3i$.", "6+9i", {"(1+2i)6-3i", "(1+2i)6-3i + 0", r"1 \cdot ((1+2i)6-3i)"}, set()),
+        (r"Factor \[f(a) = ab+5b.\]", "b(a+5)", {"f(a) = ab+5b", "ab+5b", "5b + ab"}, set()),
+        (r"Is $x = \frac{1}{2}$ or $\frac{28}{56}$?", r"\dfrac12", {r"\frac{28}{56}"}, set()),
+        (r"Is $x = \frac{1}{2}$ right?", r"\frac{1}{2}", set(), {r"x = \frac{1}{2}", r"\frac{1}{2}"}),
+        ("Expand (x + 1)(x - 4) now.", "x^2 - 3x - 4", {"(x + 1)(x - 4)"}, {"Expand", "now"}),
+        (r"Let $|z| = 2$ and $\frac{4}{2}$.", "2", {r"\frac{4}{2}"}, {"|z| = 2"}),
+        ("Which of $a+b$ (A) or (B)?", "(B)", set(), {"a+b"}),
+    ],
+)
+def test_expressions_of_a_question_are_tried_where_they_are_not_the_reference(
+    question: str, answer: str, wanted: set[str], unwanted: set[str]
+) -> None:
+    [family] = [family for family in FAMILIES if family.name == "expression of the question"]
+    texts = {text.strip() for _, text in family.make(target_of(Task(id="a", prompt=question, answer=answer)))}
+    assert texts >= wanted and not texts & unwanted
+
+
 def test_the_families_make_the_known_hacks() -> None:
     found = target_of(QUESTIONS[0])
     texts = {hack.text for hack in make_hacks([found], {"bare": ("", "")})}

@@ -14,7 +14,16 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, has_invisible, plain
+from podsrl.score.rewards.canonical import (
+    MAX_CHARACTERS,
+    NUMBERS,
+    Number,
+    canonical,
+    empty_reference,
+    has_invisible,
+    plain,
+    read_number,
+)
 from podsrl.score.rewards.copied import is_copied, without_words
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
@@ -42,11 +51,12 @@ _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
 _PLAIN_COMMANDS = frozenset(
     re.findall(
         r"\S+",
-        r"\frac \sqrt \exp \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp \le"
-        r" \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle \emptyset",
+        r"\exp \frac \sqrt \pi \cdot \times \sin \cos \tan \cot \sec \csc \ln \log \circ \infty \cup \cap \in \pm \mp"
+        r" \le \leq \ge \geq \lt \gt \begin \end \\ \mathbb \theta \alpha \beta \mid \overline \triangle \angle"
+        r" \emptyset",
     )
 )
-_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log"))
+_FUNCTIONS = frozenset(rf"\{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "exp"))
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+")
@@ -73,14 +83,14 @@ def math_correct(task: Task, completion: str) -> float:
     return 1.0 if piece is not None and _is_right(piece, reference, _question(task)) else 0.0
 
 
-def is_correct(completion: str, answer: str) -> bool:
-    r"""Whether a text's answer is right by the default rule, `math_correct`; the question asks for no percentage.
+def is_correct(completion: str, answer: str, question: str = "") -> bool:
+    r"""Whether a text's answer is right by the default rule, `math_correct`; the question's words may stand beside it.
 
     Example:
         >>> is_correct(r"So it is \boxed{\frac{1}{2}}.", "0.5"), is_correct("It is 17 or 18.", "18")
         (True, False)
     """
-    return math_correct(Task(id="", prompt="", answer=answer), completion) == 1.0
+    return math_correct(Task(id="", prompt=question, answer=answer), completion) == 1.0
 
 
 def voted_answer(completion: str) -> str | None:
@@ -149,10 +159,8 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
         value = read_value(piece, question) if "dozen" in question or not _DOZEN.search(text) else None
         if value is None or not _agree(value, reference.number, question):
             return False
-        right = EQUALS.split(text)[-1]
-        stated = last_statement(right)
-        stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
-        return not is_copied(without_words(stated), without_words(reference.text), question)
+        wanted = without_words(reference.text)
+        return not any(is_copied(one, wanted, question) for one in _as_written(text, reference.number.value))
     text = _without_rounding(text, reference)
     own = own_words(question)
     statement, wanted = _stated(text, own), canonical(reference.text)
@@ -165,6 +173,15 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if re.fullmatch(r"[A-Z]", wanted) and wanted in (choice_of(statement), choice_of(text)):
         return True
     return not reference.is_words and _is_same_expression(piece, statement, reference, question)
+
+
+def _as_written(text: str, value: Fraction) -> list[str]:
+    """How a text writes the number that it states: all numbers of the statement, and each that has the value."""
+    right = EQUALS.split(text)[-1]
+    stated = last_statement(right)
+    stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
+    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(stated)]
+    return [without_words(stated), *(one for one, number in numbers if number is not None and number.value == value)]
 
 
 def _without_rounding(text: str, reference: _Reference) -> str:

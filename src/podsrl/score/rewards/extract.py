@@ -16,7 +16,7 @@ from podsrl.score.rewards.words import is_doubtful_box
 MAX_ANSWERS = 5
 """Answers in tags of their own that are all read; no honest text has more."""
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]|(?:<an(?:s(?:w(?:er?)?)?)?|(?<=[\n>])<a?)\s*\Z")
-"""A chat template's marks, written as text, and an opening tag that the limit cut: what follows is no part of the answer."""
+"""A chat template's marks, written as text, or an opening tag that the limit cut: the answer ends before it."""
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
@@ -28,7 +28,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
-    r"(?:(?:this|that) is (?:the|my) (?:final )?answer|i hope (?:it|this|that)|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
+    r"(?:(?:this|that) is (?:the|my) (?:final )?answer|i hope (?:it|this|that)"
+    r"|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
     r"[^0-9\\$]*",
     re.IGNORECASE,
 )

@@ -41,8 +41,6 @@ _REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCALES)})(?![A-Za-z])", re.IGNORECASE)
 _NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
-
-
 _PARTS = {
     "hour": (60, "minute"),
     "minute": (60, "second"),
@@ -82,7 +80,7 @@ def read_value(piece: str, question: str = "") -> Value | None:
         question: its words may stand right beside the number.
 
     Example:
-        >>> read_value("196 has 9 positive divisors", "How many divisors?").number.value, read_value("9 * 2")
+        >>> read_value("196 has 9 positive divisors", "How many positive divisors?").number.value, read_value("9 * 2")
         (Fraction(9, 1), None)
         >>> read_value("17 or 18"), read_value("9 * 2 = 18\nAnswer: 18").number.value
         (None, Fraction(18, 1))
@@ -159,17 +157,14 @@ def _without(text: str, given: frozenset[Fraction]) -> str:
     others = [match for match in found if not _numbers(match[0]) <= given]
     if len(found) < 2 or len(others) != 1:
         return ""
+    has_verb = not text.startswith(last_statement(text[: others[0].start()]) or " ")
     for match in reversed(found):
         before, after = text[: match.start()], text[match.end() :]
         if match is others[0]:
             continue
         is_behind = match.start() > others[0].start()
-        is_led = is_behind or last_statement(text[: others[0].start()]) != text[: others[0].start()].strip()
-        if (
-            not is_led
-            or not (_GIVEN_BEHIND if is_behind else _AFTER_A_WORD).search(before)
-            or not _BEFORE_A_WORD.match(after)
-        ):
+        leads = _GIVEN_BEHIND if is_behind else _AFTER_A_WORD
+        if not ((is_behind or has_verb) and leads.search(before) and _BEFORE_A_WORD.match(after)):
             return ""
         text = f"{before}some{after}"
     return text
@@ -178,7 +173,7 @@ def _without(text: str, given: frozenset[Fraction]) -> str:
 def _only_number(text: str, own: frozenset[str]) -> Number | None:
     """The one number among plain words; the last one of a sentence."""
     found = list(NUMBERS.finditer(text))
-    if not found or (len(found) > 1 and not states_only_last(text[found[-2].end() : found[-1].start()])):
+    if not found or (len(found) > 1 and not states_only_last(text[found[-2].end() : found[-1].start()], own)):
         return None
     start, end = found[-1].span()
     before, after = text[:start], text[end:]
@@ -225,4 +220,4 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
     (_SCALED, _scaled),
     (_NEGATIVE, "-"),
 ]
-"""Items of a list, `18 (= 9 * 2)`, "3 and a half", scientific notation, repeating decimals, scales and signs in words."""
+"""Items of a list, `18 (= 9 * 2)`, "3 and a half", scientific notation, repeating decimals, scales and signs."""

@@ -1,6 +1,7 @@
 """The words around a value: which state it, which cast doubt on it, which are only its unit.
 
-The lists are English. A word that stands in none is a plain word: it may stand beside a value and changes nothing.
+The lists are English. Right beside a number only a verb, a word of the question, or one of `_PLAIN` may stand; other
+words may stand farther away and change nothing, except for the few that deny or doubt.
 """
 
 from __future__ import annotations
@@ -9,63 +10,52 @@ import functools
 import re
 
 _DOUBT = re.compile(
-    r"\b(?:not|but|never|nor|neither|either|no|cannot|maybe|perhaps|might|guess\w*|suppose|assuming|whether|wrong|incorrect|false|untrue"
-    r"|except|excluded|impossible|invalid|unless|unknown|unsure|otherwise|instead|approx|circa|at\s+(?:least|most)|(?:could|may|can)\s+be"
-    r"|(?!(?:on|final|exact|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year|annual)ly)[a-z]{2,}ly)\b"
+    r"\b(?:not?|but|n?either|never|nor|cannot|maybe|perhaps|might|guess\w*|wrong|incorrect|false|unless|at\s+(?:least|most)|(?:could|may|can)\s+be"
+    r"|(?!(?:on|final|exact|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year)ly)[a-z]{2,}ly)\b"
     r"|n't\b|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
 """Negations, and adverbs such as "hardly": any in -ly but the ones of time and order."""
 _SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
-_LEAD = re.compile(
-    r"(?:[\s:,*(]|\b(?:so|therefore|thus|hence|then|the|an?|final|correct|answer|result|solution|value|number|total|sum|difference|remainder|exactly|only"
-    r"|just|now|still|in|of|for|with|at|by|to|that|these|those|this|his|her|their|all|altogether|another|additional|remaining|left|do|can|will|must|would|should|USD|(?:away|off|out|up)(?!\s+(?:to|of|by)))(?![^\W_]))*",
+_PLAIN = (
+    r"(?:so|therefore|thus|hence|then|the|an?|th(?:at|[eo]se|is)|his|her|their|s?he|they|it|we|final|correct|answer|result|solution|value|number|total|sum"
+    r"|exactly|only|just|now|still|another|more(?!\s+or\b)|left|remain\w*|(?:al)?together|all|each|every|extra|in|of|for|with|at|by|to|per|on|from|after"
+    r"|during|because|since|which|when|was|were|are|can|will|must|would|should|(?:away|off|out|up)(?!\s+(?:to|of|by))"
+    r"|usd|dollars?|cents?|euros?|(?:pound|ounce|ton|second|minute|hour|day|week|month|year|yard|mile|degree|unit|item|piece|way)s?|inch(?:es)?"
+    r"|f[oe][oe]t|people|points|percent|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|square(?!\s+of\b)|sq|cubic)(?![a-z])"
+)
+"""What may stand right beside a number: units, and words that change no number."""
+_LEAD = re.compile(rf"(?:[\s:,*(]|\b{_PLAIN})*", re.IGNORECASE)
+_FOLLOW = re.compile(
+    rf"[\s(*,-]*(?:$|[^\s(*,A-Za-z-]|{_PLAIN}|(?:[a-z]|th|st|nd|rd|[ap]m|[cdkm]m|k?m/|k[gm]|ml|ft|oz|lbs?|mph|hrs?|mins?|times(?!\s+(?:the|as|more)\b)"
+    r"|is\s+(?:left|(?:the|my)\s+(?:\w+\s+)?answer))(?![a-z]))",
     re.IGNORECASE,
 )
-"""What may stand between the verb, or a word of the question, and the number."""
 _PERSONS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
 _OTHER_VERB = re.compile(r"\s+(?:(?:can|will|must|would)\s+)?([a-z]{2,})(?:\s+(?:up|out))?(?=\s)")
-_FOLLOW = re.compile(
-    r"[\s(*,-]*(?:$|[^\s(*,A-Za-z-]|(?:[a-z](?![a-z])|th|st|nd|rd|[acdkm]m|k?m/|k[gm]|ml|ft|yd|oz|lbs?|mph|hrs?|mins?|secs?|usd"
-    r"|dollars?|cents?|bucks?|euros?|pounds?|ounces?|tons?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|inch(?:es)?|foot|feet|yards?|miles?"
-    r"|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|degrees?|percent|points|units?|square|sq|cubic|cu|people|items?|pieces?"
-    r"|times(?!\s+(?:the|as|more)\b)|more(?!\s+or\b)|total|left|remain\w*|altogether|together|each|every|apiece|extra"
-    r"|in|for|per|an?|after|from|during|on|of|by|with|because|since|so|which|that|too|later|different|new|ways|was|were|are|will|the|he|she|they|it|we|now|as|when"
-    r"|is\s+(?:left|needed|(?:the|my)\s+(?:\w+\s+)?(?:answer|total))|pm|am)(?![a-z]))",
-    re.IGNORECASE,
-)
-"""What may stand behind the number beside the question's own words: units, and words that begin another part."""
 _CHANGES = (
-    "half twice double triple times than least most about nearly almost around over under above below between within beyond minus plus without"
-    " near past for from with per into off out if and not ten tenth hundred hundredth thousand thousandth square cube root factorial"
+    "half twice double triple times than least most about nearly almost around over under above below between minus"
+    " plus without near if and not ten tenth hundred hundredth thousand thousandth square cube root"
 )
 """Words that are no part of a question's own: beside a number they make another of it."""
 _ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|ied|ies?|ed|es|(?<!s)s|(?<![aeiou])y|e)$")
-_BESIDE = r"[\s$*\\(\[:]{0,8}"
-_BEFORE_BOX = re.compile(
-    rf"(?:\b(?:not|never|n't|either|maybe|perhaps|than|minus|negative|twice|half)\b|\\(?:ne|neq|not)(?![A-Za-z])|≠){_BESIDE}$",
-    re.IGNORECASE,
-)
+_BEFORE_BOX = re.compile(r"(?:\\(?:ne|neq|not)|≠)$")
 _AFTER_BOX = re.compile(
     r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
     re.IGNORECASE,
 )
-_BEFORE_TAGGED_BOX = re.compile(
-    rf"(?:\b(?:or|about|around|nearly|almost|roughly|approximately|at\s+least|at\s+most|up\s+to)\b|[<>≤≥≈~]"
-    rf"|\\(?:le|leq|ge|geq|approx|sim)(?![A-Za-z])){_BESIDE}$",
-    re.IGNORECASE,
-)
+_BEFORE_TAGGED_BOX = re.compile(r"(?:[<>≤≥≈~]|\\(?:le|leq|ge|geq|approx|sim))$|\b(?:or|up\s+to)$", re.IGNORECASE)
+_LAST_WORD = re.compile(r"(?<![\\\w])[^\W\d_]+$")
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|be|being|becomes?|equals?|equal\s+to|has|have|had|having|makes?|made|making|gives?|gave|giving|gets?|got"
-    r"|getting|costs?|costing|pays?|paid|paying|earns?|earned|earning|receives?|received|needs?|needed|takes?|took|taking"
-    r"|leaves?|leaving|spends?|spent|spending|saves?|saved|saving|contains?|sells?|sold|selling|buys?|bought|eats?|ate"
-    r"|yields?|comes?\s+to|amounts?\s+to|adds?\s+up\s+to|sums?\s+to|remains?|reads?|reading|weighs?"
-    r"|runs?|ran|walks?|walked|travels?|traveled|drives?|drove|lasts?|uses?|used|collects?|collected|charges?|charged|produces?"
-    r"|produced|obtains?|obtained|get|requires?|required|holds?|keeps?|kept|scored?|scores|works?|worked|owes?|owed)\b",
+    r"\b(?:is|are|was|were|be|becomes?|equals?|equal\s+to|ha(?:s|ve|d|ving)|ma(?:kes?|de|king)|g[ie]ts?|got|gives?|gave|costs?|pa(?:ys?|id)|needs?"
+    r"|takes?|took|leaves?|leaving|sp(?:ends?|ent)|earn(?:s|ed)?|contains?|remains?|yields?|(?:comes?|amounts?|adds?\s+up|sums?)\s+to)\b",
     re.IGNORECASE,
 )
 _STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z)]):", re.IGNORECASE)
 _LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
+_MIN_CLAUSE = 3
+"""Words between two numbers that may be a clause with a verb of its own."""
+_CLAUSE = re.compile(r"(?:[A-Za-z'’]+[\s,]+){2,}(?=[-0-9.(\\][^=]*[-+*/\\])")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = "mgshlLWVNJCF"
 _WORD = re.compile(r"/?\s?([^\W\d_]+)(?:[-'/.][^\W\d_]+)*+(?:\^-?[1-3])?(?:!(?=\s|$))?")
@@ -126,20 +116,20 @@ def own_words(question: str) -> frozenset[str]:
 
 
 def is_led(before: str, own: frozenset[str]) -> bool:
-    """Whether only what may stand there leads to a number: a verb or a word of the question, then articles and the like.
+    """Whether only what may stand there leads to a number: a verb or a word of the question, then plain words.
 
     Example:
         >>> own = own_words("How many eggs?")
         >>> is_led("The total is: ", own), is_led("Eggs: ", own), is_led("less than: ", own), is_led("north of ", own)
         (True, True, False, False)
     """
-    verb = max((verb.end() for verb in _VERB.finditer(before)), default=0)
-    rest = before[verb:]
+    behind_verb = max((verb.end() for verb in _VERB.finditer(before)), default=0)
+    rest = before[behind_verb:]
     place = max(
         (word.end() for word in _LETTERS.finditer(rest) if _stem(word[0]) in own or word[0].lower() in _PERSONS),
         default=0,
     )
-    if place and not verb and (word := _OTHER_VERB.match(rest, place)) and _stem(word[1]) not in _NEVER_OWN:
+    if place and not behind_verb and (word := _OTHER_VERB.match(rest, place)) and _stem(word[1]) not in _NEVER_OWN:
         place = word.end()
     return _LEAD.fullmatch(rest, place) is not None
 
@@ -166,8 +156,16 @@ def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
         >>> is_doubtful_box("It is not $", "$.", is_tagged=False), is_doubtful_box("17 or $", "$", is_tagged=True)
         (True, True)
     """
+    before = before.rstrip(" \t\n$*\\([:")
+    word = _LAST_WORD.search(before)
+    allowed = ("and",) if is_tagged else ("and", "least", "most")
+    is_denied = (
+        word is not None
+        and word[0].lower() not in allowed
+        and (_stem(word[0]) in _NEVER_OWN or any(found.end() == len(before) for found in _DOUBT.finditer(before)))
+    )
     is_bounded = is_tagged and _BEFORE_TAGGED_BOX.search(before) is not None
-    return is_bounded or _BEFORE_BOX.search(before) is not None or _AFTER_BOX.match(after) is not None
+    return is_denied or is_bounded or _BEFORE_BOX.search(before) is not None or _AFTER_BOX.match(after) is not None
 
 
 def last_statement(text: str) -> str:
@@ -180,14 +178,15 @@ def last_statement(text: str) -> str:
     return text[max((found.end() for found in _STATES.finditer(text)), default=0) :].strip()
 
 
-def states_only_last(gap: str) -> bool:
+def states_only_last(gap: str, own: frozenset[str] = frozenset()) -> bool:
     """Whether the words between two numbers lead to the second as the one that is stated.
 
     Example:
         >>> states_only_last(" has "), states_only_last(" or "), states_only_last(" and it is ")
         (True, False, False)
     """
-    return _STATES.search(gap) is not None and _LISTING.search(gap) is None
+    has_verb = _STATES.search(gap) is not None or (num_words(gap) >= _MIN_CLAUSE and is_led(gap, own))
+    return has_verb and _LISTING.search(gap) is None
 
 
 def num_words(text: str) -> int:
@@ -226,6 +225,7 @@ def bare_calculation(text: str) -> str:
         >>> bare_calculation("9 eggs * 2 dollars/egg"), bare_calculation(r"\binom{5}{2}")
         ('9  * 2', '\\binom{5}{2}')
     """
+    text = _CLAUSE.split(text)[-1]
     if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(
         r"\\(?!times|cdot|frac)", text
     ):
