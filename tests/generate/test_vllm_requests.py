@@ -40,6 +40,16 @@ def test_a_request_decides_when_its_rollouts_end() -> None:
     assert (options["stop_token_ids"], options["stop"]) == ([1, 4], ["x"])
 
 
+@pytest.mark.parametrize(("sizes", "code"), [([32, 64], 2), ([16], 0), ([], 0)])
+def test_the_size_of_heads_is_checked_before_weights_are_read(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, sizes: list[int], code: int
+) -> None:
+    monkeypatch.setattr("podsrl.generate.vllm.start.head_sizes", lambda: sizes)
+    monkeypatch.setattr("podsrl.generate.vllm.start.check_installed", lambda: None)
+    found, _, err = pods("train", "pods", "--rollouts.generator=vllm", "--dry-run")
+    assert found == code and ("have 16 numbers, and vLLM takes 32, 64" in err) == (code == 2)
+
+
 def test_an_answer_is_a_completion() -> None:
     done = new_completion(REQUEST, 2, [8, 1], [-0.5, -0.25], "stop", version=6)
     assert done == Completion(

@@ -67,7 +67,7 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
     server.asked.clear()
     server.alter = end_in_step_2
     code, _, err = pods(*run, "--stop.steps=3", "--out=broken")
-    assert code == 1 and "is lost" in err and "vllm serve" in err
+    assert code == 1 and "is lost" in err and "VLLM_SERVER_DEV_MODE=1" in err
     server.alter = lambda path, body, answer: answer
     code, _, err = pods("train", "--resume", "broken")
     assert code == 0, err
@@ -90,4 +90,4 @@ def test_more_processes_than_servers_and_generators_beside_servers_are_errors(po
     code, _, err = pods("train", "pods", "--rollouts.generator=vllm+http://127.0.0.1:1", "--scale.generators=2")
     assert code == 2 and "scale.generators = 2" in err
     code, _, err = pods("train", "pods", "--rollouts.generator=vllm+http://127.0.0.1:1")
-    assert code == 2 and "127.0.0.1:1" in err and "vllm serve" in err
+    assert code == 2 and "--port 1 " in err

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, short
 from podsrl.generate.base import Generator, Setting
-from podsrl.generate.vllm.make import check_options_of_vllm, check_run, make_vllm
+from podsrl.generate.vllm.make import check_heads, check_options_of_vllm, check_run, make_vllm
 from podsrl.lib.options import check_options
 from podsrl.lib.resolve import resolve
 from podsrl.lib.user_function import calling
@@ -39,6 +39,8 @@ class Kind:
     """Raises UsageError where the machine lacks what it needs, or a server does not answer."""
     check_run: Callable[[RunConfig], None] = lambda config: None
     """Raises UsageError where a run's config asks for what it has no counterpart of. It reads no file."""
+    check_heads: Callable[[int], None] | None = None
+    """Raises UsageError where it cannot run a model with attention heads of so many numbers."""
     is_beside: bool = False
     """It has the ability "beside": it generates while the caller does something else."""
     is_for_one_process: bool = False
@@ -107,6 +109,7 @@ def of_vllm(kind: Kind) -> Kind:
         kind,
         check=partial(check_options_of_vllm, **kind.options),
         check_run=check_run,
+        check_heads=check_heads,
         is_beside=not in_process,
         is_for_one_process=in_process,
         has_own_weights=True,

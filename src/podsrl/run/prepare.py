@@ -33,6 +33,7 @@ from podsrl.run.advice import (
 )
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
+from podsrl.run.model_shape import read_shape
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import Fitted, fit_prompts
 from podsrl.run.sizes import check_sizes, make_parts
@@ -190,6 +191,8 @@ def find_parts(
         names.generator.check()
     with excuse("what the model's options need"):
         check_model_options(config, has_model=has_model)
+        if names.generator.check_heads is not None and not has_model:
+            names.generator.check_heads(read_shape(config.model).head_dim)
     if is_trained and not has_model:
         check_dtype(config)
     if is_trained:

@@ -107,7 +107,7 @@ def test_a_server_that_stays_away_is_lost_after_the_time_that_was_given(
     stream = generator.generate(REQUESTS)
     server.die()
     since = time.monotonic()
-    with pytest.raises(LostGenerator, match=r"lost.*retry_seconds = 1.*vllm serve") as found:
+    with pytest.raises(LostGenerator, match=r"lost.*retry_seconds = 1.*VLLM_SERVER_DEV_MODE=1") as found:
         list(stream)
     assert "\n" not in str(found.value)
     with pytest.raises(LostGenerator):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from podsrl.errors import UnavailableError, UsageError, short
 from podsrl.generate.base import Setting
@@ -39,17 +40,19 @@ class ServerFacts:
     """Of vLLM; "" where it does not say."""
 
 
-def server_command(model: str = "MODEL", max_model_len: int | None = None, *, port: int | None = 8000) -> str:
-    """The command that starts a server for a run: printed where one is missing or was started without a flag.
+def server_command(url: str, model: str = "MODEL", max_model_len: int | None = None) -> str:
+    """The command that starts a server for a run at an address, with vLLM's build for GPUs or for CPUs.
 
     Example:
-        >>> server_command("Qwen/Qwen2.5-0.5B", 1024).partition(" --")[0]
-        'VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen2.5-0.5B'
+        >>> server_command("http://127.0.0.1:8001", "Qwen/Qwen2.5-0.5B").split(" --")[2:4]
+        ['host 127.0.0.1', 'port 8001']
     """
+    parts = urlsplit(url)
     length = "" if max_model_len is None else f" --max-model-len {max_model_len}"
     return (
-        f"VLLM_SERVER_DEV_MODE=1 vllm serve {model} --host 127.0.0.1 --port {port or 8000} --logprobs-mode "
-        f"processed_logprobs --scheduling-policy priority{length} (without a GPU also --no-enable-chunked-prefill)"
+        f"VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model {model} --host {parts.hostname} "
+        f"--port {parts.port or 8000} --logprobs-mode processed_logprobs --scheduling-policy priority{length} (without "
+        "a GPU also --no-enable-chunked-prefill)"
     )
 
 
@@ -95,7 +98,7 @@ def check_server(link: Link) -> ServerFacts:
     except Unreachable as error:
         raise UnavailableError(
             f"rollouts.generator: no vLLM server answers at {link.url} ({error}); start one (MODEL as in model.path): "
-            f"{server_command()}"
+            f"{server_command(link.url)}"
         ) from error
     except Refused as error:
         hint = "; set options.vllm.key_from to the variable with its key" if error.status in (401, 403) else ""
@@ -127,7 +130,7 @@ def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
             f"(rollouts.max_prompt_tokens + rollouts.max_new_tokens): start it with --max-model-len {wanted}, or "
             "lower the options"
         )
-    start = server_command(setting.folder, wanted)
+    start = server_command(link.url, setting.folder, wanted)
     for name in ("architectures", *_SHAPE):
         if name in own and name in its and own[name] != its[name]:
             raise UsageError(
@@ -205,7 +208,7 @@ def _facts(link: Link) -> ServerFacts:
     if not isinstance(name, str) or not isinstance(length, int):
         raise UsageError(
             f"rollouts.generator: the server at {link.url} is no vLLM server: /v1/models names no model with its "
-            f"max_model_len; start one (MODEL as in model.path): {server_command()}"
+            f"max_model_len; start one (MODEL as in model.path): {server_command(link.url)}"
         )
     try:
         version = link.ask("/version", timeout_seconds=10)
@@ -222,7 +225,7 @@ def _check_dev_mode(link: Link) -> None:
         if error.status in (404, 405):
             raise UsageError(
                 f"rollouts.generator: the server at {link.url} takes no weights: it has no route /collective_rpc; "
-                f"start it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command()}"
+                f"start it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command(link.url)}"
             ) from error
         raise
 
@@ -250,7 +253,7 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
         if isinstance(error, Refused) and error.status == 400 and "priority" in str(error).lower():
             raise UsageError(
                 f"rollouts.generator: the server at {link.url} takes no priorities; start it with "
-                f"--scheduling-policy priority: {server_command()}"
+                f"--scheduling-policy priority: {server_command(link.url)}"
             ) from error
         try:
             link.ask("/health", timeout_seconds=10)
@@ -264,7 +267,7 @@ def _check_drawing(link: Link, facts: ServerFacts) -> None:
     if 2 * sum(value is not None and value > -1e-6 for value in logprobs) < num_tokens:
         raise UsageError(
             f"rollouts.generator: the server at {link.url} gives log-probs before temperature and filters; start it "
-            f"with --logprobs-mode processed_logprobs: {server_command()}"
+            f"with --logprobs-mode processed_logprobs: {server_command(link.url)}"
         )
 
 
@@ -278,7 +281,7 @@ def _check_chunks(link: Link) -> None:
     if is_chunked and "cpu" in str(device):
         raise UsageError(
             f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests "
-            f"end it; start it with --no-enable-chunked-prefill: {server_command()}"
+            f"end it; start it with --no-enable-chunked-prefill: {server_command(link.url)}"
         )
 
 

@@ -75,7 +75,7 @@ class Link:
         )
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # of the rest `_ask` counts the seconds
         self._client = httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)
-        self._asking: set[asyncio.Task[Any] | None] = set()
+        self._asking: set[asyncio.Task[Any]] = set()
 
     def ask(self, path: str, body: Any = None, *, timeout_seconds: float | None = None) -> Any:
         """GET a path, or POST a body to it; returns the answer's JSON, or None of an empty answer.
@@ -102,7 +102,8 @@ class Link:
         if self._client.is_closed:
             raise asyncio.CancelledError
         found = bytearray()
-        task: Any = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None, "this runs in a task"
         self._asking.add(task)
         try:
             method = "GET" if content is None else "POST"

@@ -153,6 +153,16 @@ def check_run(config: RunConfig) -> None:
             raise UsageError(f"{section}.{error}") from None
 
 
+def check_heads(head_dim: int) -> None:
+    """UsageError: vLLM on this machine has no kernel for attention heads of so many numbers."""
+    sizes = start.head_sizes()
+    if sizes and head_dim not in sizes:
+        raise UsageError(
+            f"rollouts.generator = 'vllm' with model.path: the model's attention heads have {head_dim} numbers, and "
+            f"vLLM takes {', '.join(map(str, sizes))} on a CPU: use rollouts.generator = 'engine', or another model"
+        )
+
+
 def _check_model(setting: Setting) -> None:
     if (Path(setting.folder) / "adapter_config.json").exists():
         raise UsageError(

@@ -89,6 +89,20 @@ def is_on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
+def head_sizes() -> list[int]:
+    """Sizes of attention heads that the installed vLLM has kernels for on a CPU; empty: any, or it does not say."""
+    if torch.cuda.is_available():
+        return []
+    with untouched():
+        import_vllm()
+        try:
+            from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+            return list(CPUAttentionBackend.get_supported_head_sizes()) if is_on_cpu() else []
+        except (ImportError, AttributeError):  # not of every release
+            return []
+
+
 @contextmanager
 def untouched() -> Iterator[None]:
     """Put back what vLLM changes in the process that starts it, so that training goes on as if it were not there.

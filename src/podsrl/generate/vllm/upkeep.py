@@ -97,7 +97,7 @@ class Upkeep:
         return LostGenerator(
             f"the vLLM server at {self._link.url} is lost after options.vllm.retry_seconds = {self._retry_seconds:g}: "
             f"{error}; start it again, then resume the run: "
-            f"{server_command(self._setting.folder, self.facts.max_model_len)}"
+            f"{server_command(self._link.url, self._setting.folder, self.facts.max_model_len)}"
         )
 
     def check_folder(self, empty: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from multiprocessing import util
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 10.0
@@ -92,7 +92,7 @@ class Watch:
         self._shell.communicate()
 
     def _make(self, make: Callable[[], T], found: Future[T]) -> None:
-        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn  # type: ignore[assignment]  # the words are texts
+        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn
         try:
             found.set_result(make())
         except BaseException as error:
@@ -100,7 +100,7 @@ class Watch:
         finally:
             util.spawnv_passfds = spawn
 
-    def _spawn(self, path: bytes, words: Sequence[str], descriptors: Sequence[int]) -> int:
+    def _spawn(self, path: bytes, words: Sequence[Any], descriptors: Sequence[int]) -> int:
         """As `multiprocessing` starts a process, but in a session of its own."""
         if self._is_closing.is_set():
             raise RuntimeError("nobody waits for it any more")
