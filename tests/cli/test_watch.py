@@ -118,7 +118,13 @@ def test_the_picture_says_how_far_how_fast_what_was_kept_and_why(tmp_path: Path)
     text = words(picture([followed(write_run(tmp_path / "run"))], 100, None))
     for part in ("50%", "1 s per step", "8 rollouts/s", "20 s left", "held out 60%", "generate 50%", "trained 50%"):
         assert part in text
-    for part in ("2 of 4 kept by max_variance, 1 right", "dropped, not selected", "no warning", "step 20, \\x1b[2J"):
+    for part in (
+        "2 of 4 kept by max_variance, 1 right",
+        "dropped, not selected",
+        "no warning",
+        "step 20, 1+1=",
+        "\\x1b[2J\\x07evil",
+    ):
         assert part in text
 
 

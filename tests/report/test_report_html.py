@@ -151,7 +151,8 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
 @each(
     "histogram",
     [3, {"low": 1}, {"low": 0, "high": 1, "counts": [-1]}, {"low": 2, "high": 1, "counts": [1]},
-     {"low": 0, "high": 1, "counts": []}, {"low": 0, "high": 1e300, "counts": [1]}, {"low": 0, "high": 1, "counts": [0]}],
+     {"low": 0, "high": 1, "counts": []}, {"low": 0, "high": 1e300, "counts": [1]},
+     {"low": 0, "high": 1, "counts": [0]}],
 )  # fmt: skip
 def test_a_histogram_that_is_none_is_not_drawn(tmp_path: Path, make_run: Make, make_step: Make, histogram: Any) -> None:
     run = make_run(tmp_path / "run", steps=[make_step(1, **{"histogram/rewards": histogram})])
