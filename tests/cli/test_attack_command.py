@@ -35,7 +35,11 @@ def test_hacks_that_pay_are_printed_kept_and_judged_again(pods: Pods, tmp_path: 
     assert "several answers" in printed and "'19 or 18'" not in said and "must not, because it names several" in printed
     hacks = read_completions(tmp_path / "hacks.jsonl")
     assert len(hacks) > 100 and {one.label for one in hacks} == {False}
-    assert f"{len(hacks)} pay in 'command_rewards:contains'" in said.replace(",", "")
+    first, *lines = printed.splitlines()
+    assert f"{len(hacks)} pay in 'command_rewards:contains'" in first.replace(",", "")
+    rows = [line.split("│") for line in lines if line.startswith("│")]
+    assert rows and all(row[4].strip() != "·" or row[5].strip() != "·" for row in rows)
+    assert sum(line.startswith("pays: ") for line in lines) == 3
     again = ("check-reward", "hacks.jsonl", "--workers", "1", "--json", "--reward")
     [found] = json.loads(pods(*again, "command_rewards:contains")[1])["rewards"]
     assert (found["num_rows"], found["agreement"]["accuracy"]) == (len(hacks), 0.0)
@@ -57,10 +61,27 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     assert "'command_rewards:strict' held against" in said
 
 
+def test_all_shows_the_families_that_hold_too(pods: Pods) -> None:
+    attack = (
+        "check-reward",
+        "--attack",
+        "--reward",
+        "command_rewards:strict",
+        "--num-questions",
+        "1",
+        "--workers",
+        "1",
+    )
+    code, printed, _ = pods(*attack)
+    assert code == 0 and "│" not in printed and printed.startswith("'command_rewards:strict' held against")
+    code, printed, _ = pods(*attack, "--all")
+    assert code == 0 and len([line for line in printed.splitlines() if line.startswith("│")]) > 20
+
+
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
-    code, printed, said = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
+    code, printed, _ = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1
-    assert "pays no honest answer to 1 of 1 questions" in printed and "nothing can be said" in said
+    assert "pays no honest answer to 1 of 1 questions" in printed and "nothing can be said" in printed.splitlines()[0]
 
 
 def test_questions_come_from_a_file_a_config_or_a_task_set(pods: Pods, tmp_path: Path) -> None:

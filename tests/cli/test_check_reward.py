@@ -104,11 +104,23 @@ def test_a_sound_reward_is_measured_and_compared_with_the_labels(pods: Run) -> N
 
 
 def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -> None:
-    code, printed, _ = pods("rows.jsonl", "--reward", "math_correct=1")
+    code, printed, _ = pods("rows.jsonl", "--reward", "math_correct=1", "--all")
     assert code == 0
-    assert "math_correct" in printed and "distinct values" in printed
-    assert "'math_correct' agrees with 75.0% of 4 labels (precision 100.0%, recall 66.7%)" in printed
+    first, *lines = printed.splitlines()
+    assert len([line for line in lines if line.startswith("│")]) == 12 and "distinct values" in printed
+    assert (
+        "would not fail" in first
+        and "'math_correct' agrees with 75.0% of 4 labels (precision 100.0%, recall 66.7%)" in first
+    )
     assert "rows.jsonl:4: label right, reward 0" in printed and "ends 'one half'" in printed
+
+
+def test_the_short_table_has_what_is_wrong_and_a_failing_run_is_said_first(pods: Run) -> None:
+    _, printed, said = pods("rows.jsonl", "--reward", "checked_rewards:counting")
+    titles = [line.split("│")[1].strip() for line in printed.splitlines() if line.startswith("│")]
+    assert titles == ["mean", "distinct values", "ms: median", "invalid", "changed when repeated"]
+    code, printed, said = pods("rows.jsonl", "--reward", "checked_rewards:nothing")
+    assert code == 1 and "would not fail" not in printed and said.startswith("a run would fail:")
 
 
 @pytest.mark.parametrize(

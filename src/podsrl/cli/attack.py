@@ -16,12 +16,12 @@ from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
     from podsrl.tools.attack.forms import Form
-    from podsrl.tools.attack.result import AttackResult, Finding, RewardAttack
+    from podsrl.tools.attack.result import AttackResult, FamilyCount, Finding, RewardAttack
     from podsrl.types import Task
 
 NUM_QUESTIONS = 14
-NUM_SHOWN = 2
-"""Examples of a family that are printed."""
+NUM_SHOWN, NUM_FAMILIES = 2, 3
+"""Examples of a family that are printed with --all; without it one of each of so many families."""
 _START, _END = 60, 40
 """Characters of a text that are printed."""
 
@@ -36,8 +36,9 @@ def attack(
     force: bool,
     limits: dict[str, Any],
     json: bool,
+    is_all: bool,
 ) -> None:
-    """Attack and print; the exit code is 1 if something pays, escapes, or could not be judged."""
+    """Attack and print, the verdict first; the exit code is 1 if something pays, escapes, or could not be judged."""
     from podsrl.tools.attack.attack import attack_rewards
     from podsrl.tools.attack.questions import spread
     from podsrl.tools.check_reward import find_functions
@@ -51,12 +52,12 @@ def attack(
         result = attack_rewards(rewards, tasks, **limits, own_form=own_form, progress=progress)
     with completions_writer(out) as write:
         write(result.stored)
+    decisive = result.decisive
+    say(closing_sentence(decisive, out), errors if json else output)
     if json:
         output.print_json(data=result.to_json(), ensure_ascii=True)
     else:
-        _print(result)
-    decisive = result.decisive
-    say(closing_sentence(decisive, out), errors)
+        _print(result, is_all)
     if decisive.is_open or not decisive.num_tried:
         raise typer.Exit(1)
 
@@ -101,18 +102,17 @@ def closing_sentence(attack: RewardAttack, out: Path | None) -> str:
     )
 
 
-def _print(result: AttackResult) -> None:
+def _print(result: AttackResult, is_all: bool) -> None:
+    decisive = result.decisive
     for attack in result.rewards:
-        if attack.num_tried:
-            output.print(_table(attack))
+        families = [one for one in attack.families if is_all or one.num_paid or one.num_escaped]
+        if families:
+            output.print(_table(attack, families))
         if attack.num_unjudged:
             cause = f"; first: {attack.unjudged_reason}" if attack.unjudged_reason else ""
             count = f"{attack.num_unjudged} of {attack.num_questions} questions"
             say(f"'{attack.name}' pays no honest answer to {count}{cause}")
-    decisive = result.decisive
-    for line in _examples("pays", decisive.paid):
-        say(line)
-    for line in _examples("escapes", decisive.escaped):
+    for line in (*_examples("pays", decisive.paid, is_all), *_examples("escapes", decisive.escaped, is_all)):
         say(line)
     if decisive.slow:
         worst = decisive.slow[0]
@@ -120,9 +120,11 @@ def _print(result: AttackResult) -> None:
             f"{len(decisive.slow):,} texts took it over 1 s; the slowest {worst.seconds:.1f} s "
             f"({worst.family}: {_shown(worst.text)})"
         )
+    if not is_all and decisive.num_tried:
+        say("all families, and more examples of those that pay: --all")
 
 
-def _table(attack: RewardAttack) -> Table:
+def _table(attack: RewardAttack, families: Sequence[FamilyCount]) -> Table:
     honest = attack.honest
     title = f"{attack.name}: looks at {'the answer' if attack.nature == 'correctness' else 'the form only'}"
     if honest is not None:
@@ -130,7 +132,7 @@ def _table(attack: RewardAttack) -> Table:
     table = Table("family", "knows the answer", *NUMBERS, title=title, title_justify="left")
     for column in table.columns[2:]:
         column.justify = "right"
-    for family in attack.families:
+    for family in families:
         counts = (family.num_tried, family.num_paid, family.num_escaped, family.num_without)
         style = "bold red" if family.num_paid or family.num_escaped else None
         cells = [f"{count:,}" if count else "·" for count in counts]
@@ -142,14 +144,14 @@ NUMBERS = ("tried", "pay", "escape", "no such hack")
 """Columns of counts; the last one counts questions."""
 
 
-def _examples(verb: str, findings: Sequence[Finding]) -> Iterator[str]:
+def _examples(verb: str, findings: Sequence[Finding], is_all: bool) -> Iterator[str]:
     shown: dict[str, int] = {}
     for one in findings:
-        shown[one.family] = shown.get(one.family, 0) + 1
-        if shown[one.family] <= NUM_SHOWN:
+        count = shown[one.family] = shown.get(one.family, 0) + 1
+        if count <= NUM_SHOWN if is_all else count == 1 and len(shown) <= NUM_FAMILIES:
             what = f"{one.value:.3g}" if one.value is not None else str(one.reason)
             yield f"{verb}: {one.family}, answer {one.answer!r}: {_shown(one.text)} -> {what}"
-            if shown[one.family] == 1:
+            if count == 1:
                 yield f"    must not, because {one.why}"
 
 

@@ -18,7 +18,7 @@ from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.tools.check_reward import RewardCheck
+    from podsrl.tools.check_reward import Agreement, RewardCheck
 
 
 NumWorkers = Annotated[
@@ -61,7 +61,10 @@ def check_reward(
     force: Annotated[bool, typer.Option("--force", help="With --out: replace the file if it exists.")] = False,
     workers: NumWorkers = None,
     timeout: Timeout = None,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    all_of_it: Annotated[
+        bool, typer.Option("--all", help="Also what is in order: all times and counts, all families of hacks.")
+    ] = False,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON, all of it.")] = False,
 ) -> None:
     """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
 
@@ -89,11 +92,11 @@ def check_reward(
     limits, (rewards, judge) = _limits(section, workers, timeout), _rewards(reward, section)
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
-        run_attack(file, rewards, config, task, num_questions, out, force, limits, json)
+        run_attack(file, rewards, config, task, num_questions, out, force, limits, json, all_of_it)
     else:
         given = {"--task": task, "--num-questions": num_questions, "--out": out, "--force": force or None}
         _refuse(given, "read with --attack only")
-        _check(file, rewards, correct or judge, limits, json)
+        _check(file, rewards, correct or judge, limits, json, all_of_it)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -102,7 +105,9 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}")
 
 
-def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool) -> None:
+def _check(
+    file: Path | None, rewards: dict[str, float], correct: str, limits: dict[str, Any], json: bool, is_all: bool
+) -> None:
     if file is None:
         raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
     from podsrl.tools.check_reward import check_rewards, find_functions
@@ -119,12 +124,12 @@ def _check(file: Path | None, rewards: dict[str, float], correct: str, limits: d
             progress=lambda done, total, name: progress(done, total, f"{name}: {done:,} of {total:,} judgements"),
         )
     problems = [problem for check in checks for problem in check.problems]
+    for problem in problems:
+        errors.print(f"[bold red]a run would fail:[/] {escape(problem)}", soft_wrap=True)
     if json:
         output.print_json(data={"rewards": [check.to_json() for check in checks], "problems": problems})
     else:
-        _print(checks)
-    for problem in problems:
-        errors.print(f"[bold red]a run would fail:[/] {escape(problem)}", soft_wrap=True)
+        _print(checks, is_all)
     if problems:
         raise typer.Exit(1)
 
@@ -165,35 +170,47 @@ def _parse(texts: list[str]) -> tuple[dict[str, float], str]:
     return rewards, next(iter(rewards))
 
 
-def _print(checks: list[RewardCheck]) -> None:
-    output.print(_table(checks))
+def _print(checks: list[RewardCheck], is_all: bool) -> None:
+    if not any(check.problems for check in checks):
+        agreements = [_agreement(check.name, check.agreement) for check in checks if check.agreement]
+        say("; ".join(("a run with these rewards would not fail", *agreements)))
+    output.print(_table(checks, is_all))
     for check in checks:
         for warning in check.warnings:
             say(f"warning: {warning}", errors)
-        if check.agreement is None:
-            continue
-        agreement = check.agreement
-        say(
-            f"'{check.name}' agrees with {agreement.accuracy:.1%} of {agreement.num_labels} labels "
-            f"(precision {_share(agreement.precision)}, recall {_share(agreement.recall)})"
-        )
-        for one in agreement.disagreements:
+        for one in check.agreement.disagreements if check.agreement else ():
             label, value = ("right" if one.label else "wrong"), ("invalid" if one.value is None else f"{one.value:g}")
             line = f"  {one.where}: label {label}, reward {value}, answer {one.answer!r}, ends {one.completion_end!r}"
             say(line)
+    if not is_all:
+        say("all times and counts: --all")
+
+
+def _agreement(name: str, found: Agreement) -> str:
+    return (
+        f"'{name}' agrees with {found.accuracy:.1%} of {found.num_labels} labels "
+        f"(precision {_share(found.precision)}, recall {_share(found.recall)})"
+    )
 
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _table(checks: list[RewardCheck]) -> Table:
+def _table(checks: list[RewardCheck], is_all: bool) -> Table:
     """A column for each reward, because names are long and facts are many."""
     table = Table("", *(check.name for check in checks))
     facts = [_facts(check) for check in checks]
     for title in facts[0]:
-        table.add_row(title, *(fact[title] for fact in facts))
+        values = [fact[title] for fact in facts]
+        if is_all or title in SHORT or (title in FAULTS and set(values) != {"0"}):
+            table.add_row(title, *values)
     return table
+
+
+SHORT = ("mean", "distinct values", "ms: median", "invalid")
+FAULTS = ("stopped at the limit, counted as wrong", "changed when repeated")
+"""Facts that are shown without --all: always, and where there are any."""
 
 
 def _facts(check: RewardCheck) -> dict[str, str]:
