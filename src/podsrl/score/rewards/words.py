@@ -19,9 +19,9 @@ _DOUBT = re.compile(
 _SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _PLAIN = (
     r"(?:so|therefore|thus|hence|then|the|an?|th(?:at|[eo]se|is)|his|her|their|s?he|they|it|we|final|correct|answer|result|solution|value|number|total|sum"
-    r"|exactly|only|just|now|still|another|more(?!\s+or\b)|left|remain\w*|(?:al)?together|all|each|every|extra|in|of|for|with|at|by|to|per|on|from|after"
-    r"|during|because|since|which|when|was|were|are|can|will|must|would|should|(?:away|off|out|up)(?!\s+(?:to|of|by))"
-    r"|usd|dollars?|cents?|euros?|(?:pound|ounce|ton|second|minute|hour|day|week|month|year|yard|mile|degree|unit|item|piece|way)s?|inch(?:es)?"
+    r"|exactly|only|just|now|still|another|more(?!\s+or\b)|left|remain\w*|(?:al)?together|all|each|every|in|of|for|with|at|by|to|per|on|from|after"
+    r"|because|since|which|when|was|were|are|can|will|must|would|should|(?:away|off|out|up)(?!\s+(?:to|of|by))"
+    r"|usd|dollars?|cents?|euros?|(?:pound|second|minute|hour|day|week|month|year|mile|degree|unit)s?|inch(?:es)?"
     r"|f[oe][oe]t|people|points|percent|(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))s?|square(?!\s+of\b)|sq|cubic)(?![a-z])"
 )
 """What may stand right beside a number: units, and words that change no number."""
