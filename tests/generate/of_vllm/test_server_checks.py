@@ -86,9 +86,7 @@ def test_an_address_where_nothing_answers_is_unavailable_and_the_command_is_name
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(
-        UnavailableError, match=rf"127.0.0.1:{port}.*DEV_MODE=1 .*--host 127.0.0.1 --port {port} "
-    ):
+    with pytest.raises(UnavailableError, match=rf"127.0.0.1:{port}.*DEV_MODE=1 .*--host 127.0.0.1 --port {port} "):
         check(f"http://127.0.0.1:{port}")
 
 
