@@ -100,13 +100,13 @@ class Watch:
         finally:
             util.spawnv_passfds = spawn
 
-    def _spawn(self, path: bytes, words: Sequence[Any], descriptors: Sequence[int]) -> int:
+    def _spawn(self, path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
         """As `multiprocessing` starts a process, but in a session of its own."""
         if self._is_closing.is_set():
             raise RuntimeError("nobody waits for it any more")
-        child = subprocess.Popen(words, executable=path, pass_fds=descriptors, start_new_session=True)
+        child = subprocess.Popen(args, executable=path, pass_fds=passfds, start_new_session=True)
         child.returncode = 0  # `multiprocessing` waits for it, not this object
-        if "--multiprocessing-fork" in words:  # else it removes what the others leave in shared memory, behind them
+        if "--multiprocessing-fork" in args:  # else it removes what the others leave in shared memory, behind them
             self._pids.append(child.pid)
             assert self._shell.stdin is not None
             self._shell.stdin.write(b"%d\n" % child.pid)

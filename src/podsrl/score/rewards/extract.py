@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from podsrl.lib.boxed import boxes
+from podsrl.score.rewards.canonical import canonical
 from podsrl.score.rewards.words import is_doubtful_box
 
 MAX_ANSWERS = 5
@@ -97,7 +98,8 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
         gap = text[box.end : first.start][:40]
         if not _BETWEEN_BOXES.fullmatch(gap):
             break
-        content = content if box.content == first.content else f"{box.content} , {content}"
+        if canonical(box.content) != canonical(first.content):
+            content = f"{box.content} , {content}"
         first = box
     before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
     return f"not {content}" if is_doubtful_box(before, after, is_tagged=is_tagged) else content

@@ -39,13 +39,14 @@ _CHANGES = (
 )
 """Words that are no part of a question's own: beside a number they make another of it."""
 _ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|ied|ies?|ed|es|(?<!s)s|(?<![aeiou])y|e)$")
-_BEFORE_BOX = re.compile(r"(?:\\(?:ne|neq|not)|≠)$")
+_BEFORE_BOX = re.compile(r"(?:\\(?:ne|neq|not)|≠|\b(?:than|minus|negative|twice|half))$", re.IGNORECASE)
 _AFTER_BOX = re.compile(
     r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
     re.IGNORECASE,
 )
-_BEFORE_TAGGED_BOX = re.compile(r"(?:[<>≤≥≈~]|\\(?:le|leq|ge|geq|approx|sim))$|\b(?:or|up\s+to)$", re.IGNORECASE)
-_LAST_WORD = re.compile(r"(?<![\\\w])[^\W\d_]+$")
+_BEFORE_TAGGED_BOX = re.compile(
+    r"(?:[<>≤≥≈~]|\\(?:le|leq|ge|geq)|\b(?:or|about|around|almost|up\s+to))$", re.IGNORECASE
+)
 _VERB = re.compile(
     r"\b(?:is|are|was|were|be|becomes?|equals?|equal\s+to|ha(?:s|ve|d|ving)|ma(?:kes?|de|king)|g[ie]ts?|got|gives?|gave|costs?|pa(?:ys?|id)|needs?"
     r"|takes?|took|leaves?|leaving|sp(?:ends?|ent)|earn(?:s|ed)?|contains?|remains?|yields?|(?:comes?|amounts?|adds?\s+up|sums?)\s+to)\b",
@@ -157,13 +158,8 @@ def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
         (True, True)
     """
     before = before.rstrip(" \t\n$*\\([:")
-    word = _LAST_WORD.search(before)
-    allowed = ("and",) if is_tagged else ("and", "least", "most")
-    is_denied = (
-        word is not None
-        and word[0].lower() not in allowed
-        and (_stem(word[0]) in _NEVER_OWN or any(found.end() == len(before) for found in _DOUBT.finditer(before)))
-    )
+    doubts = [found[0] for found in _DOUBT.finditer(before) if found.end() == len(before) and found[0][-1:].isalpha()]
+    is_denied = any(is_tagged or not found.startswith(("at", "\\")) for found in doubts)
     is_bounded = is_tagged and _BEFORE_TAGGED_BOX.search(before) is not None
     return is_denied or is_bounded or _BEFORE_BOX.search(before) is not None or _AFTER_BOX.match(after) is not None
 
