@@ -265,3 +265,10 @@ log = "log.txt"
     )
     assert pods("eval", "own.toml", "--json") == 0
     assert (tmp_path / "log.txt").read_text() == "6 questions"
+
+
+def test_a_folder_of_runs_is_answered_with_the_runs_in_it(pods: Any, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "config.toml").write_text("")
+    code, _, errors = pods("eval", "runs")
+    assert code == 2 and "pods eval runs: " in errors and "runs/mine" in errors and errors.count("\n") == 1

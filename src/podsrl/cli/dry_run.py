@@ -39,7 +39,8 @@ def show_plan(
     Args:
         config: of the run; None with --resume.
         is_asked_for: whether --dry-run was given, without which the others mean nothing.
-        memory: a size that a process may take at most; the command ends with 1 where the run takes more.
+        memory: a size that a process may take at most; the command ends with 1 where the run takes more, and also
+            where a reward fails on its trial.
         words: the config's name and flags, to be repeated with the changes that make it fit.
 
     Raises:
@@ -73,7 +74,7 @@ def show_plan(
     if advice and not as_json:
         command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
         print_advice(advice, [*command, *words])
-    if advice and not advice["fits"]:
+    if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
 

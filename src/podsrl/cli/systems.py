@@ -30,10 +30,10 @@ def systems(
 
     [bold]Examples[/]
 
-      pods systems                       all: idea, source, parts, and what was measured
-      pods systems pods                  one: its parts, their options, and its recipe
+      pods systems                       all: idea, source, parts, figures
+      pods systems pods                  one: its parts, options and recipe
       pods systems --json                all, for programs
-      pods train systems/pods            train with one, on sums of mixed difficulty
+      pods train systems/pods            train with one, on sums
       pods compare systems               all of them against each other
     """
     from podsrl.compare.systems import measured, read_system, system_names

@@ -8,6 +8,7 @@ in `ppo_trainer.yaml`, so that "rollout.n" also stands for "actor_rollout_ref.ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 Origin = Literal["paper", "TRL", "verl", "OpenRLHF"]
@@ -199,3 +200,22 @@ def find_other_name(key: str) -> OtherName | None:
             if end == other.theirs:
                 return other
     return next((other for other in OTHER_NAMES if [other.theirs.rpartition(".")[2]] == parts), None)
+
+
+def nearest_other_name(word: str) -> str:
+    """Name what another library calls nearly so, and the option here; empty where nothing is near.
+
+    Example:
+        >>> nearest_other_name("num_generation")
+        " Did you mean 'num_generations' (TRL), here rollouts.num_rollouts?"
+    """
+    names = {end: other for other in OTHER_NAMES for end in (other.theirs.rpartition(".")[2], other.theirs)}
+    close = [
+        near
+        for end in (word, word.rpartition(".")[2])
+        for near in get_close_matches(end.replace("-", "_"), names, n=1, cutoff=0.8)
+    ]
+    if not close:
+        return ""
+    other = names[close[0]]
+    return f" Did you mean {close[0]!r} ({other.origin}){f', here {other.ours}' if other.ours else ''}?"
