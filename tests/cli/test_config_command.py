@@ -95,6 +95,7 @@ def test_a_resolved_config_is_a_file_that_trains_the_same(pods: Pods, tmp_path: 
     ("arguments", "wanted"),
     [
         (["zebra"], "'zebra'"),
+        (["num_generationss"], "'rollouts.num_rollouts' (TRL: num_generations)"),
         (["pods"], "--resolved pods"),
         (["--of", "trian"], "Did you mean 'train'"),
         (["--select.num_kept=8"], "--resolved"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from loops import each
 from podsrl.cli.flags import join_flags
+from podsrl.cli.main import app
 from podsrl.config.load import apply_overrides
 from podsrl.config.options import SCHEMAS
 from podsrl.config.schema import CompareConfig, RunConfig
@@ -68,6 +69,7 @@ def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str
         (["--jsn"], "Did you mean '--json'"),
         (["--select.m", "8"], "Did you mean 'select.num_kept'"),
         (["--num_generations", "8"], "Did you mean 'rollouts.num_rollouts'"),
+        (["--num_generation", "8"], "'rollouts.num_rollouts' (TRL: num_generations)"),
         (["--output_dir", "x"], "Did you mean '--out'"),
         (["--zzz"], "unknown key 'zzz'"),
         (["--epsilon", "0.1"], "Did you mean 'loss.clip_low' (TRL: epsilon"),
@@ -158,6 +160,15 @@ def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: P
 def test_out_has_a_short_form(command: str, pods: Pods) -> None:
     code, printed, _ = pods(command, "--help")
     assert code == 0 and "-o" in printed.split()
+
+
+def test_the_help_is_broken_by_the_terminal_alone_and_its_examples_fit_80_columns() -> None:
+    """One column is left free on either side."""
+    texts = [str(command.help) for command in app.registered_commands]
+    blocks = [block for text in texts for block in text.split("\n\n")]
+    examples = [line for block in blocks if block.startswith(" ") for line in block.split("\n")]
+    assert len(examples) > 30 and [line for line in examples if len(line) > 78] == []
+    assert [block for block in blocks if not block.startswith(" ") and "\n" in block] == []
 
 
 def test_the_version_is_said(pods: Pods) -> None:

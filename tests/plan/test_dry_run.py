@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loops import each
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.plan.preview import preview_run
@@ -157,3 +158,14 @@ def test_on_cuda_the_plan_counts_the_bound_that_a_run_sets_itself(monkeypatch: p
 def test_a_plan_counts_the_held_out_questions_that_there_are() -> None:
     assert plan_of("task.digits=1").work.num_eval_rows == 256
     assert preview_run(load_config("pods", ["task.digits=1"]), 1, num_eval=9).work.num_eval_rows == 9
+
+
+@each("value, wanted", [("raise ValueError", 1), ("return 0.0", 0)])
+def test_a_reward_that_fails_on_its_trial_ends_the_dry_run_with_1(
+    pods: Pods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, wanted: int
+) -> None:
+    module = f"trial_{wanted}"
+    (tmp_path / f"{module}.py").write_text(f"def judge(task, text):\n    {value}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    rewards = (f'--task.rewards={{"{module}:judge" = 1.0}}', f"--task.correct={module}:judge")
+    assert pods("train", "pods", *rewards, "--dry-run")[0] == wanted

@@ -11,7 +11,7 @@ from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run import advice
-from podsrl.run.advice import eval_note, rate_advice, split_note
+from podsrl.run.advice import eval_note, rate_advice, split_note, tag_advice
 from podsrl.run.model_shape import read_shape
 from podsrl.tasks import load_tasks
 
@@ -64,6 +64,16 @@ def test_when_a_run_is_evaluated_and_ends() -> None:
         "evaluation at start and end, and every 20 steps and every 5 s of training; "
         "stops after 1,000 steps or 60 s of training"
     )
+
+
+def test_rewards_for_tags_want_a_prompt_that_tells_of_them() -> None:
+    tags, plain = {"math_correct": 1.0, "answer_format": 0.1}, {"correct": 1.0, "format": 0.1}
+    asked = load_tasks("arithmetic", digits=1, num_eval=4, chat=True)
+    [line] = tag_advice(asked, tags)
+    assert "answer_format" in line and "task.system_prompt" in line
+    assert tag_advice(asked, plain) == []
+    told = load_tasks("arithmetic", digits=1, num_eval=4, chat=True, system_prompt="pods_single_gpu")
+    assert tag_advice(told, tags) == []
 
 
 def test_the_split_names_the_option_that_decided_it() -> None:

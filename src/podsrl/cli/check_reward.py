@@ -80,7 +80,7 @@ def check_reward(
 
       pods check-reward completions.jsonl --reward math_correct
 
-      pods check-reward runs/mine/groups.jsonl --reward correct=1 --reward my_rewards:brief=0.1
+      pods check-reward runs/a/groups.jsonl --reward correct --reward mine:brief
 
       pods check-reward --attack --reward my_rewards:right --task gsm8k
 

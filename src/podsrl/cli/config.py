@@ -18,7 +18,7 @@ from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
 from podsrl.config.options import search as find
-from podsrl.config.other_names import OtherName, answer_of
+from podsrl.config.other_names import OtherName, answer_of, nearest_other_name
 from podsrl.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _show_elsewhere(options: Sequence[OptionEntry], others: Sequence[OtherName],
 
 def _show_found(found: Sequence[OptionEntry], text: str, as_json: bool) -> None:
     if not found:
-        raise UsageError(f"no option speaks of {text!r}; `pods config` lists all")
+        raise UsageError(f"no option speaks of {text!r}; `pods config` lists all.{nearest_other_name(text)}")
     if as_json:
         output.print_json(data=[asdict(option) for option in found])
         return

@@ -40,7 +40,8 @@ def show_plan(
     Args:
         config: of the run; None with --resume.
         is_asked_for: whether --dry-run was given, without which the others mean nothing.
-        memory: a size that a process may take at most; the command ends with 1 where the run takes more.
+        memory: a size that a process may take at most; the command ends with 1 where the run takes more, and also
+            where a reward fails on its trial.
         words: the config's name and flags, to be repeated with the changes that make it fit.
         is_all: print every part of the memory and every option that is not at its default, too.
 
@@ -82,7 +83,7 @@ def show_plan(
         else:
             print_paragraph(_verdict(preview, inputs), style="bold")
         print_preview(preview, inputs, is_all=is_all)
-    if advice and not advice["fits"]:
+    if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
 

@@ -58,8 +58,8 @@ def evaluate(
     [bold]Examples[/]
 
       pods eval runs/mine
-      pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100 --samples 5 --temperature 0.9
-      pods eval pods --task.digits=3 -o answers.jsonl    its base model, harder task
+      pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100
+      pods eval pods --task.digits=3 -o answers.jsonl   its base model, harder
     """
     from podsrl.tools.completions import check_out
 

@@ -56,14 +56,14 @@ def launch(
 
     [bold]Examples[/]
 
-      pods launch --processes 2 pods                                   PODS on the demo's task
-      pods launch --processes 8 my.toml --scale.strategy=fsdp2         weights sharded over 8 GPUs
-      pods launch --processes 4 --resume runs/mine                     resume with four
+      pods launch --processes 2 pods               PODS on the demo's task
+      pods launch --processes 8 my.toml --scale.strategy=fsdp2     sharded weights
+      pods launch --processes 4 --resume runs/mine resume with four
 
-    [bold]Two machines[/], of which the first has the address 10.0.0.1
+    [bold]Two machines[/], of which the first has the address 10.0.0.1; --node-rank 1 on the second
 
-      pods launch --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29500 --processes 8 my.toml
-      pods launch --nodes 2 --node-rank 1 --rendezvous 10.0.0.1:29500 --processes 8 my.toml
+      pods launch my.toml --processes 8 --nodes 2 --node-rank 0 \\
+        --rendezvous 10.0.0.1:29500
     """
     config, overrides = split_words(config, context.args)
     if processes < 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from inspect import cleandoc
 from typing import Annotated, NoReturn
 
 import typer
@@ -51,6 +52,17 @@ app.command()(watch.watch)
 app.command()(inspect.report)
 app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
 app.command()(inspect.doctor)
+
+
+def _flowing(text: str) -> str:
+    """Each paragraph in one line, which the terminal alone breaks; indented blocks stay as they are."""
+    blocks = cleandoc(text).split("\n\n")
+    return "\n\n".join(block if block.startswith(" ") else block.replace("\n", " ") for block in blocks)
+
+
+for _command in app.registered_commands:
+    assert _command.callback is not None
+    _command.help = _flowing(_command.callback.__doc__ or "")
 
 
 def _say_version(is_asked_for: bool) -> None:

@@ -48,10 +48,10 @@ def plan(
 
     [bold]Examples[/]
 
-      pods plan pods                                       PODS on the demo's task, about a minute
-      pods plan my.toml --measure 120 --plot plan.png      longer, with a picture
-      pods plan runs/mine --json                           from the logs of a run
-      pods plan my.toml --memory 24GiB                     for a smaller GPU
+      pods plan pods                                   the demo, in about a minute
+      pods plan my.toml --measure 120 --plot plan.png  longer, with a picture
+      pods plan runs/mine --json                       from the logs of a run
+      pods plan my.toml --memory 24GiB                 for a smaller GPU
     """
     name, overrides = split_words(target, context.args)
     if name is None:

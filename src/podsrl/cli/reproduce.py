@@ -35,7 +35,7 @@ def reproduce(
 
     [bold]Examples[/]
 
-      pods reproduce a --dry-run                     what would run, and how much memory it needs
+      pods reproduce a --dry-run                     what would run
       pods reproduce a --seeds 3 --out runs/paper-a  resumes after an interruption
       pods reproduce d --processes 8                 on eight GPUs
       pods reproduce a --model.path=my-model --stop.seconds=3600

@@ -33,9 +33,9 @@ def systems(
 
       pods systems                       all: source, and what was measured
       pods systems --all                 also the idea of each, and what it sets
-      pods systems pods                  one: its parts, their options, and its recipe
+      pods systems pods                  one: its parts, options and recipe
       pods systems --json                all, for programs
-      pods train systems/pods            train with one, on sums of mixed difficulty
+      pods train systems/pods            train with one, on sums
       pods compare systems               all of them against each other
     """
     from podsrl.compare.systems import measured, read_system, system_names

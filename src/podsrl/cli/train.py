@@ -87,8 +87,8 @@ def train(
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
       pods train my.toml --out runs/mine                   your own config
       pods train --resume runs/mine --stop.steps=200       resume and train longer
-      pods train my.toml --dry-run                         check data, rewards, memory
-      pods train my.toml --dry-run --memory 24GiB          which options make it fit
+      pods train my.toml --dry-run                         check data and rewards
+      pods train my.toml --dry-run --memory 24GiB          what makes it fit
 
     To look at a run while it goes on: pods watch runs/mine, or pods report runs/mine --live
     """
@@ -170,9 +170,9 @@ def pretrain(
 
     [bold]Examples[/]
 
-      pods pretrain my-base                              the model that this package ships (some minutes)
-      pods pretrain rarer --careful=0.01                 right answers rarer
-      pods pretrain mine --careful='{2 = 0.3, 3 = 0.02}'   rarest where sums are long
+      pods pretrain my-base                                the package's own model
+      pods pretrain rarer --careful=0.01                   right answers rarer
+      pods pretrain mine --careful='{2 = 0.3, 3 = 0.02}'   rarest in long sums
       pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
     """
     tree: dict[str, Any] = read_tree(config) if config else {}

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
 from podsrl.config.files import Tree, merge, read_tree
-from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names
+from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 
@@ -195,6 +195,7 @@ def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:
         inner = section_of(field.annotation) if field is not None else None
         if inner is None:
             hint = nearest(part, section.model_fields).replace("mean '", f"mean '{prefix}")
+            hint = hint if "Did you mean" in hint else nearest_other_name(".".join(parts), all_keys(model)) or hint
             return f"unknown key {short(prefix + part)}.{hint}"
         section, prefix = inner, f"{prefix}{part}."
     return f"unknown key {short('.'.join(parts))}."

@@ -8,8 +8,9 @@ underscores as they were. What the examples of these three set is here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -336,3 +337,23 @@ def answer_of(others: Sequence[OtherName]) -> str:
         cures = [f"{ours!r} ({', '.join(says)})" for ours, says in options.items()]
         return f"Did you mean {' or '.join(cures)}?"
     return f"It has no option here ({others[0].origin}: {others[0].theirs}), because {others[0].difference}."
+
+
+def nearest_other_name(word: str, known: Collection[str] | None = None) -> str:
+    """What to say of a word that another library calls nearly so; empty where nothing is near.
+
+    Args:
+        word: an unknown key or a part of it.
+        known: keys of ours that may be offered; None: all.
+
+    Example:
+        >>> nearest_other_name("num_generation")
+        " Did you mean 'rollouts.num_rollouts' (TRL: num_generations)?"
+    """
+    offered = [other for other in OTHER_NAMES if other.ours and (known is None or other.ours in known)]
+    names = [other.theirs for other in offered if "*" not in other.theirs]
+    names += [name.rpartition(".")[2] for name in names]
+    for end in (word, word.rpartition(".")[2]):
+        if close := get_close_matches(end.replace("-", "_"), names, n=1, cutoff=0.8):
+            return f" {answer_of(find_other_names(close[0]) or find_last_parts(close[0]))}"
+    return ""

@@ -11,6 +11,7 @@ from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
+from podsrl.run.folder import wanted_run
 
 Tree = dict[str, Any]
 
@@ -19,6 +20,8 @@ MODEL_DEFAULTS: Tree = {
     "eval": {"num_samples": 1, "temperature": 0.9},
 }
 """For a model without a config: the token limit and the temperature of arXiv 2504.13818."""
+MODEL_FILES = ("config.json", "adapter_config.json")
+"""One of them is in every folder of a model, or of adapters."""
 OWN_TEST_SPLIT = ("gsm8k", "math", "math500", "svamp")
 """Task sets of which all held-out questions are asked by default."""
 NUM_SLOTS = 256
@@ -108,6 +111,8 @@ def _model_tree(name: str, task: str | None) -> Tree:
             f"pods eval {name}: no such folder, file or recipe, and a name on the hub has an owner, as in "
             f"Qwen/Qwen2.5-3B-Instruct.{cure}"
         )
+    if is_folder and not any((Path(name).expanduser() / file).is_file() for file in MODEL_FILES):
+        raise UsageError(f"pods eval {name}: neither a run nor a model; {wanted_run(Path(name).expanduser())}")
     if task is None:
         raise UsageError(f"pods eval {name}: a model alone has no questions; name a task set, e.g. --task gsm8k")
     return {**MODEL_DEFAULTS, "model": {"path": name}}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from podsrl.config.schema import RunConfig, TaskConfig
+from podsrl.lib.text import prompt_text
 from podsrl.run.model_shape import read_shape
-from podsrl.score import EXTRACTORS
+from podsrl.score import EXTRACTORS, TAGGED
 from podsrl.tasks import TaskSet
 
 LARGE_MODEL = 100_000_000
@@ -111,6 +112,17 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
         f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
         f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
         "task.answer_column, or use task.name = 'gsm8k' with task.path"
+    ]
+
+
+def tag_advice(tasks: TaskSet, rewards: Collection[str]) -> list[str]:
+    """Rewards that pay for tags of which the model is not told."""
+    wanting = [name for name in rewards if name in TAGGED]
+    if not wanting or "<answer>" in prompt_text(tasks.train[0].prompt):
+        return []
+    return [
+        f"{', '.join(wanting)} pays for the tags <think> and <answer>, and nothing in the prompt tells the model to "
+        "write them: set task.system_prompt = 'pods_single_gpu', or write it into the questions"
     ]
 
 

@@ -30,6 +30,7 @@ from podsrl.run.advice import (
     rate_advice,
     repeat_advice,
     split_note,
+    tag_advice,
 )
 from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
 from podsrl.run.data import load_task_set
@@ -230,6 +231,7 @@ def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> 
         *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
         *(accuracy_advice(config, judged.correct) if judged else ()),
         *(metric_advice(config, judged.rewards, judged.correct) if judged else ()),
+        *(tag_advice(judged.tasks, judged.rewards) if judged else ()),
         *(repeat_advice(config, judged.tasks) if judged else ()),
         *(judged.tasks.notes if judged else ()),
         *(fitted.notes if fitted else ()),

@@ -10,8 +10,18 @@ scorer.py  adds the values up: `Scorer`
 from __future__ import annotations
 
 from podsrl.score.base import BatchReward, Reward, RowReward
-from podsrl.score.rewards import EXTRACTORS, REWARDS
+from podsrl.score.rewards import EXTRACTORS, REWARDS, TAGGED
 from podsrl.score.rewards.answers import is_correct
 from podsrl.score.scorer import Scorer, ScoreStats
 
-__all__ = ["EXTRACTORS", "REWARDS", "BatchReward", "Reward", "RowReward", "ScoreStats", "Scorer", "is_correct"]
+__all__ = [
+    "EXTRACTORS",
+    "REWARDS",
+    "TAGGED",
+    "BatchReward",
+    "Reward",
+    "RowReward",
+    "ScoreStats",
+    "Scorer",
+    "is_correct",
+]

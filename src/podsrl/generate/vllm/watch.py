@@ -92,7 +92,7 @@ class Watch:
         self._shell.communicate()
 
     def _make(self, make: Callable[[], T], found: Future[T]) -> None:
-        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn  # type: ignore[assignment]  # words are texts
+        spawn, util.spawnv_passfds = util.spawnv_passfds, self._spawn
         try:
             found.set_result(make())
         except BaseException as error:

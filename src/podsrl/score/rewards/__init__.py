@@ -40,6 +40,9 @@ SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})
 """Rewards of the table that load sympy and may take long, so that worker processes call them; the others take
 microseconds."""
 
+TAGGED = frozenset({"answer_format", "think_format", "tag_count", "strict_format", "tag_share"})
+"""Rewards of the table that want the tags `<think>` and `<answer>`, which no model writes unasked."""
+
 
 def find_reward(name: str, *, option: str) -> Reward:
     """Find a function by a key of `REWARDS` or "module:function"; `option` is the key it comes from, for messages.
