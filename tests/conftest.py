@@ -36,6 +36,8 @@ if DEVICE == "pretended":
     if WHY_NOT is None:
         pretend.start()
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, all that a test starts would ignore it
+
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
