@@ -58,6 +58,7 @@ PLACES = {
     ),
     "group_log": Place(modules=("run/group_log.py",), tests=("run/test_group_log.py",)),
     "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py",)),
+    "systems": Place(modules=("systems/*.py",), tests=("systems/test_*.py",)),
     "records": Place(modules=("records.py",), tests=("test_records.py",)),
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
     "tasks": Place(modules=("tasks/**/*.py",), tests=("tasks/**/test_*.py",)),

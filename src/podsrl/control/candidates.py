@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
-from podsrl.lib.difficulty import outcomes
 from podsrl.types import Group
 
 
@@ -63,7 +62,7 @@ def count_right(groups: Sequence[Group]) -> tuple[NDArray[np.int64], NDArray[np.
     """
     counts: dict[int, list[int]] = {}
     for group in groups:
-        if group.index is not None and (own := outcomes(group)):
+        if group.index is not None and (own := group.outcomes):
             right_and_all = counts.setdefault(group.index, [0, 0])
             right_and_all[0] += sum(own)
             right_and_all[1] += len(own)

@@ -13,9 +13,9 @@ import pytest
 
 from loops import each
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.parts.confidence import Confidence, half_widths, t_quantiles
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
+from podsrl.systems.xrpo import Confidence, half_widths, t_quantiles
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task
 

@@ -10,9 +10,9 @@ import pytest
 
 from loops import each
 from podsrl.control import Ask, Budget, View, make_budget
-from podsrl.control.parts.bandit import Bandit, bandit, best_sizes
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
+from podsrl.systems.gdro import Bandit, bandit, best_sizes
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task
 

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from podsrl.control import Ask, Budget, View, make_budget
-from podsrl.control.parts.candidates import count_right
-from podsrl.control.parts.difficulty import Difficulty, difficulty
-from podsrl.control.parts.features import features_of
-from podsrl.control.parts.predictor import empty
+from podsrl.control.candidates import count_right
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
+from podsrl.systems.dots import Difficulty, difficulty, empty, features_of
 from podsrl.tasks import Stream
 from podsrl.types import Group
-from tests.control.groups_of import group, tasks_of, view_of
+from tests.systems.groups_of import group, tasks_of, view_of
 
 SLOTS = {"questions": "difficulty", "rollouts": "difficulty"}
 PROMPTS = [f"What is {10 ** (place % 3) * 7} + {10 ** (place % 3) * 5}?" for place in range(60)]

@@ -1,4 +1,4 @@
-"""Difficulty-adaptive rollout sampling: DARS (Yang et al. 2025, arXiv 2508.13755, and its public code).
+"""DARS, difficulty-adaptive rollout sampling (Yang et al. 2025, arXiv 2508.13755, and its public code).
 
 Every question gets n rollouts. Those that are answered right less than half of the time then get more, which join the
 group, until the group's sum of |advantages| is that of a question at one half. With the share a of right rollouts, the

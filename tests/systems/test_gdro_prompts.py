@@ -13,9 +13,9 @@ import torch
 
 from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
+from podsrl.systems.gdro import BinWeights, bins
 from podsrl.types import Completion, Group, Rollout, Selection, Task
 from podsrl.update import SHAPE, shape_advantages
-from podsrl.update.bins import BinWeights, bins
 
 names = count()
 

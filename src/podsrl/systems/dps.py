@@ -1,4 +1,4 @@
-"""Dynamics-predictive sampling (DPS, arXiv 2603.10887): ask the questions that are likely to be partly solved.
+"""DPS, dynamics-predictive sampling (arXiv 2603.10887): ask the questions that are likely to be partly solved.
 
 Each question is a hidden Markov model of three states: all of a group's rollouts wrong, some right, all right. The part
 holds, per question, the belief b [3] about its state and Dirichlet counts α [3, 3] of its transitions (columns:
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from podsrl.control.base import View
-from podsrl.control.parts.candidates import check_train, count_right, draw_candidates, first
+from podsrl.control.candidates import check_train, count_right, draw_candidates, first
 from podsrl.types import Group
 
 Floats = NDArray[np.float64]

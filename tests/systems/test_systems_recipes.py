@@ -13,7 +13,7 @@ from podsrl.config.files import read_tree
 from podsrl.config.load import build
 from podsrl.config.schema import CompareConfig
 from podsrl.control import ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, make_budget
-from podsrl.control.slots import DEFAULTS
+from podsrl.control.tables import DEFAULTS
 from podsrl.lib.options import check_options
 from podsrl.update import SHAPES
 

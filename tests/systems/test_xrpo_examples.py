@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.parts.examples import Examples, vector_of, with_examples
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.policy import prompt_ids
 from podsrl.run.part_states import split_states, whole_states
+from podsrl.systems.xrpo import Examples, vector_of, with_examples
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task, TokenMarkup
 

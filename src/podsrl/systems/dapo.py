@@ -1,4 +1,4 @@
-"""Dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476, section 3.2, equation 11): train on mixed groups alone.
+"""DAPO's dynamic sampling (Yu et al. 2025, arXiv 2503.14476, section 3.2, equation 11): train on mixed groups alone.
 
 A group is mixed if its valid rollouts differ: some right, some wrong. All others have only zero advantages. `enough`
 asks for new groups until P groups are mixed, and `keep` trains on the first P mixed ones in the order in which they
@@ -30,12 +30,6 @@ MOST_PER_ROUND = 4
 published script asks for 30 P."""
 
 
-def is_mixed(group: Group, metric: Metric = "correct") -> bool:
-    """Whether the valid rollouts of a group differ, in `is_correct` or in their rewards."""
-    valid = [rollout for rollout in group.rollouts if rollout.is_valid]
-    return len({rollout.is_correct if metric == "correct" else rollout.reward for rollout in valid}) > 1
-
-
 class DynamicSampling:
     """Fills `budget.enough` and `budget.keep`; it learns nothing.
 
@@ -50,7 +44,7 @@ class DynamicSampling:
     def enough(self, view: View) -> int:
         """P groups in the first round, then what is likely to give those that are missing."""
         asked = [group for group in view.groups if group.is_trained]
-        num_mixed = sum(is_mixed(group, self._metric) for group in asked)
+        num_mixed = sum(self._is_mixed(group) for group in asked)
         missing = view.num_prompts - num_mixed
         if missing <= 0 or view.round >= self._max_rounds:
             return 0
@@ -59,12 +53,17 @@ class DynamicSampling:
 
     def keep(self, view: View) -> list[str]:
         """Ids of the first P mixed groups, or of all where there are fewer."""
-        mixed = [group.id for group in view.groups if group.is_trained and is_mixed(group, self._metric)]
+        mixed = [group.id for group in view.groups if group.is_trained and self._is_mixed(group)]
         return mixed[: view.num_prompts]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         """The most groups of a round, and the most rollouts of a group."""
         return (num_prompts if self._max_rounds == 1 else MOST_PER_ROUND * num_prompts), num_rollouts
+
+    def _is_mixed(self, group: Group) -> bool:
+        if self._metric == "correct":
+            return group.is_mixed
+        return len({rollout.reward for rollout in group.rollouts if rollout.is_valid}) > 1
 
 
 def mixed(*, metric: Metric = "correct", max_rounds: Annotated[int, Field(ge=1, le=16)] = 10) -> DynamicSampling:

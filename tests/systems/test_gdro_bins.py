@@ -11,7 +11,7 @@ import pytest
 
 from loops import each
 from podsrl.errors import UsageError
-from podsrl.lib.difficulty import DifficultyBins, outcomes, pass_at_k
+from podsrl.systems.gdro import DifficultyBins, pass_at_k
 from podsrl.types import Completion, Group, Rollout, Task
 
 
@@ -73,9 +73,9 @@ def test_rollouts_without_reward_or_asked_in_another_way_do_not_count() -> None:
     whole = group([1, 1, 0])
     invalid = replace(whole.rollouts[0], reward=float("nan"), invalid_reason="no number")
     hinted = replace(whole.rollouts[1], origin="hint", prompt_ids=(9,))
-    assert outcomes(replace(whole, rollouts=(invalid, hinted, whole.rollouts[2]))) == [False]
+    assert replace(whole, rollouts=(invalid, hinted, whole.rollouts[2])).outcomes == [False]
     too_long = replace(whole.rollouts[1], origin="guide_too_long")  # it answered the question as it stands
-    assert outcomes(replace(whole, rollouts=(too_long, whole.rollouts[2]))) == [True, False]
+    assert replace(whole, rollouts=(too_long, whole.rollouts[2])).outcomes == [True, False]
     bins = made()
     bins.learn([replace(whole, rollouts=(invalid, hinted))])
     assert bins.bin_of(0) is None and bins.bin_with(replace(whole, rollouts=(invalid,))) is None

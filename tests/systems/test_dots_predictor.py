@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from podsrl.control.parts.features import NUM_BUCKETS, NUM_FEATURES, features_of
-from podsrl.control.parts.predictor import MEMORY, Predictor, empty
+from podsrl.systems.dots import MEMORY, NUM_BUCKETS, NUM_FEATURES, Predictor, empty, features_of
 from podsrl.types import Task
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any
 from podsrl.control import View
 from podsrl.tasks import Stream
 from podsrl.types import Group, Task
-from tests.control.made_up_groups import right_of
+from tests.systems.made_up_groups import right_of
 
 
 def tasks_of(prompts: Sequence[str]) -> list[Task]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from podsrl.control import Ask, Budget, make_budget
-from podsrl.control.parts.harder import Mode, group_size
 from podsrl.errors import UsageError
-from tests.control.made_up_groups import group, right_of, rollout, view
+from podsrl.systems.dars import Mode, group_size
+from tests.systems.made_up_groups import group, right_of, rollout, view
 
 ENDLESS = 1 << 40
 CASES: list[tuple[Mode, bool]] = [("ET", False), ("HW", False), ("ET", True), ("HW", True)]

@@ -27,7 +27,6 @@ from pydantic import Field
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
-from podsrl.lib.difficulty import outcomes
 from podsrl.types import Ask, Group
 
 Sizes = Mapping[int, int]
@@ -95,7 +94,7 @@ class Profile:
         size = self._phase_size(self._sizes)
         trained = [group for group in groups if group.is_trained]
         of_phase = [group for group in trained if group.index is not None and self._sizes.get(group.index) == size]
-        own = [is_right for group in of_phase for is_right in outcomes(group)]
+        own = [is_right for group in of_phase for is_right in group.outcomes]
         self._asked += len(trained)
         if own:
             self._accuracy = [*self._accuracy, sum(own) / len(own)][-2 * self.window :]
@@ -148,7 +147,7 @@ class Profile:
         """What the probes among the groups say."""
         sizes = {}
         for group in groups:
-            if not group.is_trained and group.index is not None and (own := outcomes(group)):
+            if not group.is_trained and group.index is not None and (own := group.outcomes):
                 size = self.size_of(sum(own), len(own))
                 if size is not None:
                     sizes[group.index] = size

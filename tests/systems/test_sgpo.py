@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from podsrl.control import Ask, Budget, View, make_budget
-from podsrl.control.parts.profile import Profile, profile
 from podsrl.errors import UsageError
+from podsrl.systems.sgpo import Profile, profile
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task
 

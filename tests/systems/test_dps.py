@@ -11,13 +11,13 @@ import pytest
 
 from loops import each
 from podsrl.control import make_budget
-from podsrl.control.parts.dynamics import Dynamics, drift, transitions
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
+from podsrl.systems.dps import Dynamics, drift, transitions
 from podsrl.tasks import Stream
 from podsrl.types import Group
-from tests.control.groups_of import group, view_of
-from tests.control.made_up_groups import rollout
+from tests.systems.groups_of import group, view_of
+from tests.systems.made_up_groups import rollout
 
 SEEN = {0: (0, 8), 1: (3, 5), 2: (8, 0)}
 """State -> right and wrong rollouts of a group that shows it."""

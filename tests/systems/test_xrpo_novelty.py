@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
+from podsrl.systems.xrpo import Novelty, likelihoods
 from podsrl.types import Completion, Group, Rollout, Selection, Task
-from podsrl.update.novelty import Novelty, likelihoods
 from podsrl.update.shapes import SHAPES
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from podsrl.control import Budget, View, make_budget
-from podsrl.control.parts.mixed import MOST_PER_ROUND
 from podsrl.errors import UsageError
+from podsrl.systems.dapo import MOST_PER_ROUND
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
-from tests.control.made_up_groups import group, right_of, rollout, view
+from tests.systems.made_up_groups import group, right_of, rollout, view
 
 
 @cache
