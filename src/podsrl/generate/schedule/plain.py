@@ -1,4 +1,4 @@
-"""Schedulers whose number of slots is fixed: full group, micro groups, continuous."""
+"""Schedulers that never preempt, with a fixed number of slots: full group, micro groups, continuous."""
 
 from __future__ import annotations
 
