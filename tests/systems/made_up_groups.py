@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -11,12 +11,21 @@ from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task
 
 
-def rollout(index: int, *, is_correct: bool, reward: float | None = None, is_valid: bool = True) -> Rollout:
+def rollout(
+    index: int,
+    *,
+    is_correct: bool,
+    reward: float | None = None,
+    is_valid: bool = True,
+    text: str = "",
+    logprobs: tuple[float, ...] = (-1.0,),
+) -> Rollout:
+    tokens = tuple(range(1, 1 + len(logprobs)))
     return Rollout(
         completion=Completion(
-            request_id="q", index=index, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
+            request_id="q", index=index, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
         ),
-        text="",
+        text=text,
         reward=float(is_correct) if reward is None else reward,
         parts={},
         is_correct=is_correct,
@@ -24,7 +33,7 @@ def rollout(index: int, *, is_correct: bool, reward: float | None = None, is_val
     )
 
 
-def group(name: str, rollouts: Sequence[Rollout], *, index: int = 0, is_trained: bool = True) -> Group:
+def group(name: str, rollouts: Iterable[Rollout], *, index: int = 0, is_trained: bool = True) -> Group:
     task = Task(id=str(index), prompt="?", answer="!")
     return Group(
         id=name, task=task, prompt_ids=(1,), rollouts=tuple(rollouts), index=index, step=6, is_trained=is_trained
@@ -43,13 +52,5 @@ def right_of(name: str, num_right: int, size: int, **changes: Any) -> Group:
 
 
 def view(num_prompts: int = 3, num_rollouts: int = 8, num_train: int = 100, **changes: Any) -> View:
-    stream = Stream(num_train, seed=0)
-    return View(
-        step=6,
-        num_prompts=num_prompts,
-        num_rollouts=num_rollouts,
-        num_train=num_train,
-        seed=0,
-        stream=stream,
-        **changes,
-    )
+    sizes = {"num_prompts": num_prompts, "num_rollouts": num_rollouts, "num_train": num_train}
+    return View(**({"step": 6, "seed": 0, "stream": Stream(num_train, seed=0)} | sizes | changes))

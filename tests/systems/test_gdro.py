@@ -14,25 +14,20 @@ from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.systems.gdro import Bandit, bandit, best_sizes
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import right_of
 
 ARMS = tuple(range(2, 13))
 
 
 def view(step: int = 0, num_rollouts: int = 8, num_train: int = 64) -> View:
     stream = Stream(num_train, seed=0, position=16 * step)
-    return View(step=step, num_prompts=16, num_rollouts=num_rollouts, num_train=num_train, seed=0, stream=stream)
+    return made_up_groups.view(16, num_rollouts, num_train, step=step, stream=stream)
 
 
 def group(index: int, num_right: int, n: int = 8) -> Group:
-    def rollout(j: int) -> Rollout:
-        completion = Completion(
-            request_id=f"{index}", index=j, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
-        )
-        return Rollout(completion=completion, text="", reward=0.0, parts={}, is_correct=j < num_right)
-
-    task = Task(id=f"{index}", prompt="?", answer="!")
-    return Group(id=f"{index}", task=task, prompt_ids=(1,), rollouts=tuple(map(rollout, range(n))), index=index)
+    return right_of(f"{index}", num_right, n, index=index)
 
 
 def budget_of(**options: Any) -> Budget:

@@ -12,19 +12,14 @@ import pytest
 from loops import each
 from podsrl.errors import UsageError
 from podsrl.systems.gdro import DifficultyBins, pass_at_k
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import rollout
 
 
 def group(right: Sequence[bool | int], index: int = 0) -> Group:
-    def rollout(j: int, is_right: bool) -> Rollout:
-        completion = Completion(
-            request_id="s0/0/a", index=j, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
-        )
-        return Rollout(completion=completion, text="", reward=float(is_right), parts={}, is_correct=is_right)
-
-    task = Task(id="a", prompt="?", answer="!")
-    rollouts = tuple(rollout(j, bool(is_right)) for j, is_right in enumerate(right))
-    return Group(id="s0/0/a", task=task, prompt_ids=(1,), rollouts=rollouts, index=index)
+    rollouts = (rollout(j, is_correct=bool(is_right)) for j, is_right in enumerate(right))
+    return made_up_groups.group("s0/0/a", rollouts, index=index)
 
 
 def made(edges: Sequence[float] = (0.4, 0.75), k: int = 1, window: int = 50, hysteresis: float = 0.0) -> DifficultyBins:

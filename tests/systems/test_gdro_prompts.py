@@ -14,24 +14,17 @@ import torch
 from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
 from podsrl.systems.gdro import BinWeights, bins
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Selection
 from podsrl.update import SHAPE, shape_advantages
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import rollout
 
 names = count()
 
 
 def group(num_right: int, n: int = 4, index: int = 0) -> Group:
-    name = f"s0/{next(names)}/a"
-
-    def rollout(j: int) -> Rollout:
-        completion = Completion(
-            request_id=name, index=j, token_ids=(1, 2), logprobs=(-1.0, -1.0), finish_reason="stop", version=0
-        )
-        is_right = j < num_right
-        return Rollout(completion=completion, text="", reward=float(is_right), parts={}, is_correct=is_right)
-
-    task = Task(id="a", prompt="?", answer="!")
-    return Group(id=name, task=task, prompt_ids=(1,), rollouts=tuple(map(rollout, range(n))), index=index)
+    rollouts = (rollout(j, is_correct=j < num_right, logprobs=(-1.0, -1.0)) for j in range(n))
+    return made_up_groups.group(f"s0/{next(names)}/a", rollouts, index=index)
 
 
 def selection(of: Group) -> Selection:

@@ -13,7 +13,9 @@ from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.systems.sgpo import Profile, profile
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import right_of
 
 NAMES = {"questions": "profile", "rollouts": "profile"}
 P = 10
@@ -21,24 +23,11 @@ P = 10
 
 def view(num_train: int, step: int = 0, seed: int = 0, position: int = 0, **changes: Any) -> View:
     stream = Stream(num_train, seed=seed, position=position)
-    return View(step=step, num_prompts=P, num_rollouts=8, num_train=num_train, seed=seed, stream=stream, **changes)
+    return made_up_groups.view(P, 8, num_train, step=step, seed=seed, stream=stream, **changes)
 
 
 def answered(ask: Ask, num_right: int, name: str) -> Group:
-    def rollout(j: int) -> Rollout:
-        completion = Completion(
-            request_id=name, index=j, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
-        )
-        return Rollout(completion=completion, text="", reward=0.0, parts={}, is_correct=j < num_right)
-
-    return Group(
-        id=name,
-        task=Task(id=str(ask.index), prompt="?", answer="!"),
-        prompt_ids=(1,),
-        rollouts=tuple(map(rollout, range(ask.num_rollouts))),
-        index=ask.index,
-        is_trained=ask.is_trained,
-    )
+    return right_of(name, num_right, ask.num_rollouts, index=ask.index, is_trained=ask.is_trained)
 
 
 def answers(asks: Sequence[Ask], right: Sequence[int], share: float = 0.5) -> list[Group]:

@@ -17,7 +17,9 @@ from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.systems.xrpo import Confidence, half_widths, t_quantiles
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Rollout
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import rollout
 
 # Student's t, two-sided, as printed in tables of statistics: freedom -> quantile.
 TABLE = {
@@ -30,32 +32,15 @@ TABLE = {
 
 
 def rollouts_of(rewards: list[float]) -> Iterator[Rollout]:
-    for index, reward in enumerate(rewards):
-        completion = Completion(
-            request_id="g", index=index, token_ids=(1,), logprobs=(-0.5,), finish_reason="stop", version=0
-        )
-        yield Rollout(completion=completion, text="", reward=reward, parts={}, is_correct=reward == 1)
+    return (rollout(index, is_correct=reward == 1, reward=reward) for index, reward in enumerate(rewards))
 
 
 def group_of(rewards: list[float], place: int = 0, *, is_trained: bool = True) -> Group:
-    task = Task(id=str(place), prompt="?", answer="!")
-    found = tuple(rollouts_of(rewards))
-    return Group(id=f"s0/{place}", task=task, prompt_ids=(1,), rollouts=found, index=place, is_trained=is_trained)
+    return made_up_groups.group(f"s0/{place}", rollouts_of(rewards), index=place, is_trained=is_trained)
 
 
 def view(groups: list[Group], n: int, round: int = 1, num_prompts: int | None = None) -> View:
-    count = num_prompts or len(groups)
-    stream = Stream(99, seed=0)
-    return View(
-        step=0,
-        round=round,
-        num_prompts=count,
-        num_rollouts=n,
-        num_train=99,
-        seed=0,
-        stream=stream,
-        groups=tuple(groups),
-    )
+    return made_up_groups.view(num_prompts or len(groups), n, 99, step=0, round=round, groups=tuple(groups))
 
 
 @pytest.mark.parametrize("alpha", TABLE)

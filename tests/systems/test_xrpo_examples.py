@@ -18,41 +18,22 @@ from podsrl.policy import prompt_ids
 from podsrl.run.part_states import split_states, whole_states
 from podsrl.systems.xrpo import Examples, vector_of, with_examples
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task, TokenMarkup
+from podsrl.types import Group, Task, TokenMarkup
+from tests.systems import made_up_groups
+from tests.systems.made_up_groups import rollout
 
 TEXTS = ("What is 47 + 85?\n", "What is 47 + 86?\n", "Name a red fruit.\n", "What is 3 + 8?\n", "What is 47 + 85?\n")
 TASKS = tuple(Task(id=str(i), prompt=text, answer="!") for i, text in enumerate(TEXTS))
 
 
 def group(index: int, texts: list[str], right: list[bool], **changes: Any) -> Group:
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id="g", index=i, token_ids=(1,), logprobs=(-0.5,), finish_reason="stop", version=0
-            ),
-            text=text,
-            reward=float(is_right),
-            parts={},
-            is_correct=is_right,
-        )
-        for i, (text, is_right) in enumerate(zip(texts, right, strict=True))
-    )
-    found = Group(id=f"s3/{index}", task=TASKS[index], prompt_ids=(1,), rollouts=rollouts, index=index)
-    return replace(found, **changes)
+    answers = enumerate(zip(texts, right, strict=True))
+    rollouts = [rollout(i, is_correct=is_right, text=text) for i, (text, is_right) in answers]
+    return replace(made_up_groups.group(f"s3/{index}", rollouts, index=index), **{"task": TASKS[index], **changes})
 
 
 def view(*groups: Group, tasks: tuple[Task, ...] = TASKS) -> View:
-    return View(
-        step=3,
-        round=1,
-        num_prompts=2,
-        num_rollouts=4,
-        num_train=len(tasks),
-        tasks=tasks,
-        seed=0,
-        stream=Stream(len(tasks), seed=0),
-        groups=groups,
-    )
+    return made_up_groups.view(2, 4, len(tasks), step=3, round=1, tasks=tasks, groups=groups)
 
 
 WRONG = group(0, ["a", "b"], [False, False])

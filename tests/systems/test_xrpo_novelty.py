@@ -10,24 +10,17 @@ import torch
 
 from podsrl.errors import UsageError
 from podsrl.systems.xrpo import Novelty, likelihoods
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Rollout, Selection
 from podsrl.update.shapes import SHAPES
+from tests.systems import made_up_groups
 
 
 def rollout(index: int, logprobs: tuple[float, ...], *, is_correct: bool = True) -> Rollout:
-    completion = Completion(
-        request_id="q",
-        index=index,
-        token_ids=tuple(range(1, 1 + len(logprobs))),
-        logprobs=logprobs,
-        finish_reason="stop",
-        version=0,
-    )
-    return Rollout(completion=completion, text="7", reward=float(is_correct), parts={}, is_correct=is_correct)
+    return made_up_groups.rollout(index, is_correct=is_correct, logprobs=logprobs)
 
 
 def group_of(*rollouts: Rollout) -> Group:
-    return Group(id="q", task=Task(id="q", prompt="?", answer="7"), prompt_ids=(5,), rollouts=rollouts)
+    return made_up_groups.group("q", rollouts)
 
 
 def kept(*places: int) -> Selection:
