@@ -35,9 +35,9 @@ REFERENCE = {
     "podsrl.control": ["podsrl.control"],
     "podsrl.control.fixed": ["podsrl.control.fixed"],
     "podsrl.systems": [
-        *("podsrl.systems.dapo", "podsrl.systems.dars.harder", "podsrl.systems.dots.difficulty"),
-        *("podsrl.systems.dps.dynamics", "podsrl.systems.gdro.bandit", "podsrl.systems.gdro.bins"),
-        *("podsrl.systems.sgpo.profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
+        *("podsrl.systems.dapo.DynamicSampling", "podsrl.systems.dars.Harder", "podsrl.systems.dots.Difficulty"),
+        *("podsrl.systems.dps.Dynamics", "podsrl.systems.gdro.Bandit", "podsrl.systems.gdro.BinWeights"),
+        *("podsrl.systems.sgpo.Profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
         "podsrl.systems.xrpo.Novelty",
     ],
     "podsrl.generate": ["podsrl.generate"],

@@ -13,7 +13,7 @@ from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.candidates import count_right
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
-from podsrl.systems.dots import Difficulty, difficulty, empty, features_of
+from podsrl.systems.dots import Difficulty, empty, features_of
 from podsrl.tasks import Stream
 from podsrl.types import Group
 from tests.systems.groups_of import group, tasks_of, view_of
@@ -63,7 +63,7 @@ def test_questions_that_were_chosen_after_the_probes_are_asked_as_they_are() -> 
     dots, first = budget(), view()
     second = first.after(answered(dots.ask(first)))
     chosen = [Ask(index=7, num_rollouts=8)]
-    assert list(difficulty(num_references=12, num_rollouts=4).rollouts(second, chosen)) == chosen
+    assert list(Difficulty(num_references=12, num_rollouts=4).rollouts(second, chosen)) == chosen
 
 
 def test_the_steps_between_two_probes_use_what_was_learned() -> None:
@@ -88,7 +88,10 @@ def test_the_target_decides_which(target: float, digits: int) -> None:
 
 def test_near_temperature_zero_it_takes_the_nearest_and_warmer_it_draws_by_the_distance() -> None:
     groups = answered(budget().ask(view()), (4, 3, 1))
-    near, warm = (Difficulty(12, 4, 2, 0.5, temperature, 1024) for temperature in (1e-12, 0.2))
+    near, warm = (
+        Difficulty(num_references=12, num_rollouts=4, temperature=temperature, num_candidates=1024)
+        for temperature in (1e-12, 0.2)
+    )
     predictor = empty().after(features_of([each.task for each in groups]), *count_right(groups)[1:])
     distance = np.abs(predictor(features_of(tasks_of(PROMPTS))) - 0.5)
     near.learn(groups)

@@ -24,7 +24,7 @@ SEEN = {0: (0, 8), 1: (3, 5), 2: (8, 0)}
 
 
 def part(forget: float = 0.7, candidates: int = 32) -> Dynamics:
-    return Dynamics(forget, candidates)
+    return Dynamics(forget=forget, candidates=candidates)
 
 
 def shown(index: int, state: int) -> Group:

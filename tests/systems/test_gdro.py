@@ -12,7 +12,7 @@ from loops import each
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
-from podsrl.systems.gdro import Bandit, bandit, best_sizes
+from podsrl.systems.gdro import Bandit, best_sizes
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from tests.systems import made_up_groups
@@ -78,7 +78,7 @@ def test_nothing_to_ask_and_questions_that_were_not_asked_yet_get_the_mean() -> 
 
 
 def test_rollouts_that_join_a_group_stay() -> None:
-    part = bandit()
+    part = Bandit()
     joins = Ask(index=3, num_rollouts=24, joins="a")
     assert part.rollouts(view(), [joins]) == [joins]
 
@@ -97,7 +97,7 @@ def test_every_step_has_the_mean_and_is_the_same_when_asked_again() -> None:
 
 def test_costs_and_probabilities_by_hand() -> None:
     """One bin's groups have 2 of 4 right: s² = 1/3, so the cost of n is 4/3 / n; all right costs nothing."""
-    part: Bandit = bandit(arms=(2, 4), eta=3.0, gamma=0.2, k=1, price_rate=0.5)
+    part = Bandit(arms=(2, 4), eta=3.0, gamma=0.2, k=1, price_rate=0.5)
     groups = [group(0, 2, 4), group(1, 4, 4)]
     part.learn(groups)
     assert part.state()["costs"].tolist() == [[0, 0]] * 3, "the questions were in no bin yet"
@@ -111,7 +111,7 @@ def test_costs_and_probabilities_by_hand() -> None:
 
 
 def test_the_price_rises_while_the_bins_wish_more_than_the_budget() -> None:
-    part = bandit(arms=(2, 4), eta=0.1, gamma=1.0, k=1, price_rate=0.5)
+    part = Bandit(arms=(2, 4), eta=0.1, gamma=1.0, k=1, price_rate=0.5)
     part.learn([group(0, 1, 2)])
     part.learn([group(0, 1, 2)])
     assert part.state()["price"] == pytest.approx(0.5 * (3 - 2))
@@ -120,7 +120,7 @@ def test_the_price_rises_while_the_bins_wish_more_than_the_budget() -> None:
 
 
 def test_groups_without_two_usable_rewards_do_not_count() -> None:
-    part = bandit(k=1)
+    part = Bandit(k=1)
     part.learn([group(0, 1, 2)])
     part.learn([group(0, 1, 1)])
     assert not part.state()["costs"].any()

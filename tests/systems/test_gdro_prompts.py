@@ -13,7 +13,7 @@ import torch
 
 from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
-from podsrl.systems.gdro import BinWeights, bins
+from podsrl.systems.gdro import BinWeights
 from podsrl.types import Group, Selection
 from podsrl.update import SHAPE, shape_advantages
 from tests.systems import made_up_groups
@@ -47,7 +47,7 @@ def groups_of(*right: int) -> list[Group]:
 
 
 def test_omega_for_beta_1_is_the_exponential_of_the_newest_loss() -> None:
-    part = bins(beta=1.0, eta=2.0, k=1)
+    part = BinWeights(beta=1.0, eta=2.0, k=1)
     assert weights(part, groups_of(EASY, MIDDLE, HARD)) == [1.0, 1.0, 1.0]
     part.learn(groups_of(EASY, MIDDLE, HARD, MIDDLE, 0))
     losses = [(0.75 + 1.0) / 2, 0.5, 0.0]  # hardest first
@@ -57,7 +57,7 @@ def test_omega_for_beta_1_is_the_exponential_of_the_newest_loss() -> None:
 
 
 def test_scores_are_a_moving_mean_that_begins_with_the_first_loss() -> None:
-    part = bins(beta=0.25, eta=1.0, k=1, window=1)
+    part = BinWeights(beta=0.25, eta=1.0, k=1, window=1)
     for num_right in (0, 1, 0):
         part.learn([group(num_right)])
     expected = 0.75 * (0.75 * 1.0 + 0.25 * 0.75) + 0.25 * 1.0
@@ -65,14 +65,14 @@ def test_scores_are_a_moving_mean_that_begins_with_the_first_loss() -> None:
 
 
 def test_scores_are_clipped_and_weights_bounded() -> None:
-    part = bins(beta=1.0, eta=4.0, clip=0.5, largest=3.0, k=1)
+    part = BinWeights(beta=1.0, eta=4.0, clip=0.5, largest=3.0, k=1)
     part.learn([group(0)])
     assert part.omega()[0] == pytest.approx(math.exp(2.0))
     assert weights(part, groups_of(0, 4)) == [3.0, 1.0]
 
 
 def test_a_bin_that_stays_empty_keeps_its_score() -> None:
-    part = bins(beta=0.5, k=1)
+    part = BinWeights(beta=0.5, k=1)
     part.learn(groups_of(EASY, MIDDLE, HARD))
     before = part.omega()
     for _ in range(60):
@@ -82,7 +82,7 @@ def test_a_bin_that_stays_empty_keeps_its_score() -> None:
 
 
 def test_q_sums_to_1_and_is_the_weight_of_the_released_code() -> None:
-    part, groups = bins(beta=1.0, eta=1.0, gamma=0.1, k=1), groups_of(HARD, MIDDLE, EASY)
+    part, groups = BinWeights(beta=1.0, eta=1.0, gamma=0.1, k=1), groups_of(HARD, MIDDLE, EASY)
     assert weights(part, groups) == pytest.approx([1 / 3] * 3)
     part.learn(groups)
     assert part.shares(0.1).sum() == pytest.approx(1.0)
@@ -91,7 +91,7 @@ def test_q_sums_to_1_and_is_the_weight_of_the_released_code() -> None:
 
 
 def test_rewards_that_are_no_numbers_change_nothing() -> None:
-    part, broken = bins(beta=1.0, k=1), group(0)
+    part, broken = BinWeights(beta=1.0, k=1), group(0)
     invalid = [replace(r, reward=math.nan, invalid_reason="no number") for r in broken.rollouts]
     part.learn([replace(broken, rollouts=tuple(invalid))])
     assert part.omega().tolist() == [1.0, 1.0, 1.0]

@@ -11,7 +11,7 @@ import pytest
 
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.errors import UsageError
-from podsrl.systems.sgpo import Profile, profile
+from podsrl.systems.sgpo import Profile
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from tests.systems import made_up_groups
@@ -51,10 +51,10 @@ def stepped(budget: Budget, first: View, right: Sequence[int], share: float = 0.
 
 def test_sizes_for_every_share_of_right_probes() -> None:
     """The smallest power of two of at least 1 / p: 1/8 -> 8, 2/8 and 3/8 -> 4, 4/8 to 6/8 -> 2."""
-    assert [profile().size_of(k, 8) for k in range(9)] == [0, 8, 4, 4, 2, 2, 2, None, None]
-    assert [profile(drop_above=1.0).size_of(k, 8) for k in (6, 7, 8)] == [2, 2, 2]
-    assert [profile(largest=4).size_of(k, 8) for k in (1, 2, 3)] == [4, 4, 4]
-    assert [profile(largest=64).size_of(1, n) for n in (3, 8, 33, 100)] == [4, 8, 64, 64]
+    assert [Profile().size_of(k, 8) for k in range(9)] == [0, 8, 4, 4, 2, 2, 2, None, None]
+    assert [Profile(drop_above=1.0).size_of(k, 8) for k in (6, 7, 8)] == [2, 2, 2]
+    assert [Profile(largest=4).size_of(k, 8) for k in (1, 2, 3)] == [4, 4, 4]
+    assert [Profile(largest=64).size_of(1, n) for n in (3, 8, 33, 100)] == [4, 8, 64, 64]
 
 
 def test_the_first_round_of_a_run_asks_every_question_as_a_probe() -> None:
@@ -111,7 +111,7 @@ def test_a_step_that_is_asked_again_asks_the_same() -> None:
 
 
 def test_a_phase_lasts_while_its_accuracy_rises() -> None:
-    part, right = profile(window=3), [4, 4, 2, 2]
+    part, right = Profile(window=3), [4, 4, 2, 2]
     probes = answers([Ask(index=i, num_rollouts=8, is_trained=False) for i in range(4)], right)
     part.learn(probes)
     phases = []
@@ -123,7 +123,7 @@ def test_a_phase_lasts_while_its_accuracy_rises() -> None:
 
 
 def test_the_last_phase_never_ends_and_unsolved_questions_do_not_count() -> None:
-    part, right = profile(window=1), [2, 0]
+    part, right = Profile(window=1), [2, 0]
     part.learn(answers([Ask(index=i, num_rollouts=8, is_trained=False) for i in range(2)], right))
     for _ in range(5):
         part.learn(answers([Ask(index=0, num_rollouts=4), Ask(index=1, num_rollouts=4)], right))
@@ -175,7 +175,7 @@ def test_options_out_of_range_are_one_line(options: dict[str, Any]) -> None:
 
 
 def test_a_small_phase_repeats_its_questions() -> None:
-    part: Profile = profile(unsolved_share=0.0)
+    part = Profile(unsolved_share=0.0)
     right = [4, 2, 2, 2]
     groups = tuple(answers([Ask(index=i, num_rollouts=8, is_trained=False) for i in range(4)], right))
     assert Counter(part.questions(view(4, round=1, groups=groups), P)) == {0: P}

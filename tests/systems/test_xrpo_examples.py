@@ -204,7 +204,7 @@ def test_in_rounds_of_the_allocation_hopeless_questions_are_guided_and_others_ne
 
 @pytest.mark.parametrize("option", ["count", "size", "max_characters"])
 def test_an_option_out_of_its_range_is_named(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"options.examples.{option} = 0; wanted 1 .. "):
+    with pytest.raises(UsageError, match=rf"options.examples.{option} = 0: Input should be "):
         make_budget({"guide": "examples"}, {"examples": {option: 0}})
 
 

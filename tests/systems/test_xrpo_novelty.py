@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
+from podsrl.lib.options import check_options
 from podsrl.systems.xrpo import Novelty, likelihoods
 from podsrl.types import Group, Rollout, Selection
 from podsrl.update.shapes import SHAPES
@@ -97,4 +98,4 @@ def test_it_is_in_the_table_and_names_an_option_out_of_its_range() -> None:
     assert SHAPES["novelty"] is Novelty
     for name in ("weight", "bound"):
         with pytest.raises(UsageError, match=rf"options.novelty.{name} = -1"):
-            Novelty(**{name: -1.0})
+            check_options(Novelty, {name: -1.0}, where="options.novelty")

@@ -7,24 +7,26 @@ from collections.abc import Mapping
 from podsrl.lib.resolve import Table
 from podsrl.lib.slots import Factory, Slot
 
-ENOUGH: Table[Factory] = Table({"one_round": "podsrl.control.fixed:one_round", "mixed": "podsrl.systems.dapo:mixed"})
+ENOUGH: Table[Factory] = Table(
+    {"one_round": "podsrl.control.fixed:one_round", "mixed": "podsrl.systems.dapo:DynamicSampling"}
+)
 """Name -> what makes a part for `budget.enough`; the other tables likewise, each for its slot."""
 QUESTIONS: Table[Factory] = Table(
     {
         "stream": "podsrl.control.fixed:stream",
-        "dynamics": "podsrl.systems.dps:dynamics",
-        "difficulty": "podsrl.systems.dots:difficulty",
-        "profile": "podsrl.systems.sgpo:profile",
+        "dynamics": "podsrl.systems.dps:Dynamics",
+        "difficulty": "podsrl.systems.dots:Difficulty",
+        "profile": "podsrl.systems.sgpo:Profile",
     }
 )
 """For `budget.questions`."""
 ROLLOUTS: Table[Factory] = Table(
     {
         "equal": "podsrl.control.fixed:equal",
-        "harder": "podsrl.systems.dars:harder",
-        "difficulty": "podsrl.systems.dots:difficulty",
-        "profile": "podsrl.systems.sgpo:profile",
-        "bandit": "podsrl.systems.gdro:bandit",
+        "harder": "podsrl.systems.dars:Harder",
+        "difficulty": "podsrl.systems.dots:Difficulty",
+        "profile": "podsrl.systems.sgpo:Profile",
+        "bandit": "podsrl.systems.gdro:Bandit",
         "confidence": "podsrl.systems.xrpo:Confidence",
     }
 )

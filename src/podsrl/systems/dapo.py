@@ -31,14 +31,16 @@ published script asks for 30 P."""
 
 
 class DynamicSampling:
-    """Fills `budget.enough` and `budget.keep`; it learns nothing.
+    """New groups until P are mixed, for `budget.enough`; with `budget.keep = "mixed"` it trains on these alone.
+
+    It learns nothing.
 
     Args:
-        metric: what must differ within a group.
-        max_rounds: rounds of a step, at least 1.
+        metric: what must differ within a group: right and wrong, or the rewards.
+        max_rounds: rounds of a step, 1 .. 16.
     """
 
-    def __init__(self, metric: Metric, max_rounds: int) -> None:
+    def __init__(self, *, metric: Metric = "correct", max_rounds: Annotated[int, Field(ge=1, le=16)] = 10) -> None:
         self._metric, self._max_rounds = metric, max_rounds
 
     def enough(self, view: View) -> int:
@@ -66,11 +68,6 @@ class DynamicSampling:
         return len({rollout.reward for rollout in group.rollouts if rollout.is_valid}) > 1
 
 
-def mixed(*, metric: Metric = "correct", max_rounds: Annotated[int, Field(ge=1, le=16)] = 10) -> DynamicSampling:
-    """New groups until P are mixed, for `budget.enough`; with `budget.keep = "mixed"` it trains on these alone."""
-    return DynamicSampling(metric, max_rounds)
-
-
 def mixed_alone(*, metric: Metric = "correct") -> Keep:
     """The mixed groups among those that were asked, at most P: `budget.keep` without `budget.enough`."""
-    return DynamicSampling(metric, max_rounds=1).keep
+    return DynamicSampling(metric=metric, max_rounds=1).keep

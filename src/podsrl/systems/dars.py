@@ -57,15 +57,20 @@ def _root_up(square: Fraction) -> int:
 
 
 class Harder:
-    """Fills `budget.rollouts`; it learns nothing.
+    """More rollouts of the questions that are answered right less than half of the time, for `budget.rollouts`.
+
+    It learns nothing.
 
     Args:
-        mode, is_std: as above.
+        mode: "ET" or "HW".
         most: rollouts of one group in all, at least n; None: 4 n with "ET", 8 n with "HW".
+        std: the advantages are divided by their standard deviation, as `loss.advantage = "std"` does.
     """
 
-    def __init__(self, mode: Mode, most: int | None, is_std: bool) -> None:
-        self._mode, self._most, self._is_std = mode, most, is_std
+    def __init__(
+        self, *, mode: Mode = "ET", most: Annotated[int, Field(ge=2)] | None = None, std: bool = False
+    ) -> None:
+        self._mode, self._most, self._is_std = mode, most, std
 
     def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         """The new asks, and more rollouts of the groups that have n so far."""
@@ -95,8 +100,3 @@ class Harder:
         more = group_size(right, len(valid), num_rollouts, most, self._mode, is_std=self._is_std) - num_rollouts
         assert group.index is not None, "a group of a step has a place in the training set"
         return Ask(index=group.index, num_rollouts=more, joins=group.id) if more else None
-
-
-def harder(*, mode: Mode = "ET", most: Annotated[int, Field(ge=2)] | None = None, std: bool = False) -> Harder:
-    """More rollouts of the questions that are answered right less than half of the time."""
-    return Harder(mode, most, std)

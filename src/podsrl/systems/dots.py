@@ -62,7 +62,7 @@ _MULTIPLIERS = (np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B2AE
 
 
 class Difficulty:
-    """Fills `budget.questions` and `budget.rollouts`.
+    """Questions whose predicted success is near a target, for `budget.questions` and `budget.rollouts` together.
 
     Args:
         num_references: questions of a probe.
@@ -76,7 +76,14 @@ class Difficulty:
     needs = ("budget.questions", "budget.rollouts")
 
     def __init__(
-        self, num_references: int, num_rollouts: int, every: int, target: float, temperature: float, num_candidates: int
+        self,
+        *,
+        num_references: Count = 256,
+        num_rollouts: Count = 8,
+        every: Count = 2,
+        target: Annotated[float, Field(ge=0, le=1)] = 0.5,
+        temperature: Annotated[float, Field(gt=0)] = 1e-3,
+        num_candidates: Count = 512,
     ) -> None:
         self._num_references, self._num_rollouts, self._every = num_references, num_rollouts, every
         self._target, self._temperature, self._num_candidates = target, temperature, num_candidates
@@ -143,19 +150,6 @@ def _after(predictor: Predictor, groups: Sequence[Group]) -> Predictor:
         return predictor
     tasks = {group.index: group.task for group in probes}
     return predictor.after(features_of([tasks[index] for index in indices.tolist()]), right, valid)
-
-
-def difficulty(
-    *,
-    num_references: Count = 256,
-    num_rollouts: Count = 8,
-    every: Count = 2,
-    target: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    temperature: Annotated[float, Field(gt=0)] = 1e-3,
-    num_candidates: Count = 512,
-) -> Difficulty:
-    """Questions whose predicted success is near a target, for `budget.questions` and `budget.rollouts` together."""
-    return Difficulty(num_references, num_rollouts, every, target, temperature, num_candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,14 +36,16 @@ WRONG, PARTIAL, RIGHT = range(3)
 
 
 class Dynamics:
-    """Fills `budget.questions`.
+    """Questions that a hidden Markov model each predicts to be partly solved, for `budget.questions`.
 
     Args:
         forget: λ, how much of the old counts stays, 0 to 1.
         candidates: questions to choose from, per question that is asked.
     """
 
-    def __init__(self, forget: float, candidates: int) -> None:
+    def __init__(
+        self, *, forget: Annotated[float, Field(ge=0, le=1)] = 0.7, candidates: Annotated[int, Field(ge=1)] = 32
+    ) -> None:
         self._forget, self._candidates = forget, candidates
         self._index: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """[K] questions that have been asked, ascending."""
@@ -117,10 +119,3 @@ def drift(counts: Floats, belief: Floats) -> Floats:
     """E[Φ] b: beliefs [K, 3] one step later, if nothing is seen."""
     later: Floats = np.einsum("kij,kj->ki", counts, belief / np.einsum("kij->kj", counts))
     return later
-
-
-def dynamics(
-    *, forget: Annotated[float, Field(ge=0, le=1)] = 0.7, candidates: Annotated[int, Field(ge=1)] = 32
-) -> Dynamics:
-    """Questions that a hidden Markov model each predicts to be partly solved, for `budget.questions`."""
-    return Dynamics(forget, candidates)

@@ -7,7 +7,7 @@ hysteresis, so that noise does not move it back and forth. What is ours: pass@k 
 Chen et al. (2021, arXiv 2107.03374) from all its rollouts, because groups differ in size; a question without a group is
 in no bin, where the released code calls it hardest.
 
-**Rollout-GDRO** (`bandit`): how many rollouts a question of each difficulty gets, at an unchanged mean. Every bin b
+**Rollout-GDRO** (`Bandit`): how many rollouts a question of each difficulty gets, at an unchanged mean. Every bin b
 plays one arm n per step by EXP3P (Auer et al. 2002): its questions get n rollouts each. The cost of an arm is
 L_b(n) = -J_b + μ n. A dynamic program picks one arm per bin so that the step has n̄ rollouts per question, or as close
 as the arms allow, and the shadow price follows μ ← μ + price_rate (n̂ - n̄). What is ours, because the source is silent
@@ -26,7 +26,7 @@ or its released code cannot serve here:
              program holds the played mean at n̄; μ stays at 0 or above.
     unseen   a question that was not asked yet gets n̄, and is in no bin.
 
-**Prompt-GDRO** (`bins`): advantages of the bins in which the model fails count more. After every step
+**Prompt-GDRO** (`BinWeights`): advantages of the bins in which the model fails count more. After every step
 
     S(b) ← (1 - β) S(b) + β · mean loss of b          ω(b) = exp(η · clip(S(b), -C, C))
 
@@ -161,7 +161,7 @@ def pass_at_k(n: int, num_right: int, k: int) -> float:
 
 
 class Bandit:
-    """Fills `budget.rollouts`.
+    """Group sizes by difficulty, at an unchanged mean, for `budget.rollouts`.
 
     Args:
         arms: K group sizes, ascending, each at least 2.
@@ -169,20 +169,33 @@ class Bandit:
         eta: EXP3P's learning rate η.
         gamma: share γ of the draws that is uniform.
         price_rate: of the shadow price.
-        bins: of the questions.
+        edges: between difficulty bins: ascending values of pass@k, between 0 and 1.
+        k: of pass@k.
+        window: groups per question that count, the last ones.
+        hysteresis: how far beyond an edge of its bin a question must be to leave it.
 
     Raises:
         UsageError: `arms` or `mean` is out of range.
     """
 
     def __init__(
-        self, arms: Sequence[int], mean: float, eta: float, gamma: float, price_rate: float, bins: DifficultyBins
+        self,
+        *,
+        arms: tuple[int, ...] = tuple(range(2, 13)),
+        mean: Annotated[float, Field(ge=0)] = 0.0,
+        eta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.65,
+        gamma: Annotated[float, Field(gt=0, le=1)] = 0.01,
+        price_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05,
+        edges: Edges = EDGES,
+        k: Count = 4,
+        window: Count = 50,
+        hysteresis: Hysteresis = 0.03,
     ) -> None:
         if not arms or arms[0] < 2 or list(arms) != sorted(set(arms)):
             raise UsageError(f"options.bandit.arms = {list(arms)}; wanted group sizes of at least 2, ascending")
-        self.arms, self._mean, self.eta, self.gamma, self.price_rate = tuple(arms), mean, eta, gamma, price_rate
-        self._bins = bins
-        self._costs = np.zeros((bins.num_bins, len(arms)))
+        self.arms, self._mean, self.eta, self.gamma, self.price_rate = arms, mean, eta, gamma, price_rate
+        self._bins = DifficultyBins("options.bandit", edges, k, window, hysteresis)
+        self._costs = np.zeros((self._bins.num_bins, len(arms)))
         self._price = 0.0
         if mean:
             self.mean_of(0)
@@ -291,44 +304,35 @@ def nearest_arm(arms: Sequence[int], mean: float) -> int:
     return min(arms, key=lambda arm: (abs(arm - mean), arm))
 
 
-def bandit(
-    *,
-    arms: tuple[int, ...] = tuple(range(2, 13)),
-    mean: Annotated[float, Field(ge=0)] = 0.0,
-    eta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.65,
-    gamma: Annotated[float, Field(gt=0, le=1)] = 0.01,
-    price_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05,
-    edges: Edges = EDGES,
-    k: Count = 4,
-    window: Count = 50,
-    hysteresis: Hysteresis = 0.03,
-) -> Bandit:
-    """Group sizes by difficulty, at an unchanged mean."""
-    return Bandit(arms, mean, eta, gamma, price_rate, DifficultyBins("options.bandit", edges, k, window, hysteresis))
-
-
 class BinWeights:
-    """Fills `loss.shape`.
+    """Advantages count more in the difficulty bins in which the model fails, for `loss.shape`.
 
     Args:
         beta, eta, clip: β, η, C.
         largest: ω_max.
-        gamma: γ: multiply by q instead of ω; None: by ω.
-        bins: of the questions.
+        gamma: γ: normalise the weights, with this share of equal ones (q); None: take them as they are (ω).
+        edges: between difficulty bins: ascending values of pass@k, between 0 and 1.
+        k: of pass@k.
+        window: groups per question that count, the last ones.
+        hysteresis: how far beyond an edge of its bin a question must be to leave it.
     """
 
     def __init__(
         self,
-        beta: float,
-        eta: float,
-        clip: float,
-        largest: float,
-        gamma: float | None,
-        bins: DifficultyBins,
+        *,
+        beta: Annotated[float, Field(gt=0, le=1)] = 0.12,
+        eta: Annotated[float, Field(ge=0, le=10)] = 0.65,
+        clip: Annotated[float, Field(gt=0, le=10)] = 5.0,
+        largest: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0,
+        gamma: Annotated[float, Field(ge=0, le=1)] | None = None,
+        edges: Edges = EDGES,
+        k: Count = 4,
+        window: Count = 50,
+        hysteresis: Hysteresis = 0.03,
     ) -> None:
         self.beta, self.eta, self.clip, self.largest = beta, eta, clip, largest
-        self.gamma, self._bins = gamma, bins
-        self._scores = np.full(bins.num_bins, np.nan)  # S; NaN: no group so far
+        self.gamma, self._bins = gamma, DifficultyBins("options.bins", edges, k, window, hysteresis)
+        self._scores = np.full(self._bins.num_bins, np.nan)  # S; NaN: no group so far
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
@@ -367,24 +371,3 @@ class BinWeights:
         """Go on from `state`."""
         self._scores = np.array(state["scores"])
         self._bins.restore(state)
-
-
-def bins(
-    *,
-    beta: Annotated[float, Field(gt=0, le=1)] = 0.12,
-    eta: Annotated[float, Field(ge=0, le=10)] = 0.65,
-    clip: Annotated[float, Field(gt=0, le=10)] = 5.0,
-    largest: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0,
-    gamma: Annotated[float, Field(ge=0, le=1)] | None = None,
-    edges: Edges = EDGES,
-    k: Count = 4,
-    window: Count = 50,
-    hysteresis: Hysteresis = 0.03,
-) -> BinWeights:
-    """Advantages count more in the difficulty bins in which the model fails.
-
-    Args:
-        gamma: normalise the weights, with this share of equal ones; not set: take them as they are.
-    """
-    own = DifficultyBins("options.bins", edges, k, window, hysteresis)
-    return BinWeights(beta, eta, clip, largest, gamma, own)

@@ -34,7 +34,9 @@ Sizes = Mapping[int, int]
 
 
 class Profile:
-    """Fills `budget.questions` and `budget.rollouts` together.
+    """A profile of the training set decides which questions are asked, when, and in groups of which size.
+
+    It fills `budget.questions` and `budget.rollouts` together.
 
     Args:
         num_probes: rollouts per question of the profile, at least 2.
@@ -49,13 +51,14 @@ class Profile:
 
     def __init__(
         self,
-        num_probes: int,
-        drop_above: float,
-        unsolved_share: float,
-        largest: int,
-        most_profiled: int,
-        window: int,
-        rise: float,
+        *,
+        num_probes: Annotated[int, Field(ge=2)] = 8,
+        drop_above: Annotated[float, Field(ge=0, le=1)] = 0.75,
+        unsolved_share: Annotated[float, Field(ge=0, lt=1)] = 0.1,
+        largest: Literal[2, 4, 8, 16, 32, 64, 128] = 8,
+        most_profiled: Annotated[int, Field(ge=1)] = 20_000,
+        window: Annotated[int, Field(ge=1)] = 10,
+        rise: Annotated[float, Field(ge=-1, le=1)] = 0.0,
     ) -> None:
         self.num_probes, self.drop_above, self.unsolved_share = num_probes, drop_above, unsolved_share
         self.largest, self.most_profiled, self.window, self.rise = largest, most_profiled, window, rise
@@ -126,7 +129,7 @@ class Profile:
         """The group size for p̂ = num_right / num_rollouts; 0: unsolved; None: it is dropped.
 
         Example:
-            >>> [profile().size_of(k, 8) for k in range(9)]
+            >>> [Profile().size_of(k, 8) for k in range(9)]
             [0, 8, 4, 4, 2, 2, 2, None, None]
         """
         if num_right == 0:
@@ -192,17 +195,3 @@ def _drawn(view: View, sizes: Sizes, wanted: Sequence[int]) -> list[int]:
                 num_missing[size] -= 1
     turns = {size: iter(found) for size, found in waiting.items()}
     return [next(turns[size]) for size in wanted]
-
-
-def profile(
-    *,
-    num_probes: Annotated[int, Field(ge=2)] = 8,
-    drop_above: Annotated[float, Field(ge=0, le=1)] = 0.75,
-    unsolved_share: Annotated[float, Field(ge=0, lt=1)] = 0.1,
-    largest: Literal[2, 4, 8, 16, 32, 64, 128] = 8,
-    most_profiled: Annotated[int, Field(ge=1)] = 20_000,
-    window: Annotated[int, Field(ge=1)] = 10,
-    rise: Annotated[float, Field(ge=-1, le=1)] = 0.0,
-) -> Profile:
-    """A profile of the training set decides which questions are asked, when, and in groups of which size."""
-    return Profile(num_probes, drop_above, unsolved_share, largest, most_profiled, window, rise)

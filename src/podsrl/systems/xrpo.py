@@ -49,11 +49,12 @@ from functools import lru_cache
 from itertools import chain, dropwhile, islice, pairwise, takewhile
 from math import lgamma, pi, sqrt
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from podsrl.control.base import View
@@ -62,6 +63,7 @@ from podsrl.types import Ask, Group, Selection, Task, TokenMarkup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Factor = Annotated[float, Field(ge=0, le=1e6)]
 Vector = NDArray[np.float32]
 Prompt = str | tuple[Mapping[str, str], ...]
 ORIGIN = "examples"
@@ -83,23 +85,17 @@ class Confidence:
         explore: weight of the second term.
         prior: how many rewards the prior variance counts as.
         largest: a question gets at most `largest` · n rollouts.
-
-    Raises:
-        UsageError: an option out of its range.
     """
 
     def __init__(
-        self, *, phases: int = 3, alpha: float = 0.05, explore: float = 0.005, prior: float = 1.0, largest: int = 4
+        self,
+        *,
+        phases: Annotated[int, Field(ge=1, le=16)] = 3,
+        alpha: Annotated[float, Field(ge=1e-6, lt=1)] = 0.05,
+        explore: Factor = 0.005,
+        prior: Annotated[float, Field(gt=0, le=1e6)] = 1.0,
+        largest: Annotated[int, Field(ge=1, le=64)] = 4,
     ) -> None:
-        for name, value, is_good, wanted in (
-            ("phases", phases, 1 <= phases <= 16, "1 .. 16"),
-            ("alpha", alpha, 1e-6 <= alpha < 1, "a number from 0.000001 to below 1"),
-            ("explore", explore, 0 <= explore <= 1e6, "a number from 0 to 1,000,000"),
-            ("prior", prior, 0 < prior <= 1e6, "a number above 0, at most 1,000,000"),
-            ("largest", largest, 1 <= largest <= 64, "1 .. 64"),
-        ):
-            if not is_good:
-                raise UsageError(f"options.confidence.{name} = {value}; wanted {wanted}")
         self._phases, self._alpha, self._explore = phases, alpha, explore
         self._prior, self._largest = prior, largest
 
@@ -213,19 +209,15 @@ class Examples:
         count: examples per question, at most.
         size: solutions in the store, at most.
         max_characters: a longer solution is not stored.
-
-    Raises:
-        UsageError: an option out of its range.
     """
 
-    def __init__(self, *, count: int = 2, size: int = 1024, max_characters: int = 4000) -> None:
-        for name, value, most in (
-            ("count", count, 16),
-            ("size", size, 8192),
-            ("max_characters", max_characters, 2**20),
-        ):
-            if not 1 <= value <= most:
-                raise UsageError(f"options.examples.{name} = {value}; wanted 1 .. {most:,}")
+    def __init__(
+        self,
+        *,
+        count: Annotated[int, Field(ge=1, le=16)] = 2,
+        size: Annotated[int, Field(ge=1, le=8192)] = 1024,
+        max_characters: Annotated[int, Field(ge=1, le=2**20)] = 4000,
+    ) -> None:
         self._count, self._size, self._max_characters = count, size, max_characters
         self._solutions: dict[int, str] = {}
         """By the question's place in the training set, the one that was solved longest ago first."""
@@ -357,15 +349,9 @@ class Novelty:
     Args:
         weight: of the novelty 1 - exp(s_i - s), at least 0.
         bound: largest share of the advantage that is added, at least 0.
-
-    Raises:
-        UsageError: an option out of its range.
     """
 
-    def __init__(self, *, weight: float = 2.5, bound: float = 0.5) -> None:
-        for name, value in (("weight", weight), ("bound", bound)):
-            if not 0 <= value <= 1e6:
-                raise UsageError(f"options.novelty.{name} = {value}; wanted a number from 0 to 1,000,000")
+    def __init__(self, *, weight: Factor = 2.5, bound: Factor = 0.5) -> None:
         self._weight, self._bound = weight, bound
 
     def shape(

@@ -22,7 +22,7 @@ from podsrl.update.advantage import checked_advantages
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
 """What a shape is: groups, selections and their advantages `[m]` or `[m, T]`, to new advantages of either form."""
 
-SHAPES: Table[Factory] = Table({"bins": "podsrl.systems.gdro:bins", "novelty": "podsrl.systems.xrpo:Novelty"})
+SHAPES: Table[Factory] = Table({"bins": "podsrl.systems.gdro:BinWeights", "novelty": "podsrl.systems.xrpo:Novelty"})
 """Name -> what makes the shape."""
 SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
 """The slot of `loss.shape`."""
