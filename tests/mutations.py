@@ -57,7 +57,7 @@ PLACES = {
         tests=("run/test_metrics_by_number.py", "run/test_load_counts.py", "run/test_metrics.py"),
     ),
     "group_log": Place(modules=("run/group_log.py",), tests=("run/test_group_log.py",)),
-    "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py",)),
+    "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py", "systems/test_*.py")),
     "systems": Place(modules=("systems/*.py",), tests=("systems/test_*.py",)),
     "records": Place(modules=("records.py",), tests=("test_records.py",)),
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
