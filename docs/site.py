@@ -33,11 +33,12 @@ REFERENCE = {
     "podsrl.policy": ["podsrl.policy"],
     "podsrl.tasks": ["podsrl.tasks"],
     "podsrl.control": ["podsrl.control"],
-    "podsrl.control.parts": [
-        *("podsrl.control.parts.fixed", "podsrl.control.parts.mixed", "podsrl.control.parts.harder.harder"),
-        *("podsrl.control.parts.difficulty.difficulty", "podsrl.control.parts.profile.profile"),
-        *("podsrl.control.parts.dynamics.dynamics", "podsrl.control.parts.bandit.bandit"),
-        *("podsrl.control.parts.confidence.Confidence", "podsrl.control.parts.examples.Examples"),
+    "podsrl.control.fixed": ["podsrl.control.fixed"],
+    "podsrl.systems": [
+        *("podsrl.systems.dapo.DynamicSampling", "podsrl.systems.dars.Harder", "podsrl.systems.dots.Difficulty"),
+        *("podsrl.systems.dps.Dynamics", "podsrl.systems.gdro.Bandit", "podsrl.systems.gdro.BinWeights"),
+        *("podsrl.systems.sgpo.Profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
+        "podsrl.systems.xrpo.Novelty",
     ],
     "podsrl.generate": ["podsrl.generate"],
     "podsrl.score": ["podsrl.score"],

@@ -22,6 +22,7 @@ FLOORS = (
     {"errors"},
     {"lib", "types"},
     {"config", "records", *STAGES, "policy"},
+    {"systems"},
     {"scale"},
     {"run"},
     {"compare", "evaluate"},

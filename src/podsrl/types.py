@@ -171,6 +171,16 @@ class Group:
     is_trained: bool = True
     """False for a probe, as in `Ask`."""
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some of its valid rollouts are right, and some wrong."""
+        return len({rollout.is_correct for rollout in self.rollouts if rollout.is_valid}) > 1
+
+    @property
+    def outcomes(self) -> list[bool]:
+        """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt."""
+        return [rollout.is_correct for rollout in self.rollouts if rollout.is_valid and rollout.prompt_ids is None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:

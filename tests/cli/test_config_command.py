@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.cli.known_names import NAMED_OPTIONS, known_names
 from podsrl.config.load import all_keys, load_config
 from podsrl.config.options import chapters_of
 from podsrl.config.schema import RunConfig
+from podsrl.lib.resolve import load
 
 Pods = Callable[..., tuple[int, str, str]]
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
@@ -54,11 +54,15 @@ def test_one_option_names_what_it_knows(pods: Pods) -> None:
     assert code == 0 and json.loads(printed)["known"] == [*RULES]
 
 
-def test_whatever_a_meaning_calls_a_table_has_its_names() -> None:
+def test_every_name_of_every_table_can_be_loaded() -> None:
     options = {option.key: option for chapter in chapters_of(RunConfig) for option in chapter.options}
-    tables = {key for key, option in options.items() if re.search(r"`podsrl\.[a-z.]+\.[A-Z_]+`", option.meaning)}
-    assert tables <= set(NAMED_OPTIONS) <= set(options)
-    assert all(known_names(key) for key in NAMED_OPTIONS) and known_names("seed") == ()
+    told = {key for key, option in options.items() if re.search(r"`podsrl\.[a-z.]+\.[A-Z_]+`", option.meaning)}
+    named = {key: option for key, option in options.items() if option.table}
+    assert told | {"budget.rollouts", "rollouts.generator", "rollouts.scheduler"} <= named.keys()
+    for key, option in named.items():
+        table = load(option.table)
+        assert option.known_names == tuple(table) and all(table[name] for name in table), key
+    assert options["seed"].known_names == ()
 
 
 @pytest.mark.parametrize("arguments", [["memory"], ["--search", "memory"]])

@@ -11,7 +11,7 @@ import pytest
 from podsrl.cli.systems import short_source
 from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.load import load_config
-from podsrl.lib.part_options import part_options, part_summary
+from podsrl.lib.options import part_options, part_summary
 
 Pods = Callable[..., tuple[int, str, str]]
 

@@ -11,7 +11,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.slots import DEFAULTS, SLOTS
+from podsrl.control.tables import DEFAULTS, SLOTS
 from podsrl.run.metrics import step_metrics
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from podsrl.config.load import load_config
-from podsrl.control.parts.mixed import is_mixed
 from podsrl.errors import UsageError
 from podsrl.generate import Engine
 from podsrl.lib.seeds import derive
@@ -40,7 +39,7 @@ def test_a_step_trains_on_the_first_mixed_groups_that_one_long_round_would_have_
     assert len(collected.seen) > 4
     whole = exact(Trainer(load_config("mixed", [f"rollouts.num_prompts={len(collected.seen)}", *SMALL[1:]]))).sample()
     assert found(whole.groups) == found(collected.seen)
-    assert found(collected.groups) == found([group for group in whole.groups if is_mixed(group)][:4])
+    assert found(collected.groups) == found([group for group in whole.groups if group.is_mixed][:4])
     assert len(collected.groups) == 4 and len(collected.left_out) == len(collected.seen) - 4
     assert collected.data_position == len(collected.seen)
 
@@ -50,7 +49,7 @@ def test_dynamic_sampling_and_pods_train_on_16_of_64_rollouts_of_mixed_groups_al
     trainer = Trainer(load_config("systems/dapo", [*SMALL, *pods]))
     for _ in range(2):
         result = training_step(trainer)
-        assert len(result.groups) == 4 and all(is_mixed(group) for group in result.groups)
+        assert len(result.groups) == 4 and all(group.is_mixed for group in result.groups)
         assert [len(selection.kept) for selection in result.selections] == [16] * 4
         line = step_metrics(result)
         assert line["groups/zero_signal"] == line["tokens/skipped"] == 0
@@ -70,7 +69,7 @@ def test_rollouts_of_the_second_round_are_those_that_one_round_would_have_made()
 
 def test_groups_that_grew_train_whole() -> None:
     result = training_step(Trainer(load_config("systems/dars", SMALL)))
-    assert result.groups and all(is_mixed(group) for group in result.groups)
+    assert result.groups and all(group.is_mixed for group in result.groups)
     for group, selection in zip(result.groups, result.selections, strict=True):
         assert selection.kept == tuple(range(len(group.rollouts)))
     assert step_metrics(result)["groups/zero_signal"] == 0

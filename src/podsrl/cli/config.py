@@ -13,7 +13,6 @@ import typer
 
 from podsrl.cli.config_page import options_page
 from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
-from podsrl.cli.known_names import NAMED_OPTIONS, known_names
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
@@ -128,20 +127,20 @@ def _print_options(options: Iterable[OptionEntry]) -> None:
     for option in options:
         output.print(f"{option.key} = {option.default}", style="cyan", markup=False, highlight=False, soft_wrap=True)
         takes = f" Takes {option.takes}." if option.takes != "text" else ""
-        names = f" The names: pods config {option.key}" if option.key in NAMED_OPTIONS else ""
+        names = f" The names: pods config {option.key}" if option.table else ""
         print_paragraph(f"{option.meaning}{takes}{names}", indent="    ")
     output.print()
 
 
 def _show_option(option: OptionEntry, as_json: bool) -> None:
-    names = known_names(option.key)
+    names = option.known_names
     if as_json:
         output.print_json(data={**asdict(option), "known": list(names)})
         return
     section, _, name = option.key.rpartition(".")
     facts = {"takes": option.takes, "default": option.default}
     if names:
-        facts[NAMED_OPTIONS[option.key]] = ", ".join(names)
+        facts["known names"] = ", ".join(names)
     facts["as a flag"] = f"--{option.key}={_in_shell(option.value)}"
     facts["in a file"] = f"{name} = {_in_file(option.value)}" + (f"   under [{section}]" if section else "")
     if option.other_names:

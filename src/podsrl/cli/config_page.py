@@ -1,10 +1,9 @@
-"""The page docs/options.md, from the schema and the stages' tables."""
+"""The page docs/options.md, from the schema and the tables that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podsrl.cli.known_names import NAMED_OPTIONS, known_names
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of
 from podsrl.config.other_names import OTHER_NAMES
 
@@ -74,8 +73,8 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
 
 def _row(option: OptionEntry) -> str:
     meaning = option.meaning
-    if names := known_names(option.key):
-        meaning += f" {NAMED_OPTIONS[option.key].capitalize()}: {', '.join(f'`{name}`' for name in names)}."
+    if names := option.known_names:
+        meaning += f" Known names: {', '.join(f'`{name}`' for name in names)}."
     default = option.default if option.default.startswith(("not set", "none:")) else f"`{option.default}`"
     cells = (f"`{option.key}`", default, option.takes, meaning)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -80,7 +80,7 @@ def _list(found: Sequence[System], result: Mapping[str, Any] | None, is_all: boo
     for system in found if is_all else ():
         output.print(f"\n{system.name}", style="cyan", markup=False, highlight=False)
         print_paragraph(system.about.idea, indent="    ")
-        print_paragraph(system.slots, indent="    ")
+        print_paragraph(system.line, indent="    ")
     more = "" if is_all else "\nwhat each does: pods systems --all"
     say(f"{more}\none of them:    pods systems NAME\nall compared:   pods compare systems")
 
@@ -125,12 +125,16 @@ def _describe(system: System, result: Mapping[str, Any] | None) -> None:
 
 def parts_of(system: System) -> Iterator[Json]:
     """The parts that the recipe names in slots, each once, with all options: set ones, and defaults."""
-    from podsrl.cli.known_names import part_table
     from podsrl.compare.systems import parts_of_slots
-    from podsrl.lib.part_options import part_options, part_summary
+    from podsrl.config.options import chapters_of
+    from podsrl.config.schema import RunConfig
+    from podsrl.lib.options import part_options, part_summary
+    from podsrl.lib.resolve import load
+
+    tables = {option.key: option.table for chapter in chapters_of(RunConfig) for option in chapter.options}
 
     for name, keys in parts_of_slots(system).items():
-        factory = part_table(keys[0])[name]
+        factory = load(tables[keys[0]])[name]
         own = system.options.get(name, {})
         options = [
             {**asdict(option), "value": own.get(option.name, option.default)} for option in part_options(factory)

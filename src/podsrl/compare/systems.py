@@ -21,7 +21,7 @@ from podsrl.errors import UsageError, nearest
 FOLDER = "systems/"
 MEASURED = "systems.json"
 """What the comparison `systems` gave, beside this module; `python -m benchmarks systems --save` writes it."""
-_SLOTS = ("budget", "loss", "select", "rollouts", "optim")
+_SECTIONS = ("budget", "loss", "select", "rollouts", "optim")
 """Sections of a recipe that say which parts a system has, in reading order."""
 _ABOUT = re.compile(r"^\[about\]\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 Json = Mapping[str, Any]
@@ -49,7 +49,7 @@ class System:
         return FOLDER + self.name
 
     @property
-    def slots(self) -> str:
+    def line(self) -> str:
         """Its parts and numbers in a line, such as "budget.rollouts=harder, select.num_kept=8"."""
         return ", ".join(f"{key}={_text(value)}" for key, value in self.changes.items())
 
@@ -68,7 +68,7 @@ def read_system(name: str) -> System:
         UsageError: no recipe has the name.
 
     Example:
-        >>> read_system("pods").slots
+        >>> read_system("pods").line
         'select.rule=max_variance, select.num_kept=8, rollouts.num_rollouts=32'
     """
     known, name = system_names(), name.removeprefix(FOLDER)
@@ -82,7 +82,7 @@ def read_system(name: str) -> System:
         about=config.about,
         changes={
             f"{section}.{key}": value
-            for section in (*_SLOTS, *sorted(tree.keys() - {*_SLOTS, "about", "options"}))
+            for section in (*_SECTIONS, *sorted(tree.keys() - {*_SECTIONS, "about", "options"}))
             for key, value in _entries(tree.get(section, {}))
         },
         options=config.options,
@@ -98,12 +98,12 @@ def parts_of_slots(system: System) -> dict[str, list[str]]:
         >>> parts_of_slots(read_system("pods"))
         {}
     """
-    slots: dict[str, list[str]] = {}
+    filled: dict[str, list[str]] = {}
     for key, value in system.changes.items():
         if key == "loss.shape" or key.startswith("budget."):
             for name in [value] if isinstance(value, str) else value:
-                slots.setdefault(name, []).append(key)
-    return slots
+                filled.setdefault(name, []).append(key)
+    return filled
 
 
 def measured() -> Json | None:

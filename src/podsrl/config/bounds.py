@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
@@ -45,6 +46,14 @@ NonNegative = Annotated[float, Field(ge=0.0, le=MAX_FLOAT)]
 Positive = Annotated[float, Field(gt=0.0, le=MAX_FLOAT)]
 Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
 """Logits are divided by it in float32, which does not hold larger quotients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Says of an option that its values are names: those of a table, or others, such as "module:function"."""
+
+    table: str
+    """Where the table stands: "podsrl.select:RULES"."""
 
 
 def check_text(value: str) -> str:

@@ -1,7 +1,6 @@
 """List the options of a config model for people: type, default and meaning of each, read from the schema.
 
-A model becomes `Chapter`s of `OptionEntry`s, and a config becomes TOML with the meanings as comments. The names of
-known rewards, rules and so on are not listed here, because they belong to the stages.
+A model becomes `Chapter`s of `OptionEntry`s, and a config becomes TOML with the meanings as comments.
 """
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from podsrl.config.bounds import Names
 from podsrl.config.load import section_of
 from podsrl.config.other_names import OTHER_NAMES
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.lib.resolve import load
 
 SCHEMAS: dict[str, type[BaseModel]] = {"train": RunConfig, "compare": CompareConfig, "pretrain": PretrainConfig}
 """Command -> model of its TOML file."""
@@ -42,6 +43,13 @@ class OptionEntry:
     value: Any
     """The default as a value; None where nothing is set."""
     meaning: str
+    table: str
+    """Where the table of its known names stands: "podsrl.select:RULES"; empty: it has none."""
+
+    @property
+    def known_names(self) -> tuple[str, ...]:
+        """What the option may be called; this imports the table's stage."""
+        return tuple(load(self.table)) if self.table else ()
 
     @property
     def other_names(self) -> str:
@@ -94,6 +102,7 @@ def _entries(
             default=_default(name, field, own),
             value=None if field.is_required() else getattr(own, name, field.default),
             meaning=" ".join((field.description or "").split()),
+            table=next((note.table for note in field.metadata if isinstance(note, Names)), ""),
         )
 
 

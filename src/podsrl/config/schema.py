@@ -14,6 +14,7 @@ from podsrl.config.bounds import (
     MAX_COUNT,
     MAX_STEP_TOKENS,
     Count,
+    Names,
     NonNegative,
     NonNegativeCount,
     NumKept,
@@ -86,9 +87,8 @@ class LoraConfig(Section):
 class TaskConfig(Section):
     """Where the questions come from, and how answers are judged."""
 
-    name: PathText = "arithmetic"
-    """A known task set (`podsrl.tasks.TASKS`): arithmetic, gsm8k, math, math500, svamp, jsonl, hub; or
-    "module:function"."""
+    name: Annotated[PathText, Names("podsrl.tasks:TASKS")] = "arithmetic"
+    """A known task set (`podsrl.tasks.TASKS`), or "module:function"."""
     path: PathText | None = None
     """For "jsonl": a file with one JSON object per line. For "hub": the data set's name. For the named sets: a folder
     or file with the published rows, instead of the hub (or of the folder in the environment variable PODS_DATA)."""
@@ -109,19 +109,18 @@ class TaskConfig(Section):
     (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
-    system_prompt: str | None = None
-    """System message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`: "pods_single_gpu", "pods_multi_gpu")
-    or the text itself; default: none."""
+    system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
+    """System message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`) or the text itself; default: none."""
     special_tokens: Literal["text", "tokens"] = "text"
     """How special tokens such as `<|im_end|>` in a question are encoded: as plain "text", or as "tokens", for prompts
     that were rendered with a chat template on purpose. In `system_prompt` they are always tokens."""
-    rewards: dict[str, float] | None = None
+    rewards: Annotated[dict[str, float] | None, Names("podsrl.score:REWARDS")] = None
     """Reward functions (`podsrl.score.REWARDS`, or "module:function") and their weights; the reward is the weighted
     sum. Default: the task set's own."""
-    correct: str | None = None
+    correct: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
     """The reward function, named as in `rewards`, that decides whether an answer is correct (value >= 1), for the
     accuracy. Default: the task set's own."""
-    format: str | None = None
+    format: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
     """The reward function that decides whether an answer has the wanted format (value >= 1), for the accuracy that
     counts correct answers in that format. Default: the task set's own."""
     reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -161,13 +160,13 @@ class RolloutConfig(Section):
     kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
     """Limit of the KV cache of generation, in bytes or as text ("512MiB", "2GiB"); 0: no limit on a CPU, and on CUDA
     80 % of the memory that is free at the start, less what the optimizer needs."""
-    scheduler: str = "continuous"
+    scheduler: Annotated[str, Names("podsrl.generate.schedule.scheduler:SCHEDULERS")] = "continuous"
     """Which rollouts run when not all fit in memory: "continuous", "dynamic", "micro" or "full", optionally with a
     refill order ("continuous+ljf"); see docs/engine.md. No scheduler changes a rollout's tokens, but orders that learn
     lengths may change the last bits of log-probabilities after a resume."""
     max_prompt_tokens: Count = 512
     """Questions with a longer prompt are left out and counted, never truncated."""
-    generator: str = "engine"
+    generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
     vLLM server that runs already; several addresses are separated by commas), or "module:function". Its options stand
     in `[options.NAME]`; see docs/generators.md."""
@@ -178,21 +177,21 @@ class BudgetConfig(Section):
     option names a part that ships or a function of yours (docs/budgets.md); options of a part stand in
     `[options.NAME]`. Published combinations are recipes (`pods systems`, docs/systems.md)."""
 
-    enough: str = "one_round"
+    enough: Annotated[str, Names("podsrl.control:ENOUGH")] = "one_round"
     """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), "mixed" (DAPO:
     new ones until as many hold right and wrong answers), or "module:function"; see docs/budgets.md."""
-    questions: str = "stream"
+    questions: Annotated[str, Names("podsrl.control:QUESTIONS")] = "stream"
     """Which questions: "stream" (the next ones of the data stream), "dynamics" (DPS), "difficulty" (DOTS) and "profile"
     (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
-    rollouts: str = "equal"
+    rollouts: Annotated[str, Names("podsrl.control:ROLLOUTS")] = "equal"
     """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
     (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "difficulty" and
     "profile" (with `budget.questions` of the same name), or "module:function", which may also add rollouts to groups
     of the step; see docs/budgets.md."""
-    guide: str = "none"
+    guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
     """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
     rollout has solved yet), or "module:function"; see docs/budgets.md."""
-    keep: str = "all"
+    keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
     """Which of the step's groups are trained on: "all", "mixed" (those with right and wrong answers), or
     "module:function"; see docs/budgets.md."""
 
@@ -200,7 +199,7 @@ class BudgetConfig(Section):
 class SelectConfig(Section):
     """Which rollouts of a group are trained on."""
 
-    rule: str = "max_variance"
+    rule: Annotated[str, Names("podsrl.select:RULES")] = "max_variance"
     """A known rule (`podsrl.select.RULES`), or "module:function" for a rule of rewards or of groups; see
     docs/selection.md."""
     options: dict[str, Any] = {}
@@ -227,12 +226,12 @@ class SelectConfig(Section):
 class LossConfig(Section):
     """The algorithm: an advantage and a policy loss, by name, and any of its choices replaced."""
 
-    name: str = "grpo"
+    name: Annotated[str, Names("podsrl.update:ALGORITHMS")] = "grpo"
     """A known algorithm (`podsrl.update.ALGORITHMS`); the fields below replace its own values where set."""
-    advantage: str | None = None
+    advantage: Annotated[str | None, Names("podsrl.update:ADVANTAGES")] = None
     """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
     "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
-    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
+    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names), Names("podsrl.update:SHAPES")] = ()
     """Functions that rewrite the advantages, from left to right: known ones (`podsrl.update.SHAPES`), or
     "module:function" for what makes f(groups, selections, advantages). Their options stand in `[options.NAME]`."""
     ratio: Literal["token", "sequence"] | None = None

@@ -5,7 +5,7 @@ An entry of a table makes the part; its keyword-only parameters are the part's o
 
 from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, Stream, View
 from podsrl.control.budget import Budget, make_budget
-from podsrl.control.slots import ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, SLOTS, budget_names
+from podsrl.control.tables import ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, SLOTS, budget_names
 from podsrl.types import Ask
 
 __all__ = [

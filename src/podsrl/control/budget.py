@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from podsrl.control.base import View
-from podsrl.control.slots import SLOTS, budget_names
+from podsrl.control.tables import SLOTS, budget_names
 from podsrl.errors import UsageError, short
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling

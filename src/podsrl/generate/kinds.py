@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, short
 from podsrl.generate.base import Generator, Setting
-from podsrl.generate.vllm.make import check_heads, check_options_of_vllm, check_run, make_vllm
+from podsrl.generate.vllm.make import check_heads, check_options_of_vllm, check_run
 from podsrl.lib.options import check_options
-from podsrl.lib.resolve import resolve
+from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import calling
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., Generator]
 """`make(setting, *, option=…) -> Generator`."""
+GENERATORS: Table[Factory] = Table(
+    {"engine": "podsrl.generate.kinds:new_engine", "vllm": "podsrl.generate.vllm.make:make_vllm"}
+)
+"""Name of a generator, as in `rollouts.generator` -> what makes it."""
 _MEMBERS = ("version", "generate", "abort", "load_weights", "describe", "close")
 """What a run uses of every generator."""
 
@@ -89,10 +93,9 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     """
     if name.startswith("vllm+"):
         return _servers(name, options.get("vllm", {}))
-    table: dict[str, Callable[..., Any]] = {"engine": new_engine, "vllm": make_vllm}
     factory = resolve(
         name,
-        table,
+        GENERATORS,
         option="rollouts.generator",
         kind="generator",
         wanted="a function f(setting, *, option=…) that makes a generator",

@@ -1,14 +1,55 @@
-"""One resolver for every option that holds a known name or a function of the user's own."""
+"""One resolver for every option that holds a known name or a function of the user's own, and the tables of names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, TypeVar, cast
 
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.user_function import import_function
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Table(Mapping[str, T_co]):
+    """The known names of an option. Each stands for "module:object" of this package, which is imported on use.
+
+    So a table costs no import, and names what stands on a higher floor than the table.
+
+    Example:
+        >>> roots = Table({"square": "math:sqrt"})
+        >>> list(roots), roots["square"](9)
+        (['square'], 3.0)
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self.places = dict(places)
+        """Name -> "module:object"."""
+
+    def __getitem__(self, name: str) -> T_co:
+        return cast(T_co, load(self.places[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+
+def load(place: str) -> Any:
+    """Import "module:object" of this package.
+
+    Example:
+        >>> load("math:tau") > 6
+        True
+    """
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def resolve(name: str, table: Mapping[str, T], *, option: str, kind: str, wanted: str) -> T:

@@ -22,6 +22,8 @@ from podsrl.lib.user_function import calling, check_arguments
 
 State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
+Factory = Callable[..., Any]
+"""What makes a part: its keyword-only parameters are the part's options."""
 _METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2, "check_train": 2}
 """Method of a part, and its number of arguments."""
 
@@ -32,7 +34,7 @@ class Slot:
 
     option: str
     """For example "budget.rollouts"; its last word names the method of an object that fills it."""
-    table: Mapping[str, Callable[..., Any]]
+    table: Mapping[str, Factory]
     """Name -> what makes the part."""
     arguments: tuple[str, ...]
     """What its function is called with, by position."""
@@ -174,7 +176,7 @@ def make_slots(
     return Slots(filled, parts)
 
 
-def _factory(slot: Slot, name: str, slots: Mapping[str, Slot]) -> Callable[..., Any]:
+def _factory(slot: Slot, name: str, slots: Mapping[str, Slot]) -> Factory:
     elsewhere = [other.option for other in slots.values() if name in other.table]
     if elsewhere and name not in slot.table:
         raise UsageError(f"{slot.option} = {name!r}: {name!r} fills {' and '.join(elsewhere)} only")
@@ -182,7 +184,7 @@ def _factory(slot: Slot, name: str, slots: Mapping[str, Slot]) -> Callable[..., 
     return resolve(name, slot.table, option=slot.option, kind="part", wanted=wanted)
 
 
-def _make(factory: Callable[..., Any], name: str, option: str, options: Mapping[str, Any], wanted: str) -> Any:
+def _make(factory: Factory, name: str, option: str, options: Mapping[str, Any], wanted: str) -> Any:
     """The part under a name, from its factory."""
     checked = check_options(factory, options, where=f"options.{name}")
     wanted = f"a function of keyword-only options that makes {wanted}"

@@ -11,12 +11,11 @@ from podsrl.config.schema import LoraConfig, RunConfig
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.matmul import check_option
-from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import check_is_whole
 from podsrl.policy.device import choose_device
 from podsrl.policy.dropout import Setting, configured_dropout, describe, is_alike_in_training, turn_off_dropout
 from podsrl.policy.lora import AdaptedPolicy, adapter_layers, add_adapters, find_targets, plain_copy
-from podsrl.policy.policy import Policy
+from podsrl.policy.policy import Policy, Tokenizer
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
 from podsrl.policy.source import find_device, model_folder
 from podsrl.policy.tokenizer import check_vocabulary

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from podsrl.config.schema import LoraConfig
-from podsrl.lib.lora_targets import ALL_LINEAR, choose_targets
 from podsrl.lib.seeds import derive
-from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, quiet_peft
 from podsrl.policy.files import Write, copy_into, read_weights
-from podsrl.policy.policy import Full, Policy, as_it_is, count_weights
+from podsrl.policy.lora_targets import ALL_LINEAR, choose_targets
+from podsrl.policy.policy import Full, Policy, Tokenizer, as_it_is, count_weights
 from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
 
 ADAPTER = "default"

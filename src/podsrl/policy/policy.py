@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import CheckpointError, UsageError
-from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.dropout import Setting, as_configured
 from podsrl.policy.files import Write, check_shapes, copy_into, read_weights, shapes_in
 from podsrl.policy.source import quiet_bars
 from podsrl.policy.weights import load_model
 
 Full = Callable[[Tensor], Tensor]
+
+
+class Tokenizer(Protocol):
+    """What this package needs of a tokenizer of transformers: an end and a padding token, and these methods."""
+
+    eos_token_id: int
+    pad_token_id: int
+    chat_template: Any
+
+    def __call__(self, text: list[str], *, add_special_tokens: bool = True) -> Any: ...
+    def decode(self, token_ids: Any, *, skip_special_tokens: bool = False) -> str: ...
+    def batch_decode(self, sequences: Any, *, skip_special_tokens: bool = False) -> list[str]: ...
+    def get_vocab(self) -> dict[str, int]: ...
+    def save_pretrained(self, save_directory: Any) -> Sequence[str]: ...
 
 
 def as_it_is(tensor: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoTokenizer
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.lib.tokenizer import Tokenizer
 from podsrl.policy.adapter_folder import base_of, naming_base
 from podsrl.policy.control_tokens import ControlTokens, control_tokens
+from podsrl.policy.policy import Tokenizer
 from podsrl.policy.render import Conversation, RenderError, render
 from podsrl.policy.source import check_folder, code_options, has_tokenizer, model_folder, quiet_bars, reading
 from podsrl.types import Task, TokenMarkup

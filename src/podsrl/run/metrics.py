@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podsrl.control.parts.mixed import is_mixed
 from podsrl.run.group_log import record_group
 from podsrl.run.step_result import StepResult
 from podsrl.run.wanted import TOO_LONG
@@ -42,7 +41,7 @@ def step_metrics(result: StepResult) -> Json:
         "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
-        "groups/mixed": sum(is_mixed(group) for group in (*result.groups, *result.left_out)),
+        "groups/mixed": sum(group.is_mixed for group in (*result.groups, *result.left_out)),
         "groups/all_wrong": sum(_is_all_wrong(group) for group in (*result.groups, *result.left_out)),
         "groups/left_out": len(result.left_out),
         "rollouts/all": len(rollouts),

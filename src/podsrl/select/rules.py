@@ -8,18 +8,18 @@ from typing import Any, cast
 
 from podsrl.errors import UsageError, short
 from podsrl.lib.options import check_options
-from podsrl.lib.resolve import resolve
+from podsrl.lib.resolve import Table, resolve
 from podsrl.select.base import Rule, SelectionRule
-from podsrl.select.baselines import keep_all, max_reward, percentile, random
-from podsrl.select.variance import max_variance
 
-RULES: dict[str, SelectionRule] = {
-    "max_variance": max_variance,
-    "max_reward": max_reward,
-    "random": random,
-    "percentile": percentile,
-    "keep_all": keep_all,
-}
+RULES: Table[SelectionRule] = Table(
+    {
+        "max_variance": "podsrl.select.variance:max_variance",
+        "max_reward": "podsrl.select.baselines:max_reward",
+        "random": "podsrl.select.baselines:random",
+        "percentile": "podsrl.select.baselines:percentile",
+        "keep_all": "podsrl.select.baselines:keep_all",
+    }
+)
 """Name of a rule, as in `select.rule` -> the rule."""
 
 
@@ -39,8 +39,8 @@ def resolve_rule(
             has another type than the parameter's annotation.
 
     Example:
-        >>> resolve_rule("max_variance") is max_variance
-        True
+        >>> resolve_rule("max_variance").__name__
+        'max_variance'
     """
     wanted = "a function f(rewards, num_kept, *, generator) or f(groups, num_kept, *, generator)"
     if not isinstance(name, str):

@@ -10,33 +10,29 @@ from typing import Any, Literal
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
 from podsrl.lib.options import parameters_of
-from podsrl.lib.resolve import resolve
+from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import calling
-from podsrl.tasks.arithmetic import load_arithmetic
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
-from podsrl.tasks.gsm8k import load_gsm8k
-from podsrl.tasks.hub import load_hub
-from podsrl.tasks.jsonl import load_jsonl
-from podsrl.tasks.math import load_math, load_math500
 from podsrl.tasks.split import MOST_HELD_OUT
 from podsrl.tasks.stream import Stream, task_indices
-from podsrl.tasks.svamp import load_svamp
 
 __all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "Stream", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
 """Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
 
-TASKS: dict[str, Loader] = {
-    "arithmetic": load_arithmetic,
-    "gsm8k": load_gsm8k,
-    "math": load_math,
-    "math500": load_math500,
-    "svamp": load_svamp,
-    "jsonl": load_jsonl,
-    "hub": load_hub,
-}
+TASKS: Table[Loader] = Table(
+    {
+        "arithmetic": "podsrl.tasks.arithmetic:load_arithmetic",
+        "gsm8k": "podsrl.tasks.gsm8k:load_gsm8k",
+        "math": "podsrl.tasks.math:load_math",
+        "math500": "podsrl.tasks.math:load_math500",
+        "svamp": "podsrl.tasks.svamp:load_svamp",
+        "jsonl": "podsrl.tasks.jsonl:load_jsonl",
+        "hub": "podsrl.tasks.hub:load_hub",
+    }
+)
 """Name of a task set, as in `task.name` -> its loader."""
 
 _DEFAULT = TaskConfig()

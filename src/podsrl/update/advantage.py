@@ -23,7 +23,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.options import parameters_of
-from podsrl.lib.resolve import resolve
+from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import calling, check_arguments, name_of
 from podsrl.types import Group, Selection, made_up_group
 
@@ -119,22 +119,24 @@ def _by_chunk(groups: Sequence[Group], selections: Sequence[Selection], advantag
     return found
 
 
-def _std(rewards: Tensor) -> Tensor:
+def std(rewards: Tensor) -> Tensor:
+    """GRPO's, arXiv 2402.03300; ddof 1 and 1e-4 as in PODS, arXiv 2504.13818."""
     return _zero_where_equal(rewards, _centred(rewards) / (rewards.std(-1, correction=1, keepdim=True) + STD_EPS))
 
 
-def _none(rewards: Tensor) -> Tensor:
+def none(rewards: Tensor) -> Tensor:
+    """Dr. GRPO's, arXiv 2503.20783: rewards minus their mean."""
     return _zero_where_equal(rewards, _centred(rewards))
 
 
-def _leave_one_out(rewards: Tensor) -> Tensor:
-    """r_i minus the mean of the other m - 1 rewards."""
+def leave_one_out(rewards: Tensor) -> Tensor:
+    """RLOO's, arXiv 2402.14740: r_i minus the mean of the other m - 1 rewards."""
     m = rewards.shape[-1]
     return _zero_where_equal(rewards, _centred(rewards) * (m / (m - 1)))
 
 
-def _median_mad(rewards: Tensor) -> Tensor:
-    """Distance to the lower median, in median absolute deviations.
+def median_mad(rewards: Tensor) -> Tensor:
+    """MC-GRPO's, arXiv 2601.22582: the distance to the lower median, in median absolute deviations.
 
     The published scale, MAD + 1e-3, is 1e-3 as soon as more than half of a group agree: one right answer among wrong
     ones would get an advantage of 1000. The floor of half a standard deviation (ddof 1) bounds it. It stays below MAD
@@ -147,13 +149,14 @@ def _median_mad(rewards: Tensor) -> Tensor:
     return _zero_where_equal(rewards, distance / (torch.maximum(mad, floor) + MAD_EPS))
 
 
-def _batch_std(rewards: Tensor) -> Tensor:
-    return _zero_where_equal(rewards, _whitened(_none(rewards)))
+def batch_std(rewards: Tensor) -> Tensor:
+    """REINFORCE++-baseline's, arXiv 2501.03262; over rows, where its code weighs rows by length."""
+    return _zero_where_equal(rewards, _whitened(none(rewards)))
 
 
-def _batch_std_of_step(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+def batch_std_of_step(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
     """Rewards centred within each group, then whitened over all kept rollouts of the step."""
-    centred = _by_chunk(groups, selections, _none)
+    centred = _by_chunk(groups, selections, none)
     whole = torch.cat(centred) if centred else torch.zeros(0, dtype=torch.float64)
     return list(torch.split(_whitened(whole) if len(whole) else whole, [len(each) for each in centred]))
 
@@ -173,16 +176,12 @@ def _zero_where_equal(rewards: Tensor, advantages: Tensor) -> Tensor:
     return torch.where(equal, torch.zeros_like(advantages), advantages)
 
 
-NORMALIZERS: dict[str, RewardAdvantage] = {
-    "std": _std,  # GRPO, arXiv 2402.03300; ddof 1 and 1e-4 as in PODS, arXiv 2504.13818
-    "none": _none,  # Dr. GRPO, arXiv 2503.20783
-    "leave_one_out": _leave_one_out,  # RLOO, arXiv 2402.14740
-    "median_mad": _median_mad,  # MC-GRPO, arXiv 2601.22582
-    "batch_std": _batch_std,  # REINFORCE++-baseline, arXiv 2501.03262; over rows, where its code weighs rows by length
-}
+NORMALIZERS: Table[RewardAdvantage] = Table(
+    {name: f"podsrl.update.advantage:{name}" for name in ("std", "none", "leave_one_out", "median_mad", "batch_std")}
+)
 """Name -> advantage of rewards [..., m]; "batch_std" whitens over all groups of the tensor that it is given."""
 
-ADVANTAGES: dict[str, Advantage] = {**NORMALIZERS, "batch_std": _batch_std_of_step}
+ADVANTAGES: Table[Advantage] = Table({**NORMALIZERS.places, "batch_std": "podsrl.update.advantage:batch_std_of_step"})
 """Name -> advantage of a step; "batch_std" whitens over all groups of the step."""
 
 

@@ -10,20 +10,19 @@ name; each is a part with options (`[options.NAME]`), and may learn (`podsrl.lib
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
 
-from podsrl.lib.slots import Filled, Slot
+from podsrl.lib.resolve import Table
+from podsrl.lib.slots import Factory, Filled, Slot
 from podsrl.types import Group, Selection
 from podsrl.update.advantage import checked_advantages
-from podsrl.update.bins import bins
-from podsrl.update.novelty import Novelty
 
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
 """What a shape is: groups, selections and their advantages `[m]` or `[m, T]`, to new advantages of either form."""
 
-SHAPES: dict[str, Callable[..., Any]] = {"bins": bins, "novelty": Novelty}
+SHAPES: Table[Factory] = Table({"bins": "podsrl.systems.gdro:BinWeights", "novelty": "podsrl.systems.xrpo:Novelty"})
 """Name -> what makes the shape."""
 SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
 """The slot of `loss.shape`."""

@@ -12,7 +12,7 @@ import torch
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, StepView
 from podsrl.generate.schedule.job import Limits
-from podsrl.generate.schedule.slots import Continuous
+from podsrl.generate.schedule.plain import Continuous
 from podsrl.types import Completion
 
 Key = tuple[str, int]

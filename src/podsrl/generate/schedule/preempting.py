@@ -8,7 +8,7 @@ from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job, Limits, Order
 from podsrl.generate.schedule.lengths import Predictor
 from podsrl.generate.schedule.orders import fifo
-from podsrl.generate.schedule.slots import Continuous
+from podsrl.generate.schedule.plain import Continuous
 
 
 class Dynamic(Continuous):

@@ -23,8 +23,8 @@ from podsrl.errors import UsageError, nearest
 from podsrl.generate.schedule.job import Job, Limits, Order
 from podsrl.generate.schedule.lengths import Features, LengthRegression, Predictor
 from podsrl.generate.schedule.orders import ORDERS
+from podsrl.generate.schedule.plain import Continuous, Full, Micro
 from podsrl.generate.schedule.preempting import Dynamic, Probed
-from podsrl.generate.schedule.slots import Continuous, Full, Micro
 
 __all__ = ["SCHEDULERS", "Limits", "Scheduler", "make_scheduler"]
 

@@ -1,13 +1,14 @@
 """The orders of a step: in which it generates and trains."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from podsrl.lib.resolve import Table
 from podsrl.run.step_result import StepResult
-from podsrl.run.steps.ahead import ahead
-from podsrl.run.steps.sync import sync
 from podsrl.run.trainer import Trainer
 
-STEPS: Mapping[str, Callable[[Trainer], StepResult]] = {"sync": sync, "ahead": ahead}
+STEPS: Table[Callable[[Trainer], StepResult]] = Table(
+    {"sync": "podsrl.run.steps.sync:sync", "ahead": "podsrl.run.steps.ahead:ahead"}
+)
 """`steps.name` -> one step. With several processes all of them call it."""
 
 

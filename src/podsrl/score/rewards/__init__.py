@@ -7,33 +7,33 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from itertools import chain
 
-from podsrl.lib.resolve import resolve
+from podsrl.lib.resolve import Table, resolve
 from podsrl.score.base import WANTED, Reward
-from podsrl.score.rewards.answers import math_correct, voted_answer
-from podsrl.score.rewards.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
-from podsrl.score.rewards.stated import correct, format, stated_answer
-from podsrl.score.rewards.tags import answer_format
 
-REWARDS: dict[str, Reward] = {
-    "correct": correct,
-    "format": format,
-    "math_correct": math_correct,
-    "answer_format": answer_format,
-    "any_correct": any_correct,
-    "think_format": think_format,
-    "tag_count": tag_count,
-    "boxed_correct": boxed_correct,
-    "strict_format": strict_format,
-    "tag_share": tag_share,
-}
+REWARDS: Table[Reward] = Table(
+    {
+        "correct": "podsrl.score.rewards.stated:correct",
+        "format": "podsrl.score.rewards.stated:format",
+        "math_correct": "podsrl.score.rewards.answers:math_correct",
+        "answer_format": "podsrl.score.rewards.tags:answer_format",
+        "any_correct": "podsrl.score.rewards.paper:any_correct",
+        "think_format": "podsrl.score.rewards.paper:think_format",
+        "tag_count": "podsrl.score.rewards.paper:tag_count",
+        "boxed_correct": "podsrl.score.rewards.paper:boxed_correct",
+        "strict_format": "podsrl.score.rewards.paper:strict_format",
+        "tag_share": "podsrl.score.rewards.paper:tag_share",
+    }
+)
 """Name of a reward, as in `task.rewards` -> the function."""
 
-EXTRACTORS: dict[str, Callable[[str], str | None]] = {
-    "correct": stated_answer,
-    "math_correct": voted_answer,
-    "any_correct": voted_answer,
-    "boxed_correct": voted_answer,
-}
+EXTRACTORS: Table[Callable[[str], str | None]] = Table(
+    {
+        "correct": "podsrl.score.rewards.stated:stated_answer",
+        "math_correct": "podsrl.score.rewards.answers:voted_answer",
+        "any_correct": "podsrl.score.rewards.answers:voted_answer",
+        "boxed_correct": "podsrl.score.rewards.answers:voted_answer",
+    }
+)
 """Name of a reward that judges correctness -> the function that finds a text's final answer, for majority votes."""
 
 SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})

@@ -174,15 +174,15 @@ def _places(segments: _Segments, ids: Array, alive: Array) -> Array:
 def _where(stacks: list[_Stack], num_tokens: int, num_places: int) -> Array:
     """[num_places] where each place stands in all blocks, flattened, one behind the other; fillers after the last.
 
-    Example: a block of the segments 0 1 2 and 3 4 has the slots 0 1 2 / 3 4 5, of which slot 5 is padding; a block of
-    the segment 5 has slot 6. With one filler, num_tokens = 6 and num_places = 7: the result is 0 1 2 3 4 6 7.
+    Example: a block of the segments 0 1 2 and 3 4 has the cells 0 1 2 / 3 4 5, of which cell 5 is padding; a block of
+    the segment 5 has cell 6. With one filler, num_tokens = 6 and num_places = 7: the result is 0 1 2 3 4 6 7.
     """
-    start, slots = 0, np.zeros(num_places, np.int64)
+    start, cells = 0, np.zeros(num_places, np.int64)
     for stack in stacks:
-        slots[stack.places[stack.alive]] = start + np.flatnonzero(stack.alive)
+        cells[stack.places[stack.alive]] = start + np.flatnonzero(stack.alive)
         start += stack.alive.size
-    slots[num_tokens:] = start
-    return slots
+    cells[num_tokens:] = start
+    return cells
 
 
 def _block(stack: _Stack, segments: _Segments) -> Block:
@@ -208,7 +208,7 @@ def _with_table(layout: Layout, segments: _Segments) -> Layout:
     """Say where the prompts' tokens stand in a table of one row per prompt."""
     lengths = segments.length[~segments.follows_prompt]
     alive = np.arange(lengths.max()) < lengths[:, None]
-    return replace(layout, prompt_slots=torch.from_numpy(np.flatnonzero(alive)), prompt_table=alive.shape)
+    return replace(layout, prompt_cells=torch.from_numpy(np.flatnonzero(alive)), prompt_table=alive.shape)
 
 
 def _filled(values: Array) -> Array:

@@ -64,9 +64,9 @@ class Sums:
 
     def total(self) -> Tensor:
         """[N, H, D] of all blocks."""
-        gradient, slots = scatter(self._own, self._layout), self._layout.prompt_slots
-        if self._prompts is not None and slots is not None:
-            gradient[: len(slots)] += self._prompts.flatten(0, 1).index_select(0, slots)
+        gradient, cells = scatter(self._own, self._layout), self._layout.prompt_cells
+        if self._prompts is not None and cells is not None:
+            gradient[: len(cells)] += self._prompts.flatten(0, 1).index_select(0, cells)
         return gradient
 
 

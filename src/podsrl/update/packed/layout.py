@@ -72,7 +72,7 @@ class Layout:
     where: Tensor
     """[N] int64: where each place stands in all blocks, flattened, one behind the other; fillers: after the last."""
     blocks: tuple[Block, ...]
-    prompt_slots: Tensor | None = None
+    prompt_cells: Tensor | None = None
     """[tokens of all prompts] int64: where the first places, which are theirs, stand in a table [P, longest prompt]."""
     prompt_table: tuple[int, int] = (0, 0)
     """P and the longest prompt."""

@@ -1,0 +1,52 @@
+"""The slots of `[budget]`: for each a table of the parts that may fill it, and its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podsrl.lib.resolve import Table
+from podsrl.lib.slots import Factory, Slot
+
+ENOUGH: Table[Factory] = Table(
+    {"one_round": "podsrl.control.fixed:one_round", "mixed": "podsrl.systems.dapo:DynamicSampling"}
+)
+"""Name -> what makes a part for `budget.enough`; the other tables likewise, each for its slot."""
+QUESTIONS: Table[Factory] = Table(
+    {
+        "stream": "podsrl.control.fixed:stream",
+        "dynamics": "podsrl.systems.dps:Dynamics",
+        "difficulty": "podsrl.systems.dots:Difficulty",
+        "profile": "podsrl.systems.sgpo:Profile",
+    }
+)
+"""For `budget.questions`."""
+ROLLOUTS: Table[Factory] = Table(
+    {
+        "equal": "podsrl.control.fixed:equal",
+        "harder": "podsrl.systems.dars:Harder",
+        "difficulty": "podsrl.systems.dots:Difficulty",
+        "profile": "podsrl.systems.sgpo:Profile",
+        "bandit": "podsrl.systems.gdro:Bandit",
+        "confidence": "podsrl.systems.xrpo:Confidence",
+    }
+)
+"""For `budget.rollouts`."""
+GUIDES: Table[Factory] = Table({"none": "podsrl.control.fixed:none", "examples": "podsrl.systems.xrpo:Examples"})
+"""For `budget.guide`."""
+KEEPS: Table[Factory] = Table({"all": "podsrl.control.fixed:every", "mixed": "podsrl.systems.dapo:mixed_alone"})
+"""For `budget.keep`."""
+SLOTS = (
+    Slot("budget.enough", ENOUGH, ("view",)),
+    Slot("budget.questions", QUESTIONS, ("view", "count")),
+    Slot("budget.rollouts", ROLLOUTS, ("view", "asks")),
+    Slot("budget.guide", GUIDES, ("view", "asks")),
+    Slot("budget.keep", KEEPS, ("view",)),
+)
+"""In the order in which they are asked."""
+DEFAULTS = {"enough": "one_round", "questions": "stream", "rollouts": "equal", "guide": "none", "keep": "all"}
+"""What fills each slot of `[budget]` unless the config says otherwise."""
+
+
+def budget_names(names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Option of each slot -> what fills it, from slot -> name."""
+    return {f"budget.{slot}": [name] for slot, name in (DEFAULTS | dict(names)).items()}

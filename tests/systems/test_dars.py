@@ -1,0 +1,128 @@
+"""DARS: more rollouts of hard questions, against a search and numbers by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from typing import Any
+
+import pytest
+
+from podsrl.control import Ask, Budget, make_budget
+from podsrl.errors import UsageError
+from podsrl.systems.dars import Mode, group_size
+from tests.systems.made_up_groups import group, right_of, rollout, view
+
+ENDLESS = 1 << 40
+CASES: list[tuple[Mode, bool]] = [("ET", False), ("HW", False), ("ET", True), ("HW", True)]
+
+
+def budget_of(**options: Any) -> Budget:
+    return make_budget({"rollouts": "harder"}, {"harder": options})
+
+
+@pytest.mark.parametrize(
+    ("mode", "most", "more"),
+    [
+        # S = 30/256, 7/32, 3/8, 15/32 for 0 (counted as half a rollout), 1, 2, 3 of 8; the goal is 4
+        ("ET", 32, [24, 11, 3, 1, 0, 0, 0, 0, 0]),  # 26.1 -> bound 24; 10.3; 2.7; 0.5
+        # goals 7.5, 7, 6, 5
+        ("HW", 64, [56, 24, 8, 3, 0, 0, 0, 0, 0]),  # 56 exactly, 24 exactly, 8 exactly; 2.7
+    ],
+)
+def test_groups_of_eight_by_hand(mode: Mode, most: int, more: list[int]) -> None:
+    assert [group_size(k, 8, 8, most, mode, is_std=False) - 8 for k in range(9)] == more
+
+
+def oracle(num_right: int, n: int, mode: Mode, *, is_std: bool) -> int:
+    """The least number of more rollouts whose signal reaches the goal, in decimals of 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        a = Decimal(num_right) / n if num_right else Decimal("0.5") / n
+        if a >= Decimal("0.5"):
+            return 0
+        signal = 2 * (a * (1 - a)).sqrt() if is_std else 2 * a * (1 - a)
+        peak = Decimal(n) if is_std else Decimal(n) / 2
+        goal = peak if mode == "ET" else 2 * (1 - a) * peak
+        return next(more for more in range(ENDLESS) if (n + more) * signal >= goal - Decimal("1e-40"))
+
+
+@pytest.mark.parametrize(("mode", "is_std"), CASES)
+def test_all_counts_of_all_sizes_equal_a_search(mode: Mode, is_std: bool) -> None:
+    for n in range(2, 17):
+        for k in range(n + 1):
+            wanted = oracle(k, n, mode, is_std=is_std)
+            assert group_size(k, n, n, ENDLESS, mode, is_std=is_std) - n == wanted, (n, k)
+            for most in (n, n + 1, 4 * n):
+                assert group_size(k, n, n, most, mode, is_std=is_std) - n == min(wanted, most - n)
+
+
+def test_the_published_formula_in_floats_differs_by_rounding_alone() -> None:
+    for n in range(2, 17):
+        for k in range(n + 1):
+            a = k / n if k else 0.5 / n
+            s = 2 * a * (1 - a)
+            for mode, factor in (("ET", 1.0), ("HW", 2 * (1 - a))):
+                quotient = (factor * 0.5 * n - n * s) / s if s and a < 0.5 else 0.0
+                found = group_size(k, n, n, ENDLESS, mode, is_std=False) - n  # type: ignore[arg-type]
+                is_whole = abs(quotient - round(quotient)) < 1e-9
+                assert found == (round(quotient) if is_whole else math.ceil(quotient)), (n, k, mode)
+
+
+@pytest.mark.parametrize(("mode", "is_std"), CASES)
+def test_grown_groups_have_the_signal_of_half_solved_ones(mode: Mode, is_std: bool) -> None:
+    """If the share of right rollouts stays, sum |A| is that of n rollouts at one half, and one rollout less is not."""
+    for n in range(2, 17):
+        for k in range(1, (n + 1) // 2):
+            size, a = group_size(k, n, n, ENDLESS, mode, is_std=is_std), k / n
+            scale = math.sqrt(a * (1 - a)) if is_std else 1.0  # A = (r - a) / scale
+
+            def total(of: int, a: float = a, scale: float = scale) -> float:
+                return of * (a * (1 - a) + (1 - a) * a) / scale
+
+            half = n * 0.5 / (0.5 if is_std else 1.0)
+            goal = half if mode == "ET" else 2 * (1 - a) * half
+            assert total(size) >= goal - 1e-9
+            assert size == n or total(size - 1) < goal + 1e-9
+
+
+def test_only_groups_of_the_first_size_grow_and_they_grow_once() -> None:
+    budget = budget_of(most=20)
+    hard, easy, probe = right_of("h", 1, 8, index=3), right_of("e", 4, 8), right_of("p", 0, 8, is_trained=False)
+    second = view(groups=(hard, easy, probe), round=1)
+    assert budget.ask(second) == [Ask(index=3, num_rollouts=11, joins="h")]
+    grown = replace(hard, rollouts=right_of("", 1, 19).rollouts)
+    assert budget.ask(second.after([grown])) == []
+    assert budget.ask(view()) == [Ask(index=i, num_rollouts=8) for i in view().stream.draw(3)]
+
+
+def test_with_dynamic_sampling_late_groups_get_their_second_round_too() -> None:
+    budget = make_budget({"enough": "mixed", "rollouts": "harder", "keep": "mixed"}, {"harder": {"most": 9}})
+    asks = budget.ask(view(2, groups=(right_of("a", 0, 8), right_of("b", 3, 8)), round=1))
+    assert [ask.joins for ask in asks] == [None, None, "a", "b"]  # one is missing, 1.5 are likely to hold it
+    late = (right_of("a", 1, 9), right_of("b", 3, 9), right_of("c", 1, 8), right_of("d", 8, 8))
+    assert [ask.joins for ask in budget.ask(view(2, groups=late, round=2))] == ["c"]
+
+
+def test_invalid_rollouts_do_not_count_as_wrong() -> None:
+    broken = [rollout(i, is_correct=False, is_valid=False) for i in range(4)]
+    half = group("half", [rollout(i, is_correct=i < 2) for i in range(4)] + broken)
+    nothing = group("nothing", broken * 2)
+    assert budget_of().ask(view(groups=(half, nothing), round=1)) == []
+
+
+def test_the_bound_is_the_published_one_unless_it_is_set() -> None:
+    assert budget_of().slots.most(3, 8) == (3, 32)
+    assert budget_of(mode="HW").slots.most(3, 8) == (3, 64)
+    assert budget_of(most=9).slots.most(3, 8) == (3, 9)
+    assert budget_of(most=8).slots.most(3, 8) == (3, 8)
+    with pytest.raises(UsageError, match=r"options.harder.most = 7 is less than rollouts.num_rollouts = 8"):
+        budget_of(most=7).slots.most(3, 8)
+
+
+@pytest.mark.parametrize("options", [{"most": 1}, {"most": 2.5}, {"mode": "et"}, {"std": 1}, {"bound": 3}])
+def test_bad_options_are_named(options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(UsageError, match=rf"^options.harder.{name} = "):
+        budget_of(**options)
