@@ -67,6 +67,15 @@ def test_rewards_without_workers_are_not_decoded_one_by_one() -> None:
     assert [len(group.rollouts) for group in groups] == [3, 3] and [group.id for group in groups] == ["a", "b"]
 
 
+def test_groups_that_are_judged_as_they_end_are_those_that_are_judged_together() -> None:
+    trainer = small_trainer()
+    wanted = [(new_group(name, task), 4) for name, task in zip("abcd", trainer.tasks.train, strict=False)]
+    together = trainer.collector.answer(wanted, trainer.sampling)
+    for num_waiting in (0, 2, 9):
+        found = trainer.collector.answers(wanted, trainer.sampling, num_waiting=num_waiting)
+        assert sorted(found, key=lambda group: group.id) == together
+
+
 def test_later_rollouts_of_a_group_are_those_that_one_round_would_have_made() -> None:
     trainer = small_trainer()
     [empty] = [new_group("a", task) for task in trainer.tasks.train[:1]]

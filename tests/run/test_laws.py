@@ -36,7 +36,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step_result import StepResult
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
-from podsrl.run.wanted import Wanted, ways_of
+from podsrl.run.wanted import More, Wanted, merged
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Sample, Selection
 from points import (
@@ -161,8 +161,9 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
             assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
             assert sample.completion.version == result.trained_version
     for group in trainer.sample().seen:
-        wanted = Wanted(replace(group, rollouts=()), ways_of(group.rollouts, len(group.rollouts)))
-        whole = trainer.engine.generate(list(wanted.requests(group.prompt_ids, trainer.sampling)))
+        wanted = Wanted(replace(group, rollouts=()), merged([More(1, r.prompt_ids, r.origin) for r in group.rollouts]))
+        requests = [request for request, _ in wanted.requests(group.prompt_ids, trainer.sampling)]
+        whole = trainer.engine.generate(requests)
         found = {completion.index: completion.token_ids for completion in whole}
         assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
         assert sorted(found) == list(range(len(group.rollouts)))

@@ -1,4 +1,4 @@
-"""How a round's rollouts are asked: whatever the ways, every index is asked once, and the way is found again."""
+"""How a round's rollouts are asked: whatever the ways, every index is asked once, in its way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podsrl.generate import Sampling
-from podsrl.run.wanted import More, Wanted, marked, merged, ways_of
+from podsrl.run.wanted import More, Wanted, merged
 from podsrl.types import Completion, Group, Rollout, Task
 
 GROUP = Group(id="s3/1/7+5", task=Task(id="7+5", prompt="?", answer="12"), prompt_ids=(9, 8), rollouts=())
@@ -42,21 +42,9 @@ def test_requests_ask_every_index_behind_the_group_once_in_its_way(more: list[Mo
     wanted = Wanted(replace(GROUP, rollouts=tuple(map(rollout, indices))), tuple(more))
     first = max(indices, default=-1) + 1
     requests = list(wanted.requests(GROUP.prompt_ids, SAMPLING))
-    asked = [(index, request.prompt_ids) for request in requests for index in request.indices]
-    expected = [each.prompt_ids or GROUP.prompt_ids for each in one_by_one(more)]
-    assert asked == list(enumerate(expected, start=first))
-    assert len({request.id for request in requests}) == len(requests) and requests[0].id == GROUP.id
-    assert {request.stream for request in requests} == {GROUP.id}
-    assert wanted.count == len(expected) and list(wanted.ways()) == [index for index, _ in asked]
-
-
-@given(ways)
-def test_the_ways_are_found_again_from_the_rollouts(more: list[More]) -> None:
-    wanted = Wanted(GROUP, merged(more))
-    found = marked([rollout(index) for index in range(wanted.count)], wanted)
-    assert [(r.prompt_ids, r.origin) for r in found] == [(each.prompt_ids, each.origin) for each in one_by_one(more)]
-    assert ways_of(found, wanted.count) == wanted.more
-
-
-def test_without_rollouts_the_ways_are_the_groups_own() -> None:
-    assert ways_of((), 3) == (More(3),)
+    asked = [(index, request.prompt_ids, way.origin) for request, way in requests for index in request.indices]
+    expected = [(each.prompt_ids or GROUP.prompt_ids, each.origin) for each in one_by_one(more)]
+    assert asked == [(index, *way) for index, way in enumerate(expected, start=first)]
+    assert len({request.id for request, _ in requests}) == len(requests) and requests[0][0].id == GROUP.id
+    assert {request.stream for request, _ in requests} == {GROUP.id}
+    assert wanted.count == len(expected)

@@ -7,26 +7,29 @@ of the groups, and all of them hold all groups afterwards.
 
 from __future__ import annotations
 
+import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
 from podsrl.generate import Generator, Kind, Sampling, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
+from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids
 from podsrl.run.checks import check_same_asks
 from podsrl.run.collected import Collected
 from podsrl.run.underway import Underway, take_stats
-from podsrl.run.wanted import TOO_LONG, More, Wanted, check_join, marked, merged
+from podsrl.run.wanted import TOO_LONG, More, Wanted, by_group, check_join, merged
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
-from podsrl.types import Completion, Group, Task
+from podsrl.types import Completion, Group, Rollout, Task
 
 MAX_REMEMBERED_PROMPTS = 4096
 
@@ -82,7 +85,7 @@ class Collector:
 
         Args:
             view: of round 0.
-            stage: entered with "generate", "score" and, with several processes, "exchange".
+            stage: entered with "generate", "score" and, with several processes, EXCHANGE.
 
         Raises:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
@@ -103,12 +106,9 @@ class Collector:
         if step is None or step.rest is None:
             return
         step.overlapped_seconds = time.perf_counter() - step.begun
-        task_of = {each.group.id: each.group.task for each in step.wanted}
         try:
-            for completion in step.rest:
-                step.completions.append(completion)
-                if is_judged:
-                    self._prefetch(task_of[completion.request_id], completion)
+            for rollout in self._prefetched(step.wanted, step.rest) if is_judged else step.rest:
+                step.rollouts.append(rollout)
         except BaseException:
             self.underway = None  # nothing can read what is missing, and a checkpoint must not hold a part of a step
             raise
@@ -120,15 +120,15 @@ class Collector:
         step, self.underway = self.underway, None
         assert step is not None and step.rest is None, "begun and read"
         take_stats(self.engine)
-        view, wanted, completions = step.view, step.wanted, step.completions
+        view, wanted, rollouts = step.view, step.wanted, step.rollouts
         asked, postponed = Counter[str](), list[Completion]()
         while wanted:
             asked.update({each.group.id: each.count for each in wanted})
-            postponed += [each for each in completions if each.finish_reason == "postponed"]
-            view = view.after(self._judged(wanted, completions, stage, is_last=False))
+            postponed += [each.completion for each in rollouts if _is_postponed(each)]
+            view = view.after(self._judged(wanted, rollouts, stage))
             with stage("generate"):
                 wanted = self._asked(view)
-                completions = list(self._generate(self._processes.share(wanted), self.sampling)) if wanted else []
+                rollouts = list(self._generate(self._processes.share(wanted), self.sampling)) if wanted else []
         self.scorer.new_step()
         trained = self.budget.trained(view)
         self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.id in trained})
@@ -149,7 +149,6 @@ class Collector:
         sampling: Sampling,
         *,
         on_answer: OnAnswer | None = None,
-        is_last: bool = True,
     ) -> list[Group]:
         """Add rollouts to groups, which may be empty so far (`new_group`).
 
@@ -158,19 +157,41 @@ class Collector:
                 run's seed, every random number.
             sampling: how they are drawn.
             on_answer: called after each completion.
-            is_last: as in `Scorer.score`.
 
         Returns:
             The grown groups in the same order, on every process.
         """
-        everything = [Wanted(group, (More(count),)) for group, count in wanted]
-        completions, own = [], self._processes.share(everything)
-        total = sum(each.count for each in own)
-        for done, completion in enumerate(self._generate(own, sampling), start=1):
-            completions.append(completion)
+        found = list(self.answers(self._processes.share(wanted), sampling, on_answer=on_answer))
+        return self._grown([group for group, _ in wanted], found, nullcontext)
+
+    def answers(
+        self,
+        wanted: Sequence[tuple[Group, int]],
+        sampling: Sampling,
+        *,
+        num_waiting: int | None = None,
+        on_answer: OnAnswer | None = None,
+    ) -> Iterator[Group]:
+        """As `answer`, of this process alone: each group with the rollouts to add, in place of those it has.
+
+        Args:
+            num_waiting: whole groups that wait before the first is judged and yielded, while workers judge them and
+                others are generated; None: all groups are judged in one call, and yielded in the order of `wanted`.
+        """
+        asked = {group.id: Wanted(group, (More(count),)) for group, count in wanted}
+        found: dict[str, list[Rollout]] = {name: [] for name in asked}
+        whole, total = deque[str](), sum(each.count for each in asked.values())
+        for done, rollout in enumerate(self._generate(list(asked.values()), sampling), start=1):
+            name = rollout.completion.request_id
+            found[name].append(rollout)
             if on_answer is not None:
                 on_answer(done, total)
-        return self._judged(everything, completions, nullcontext, is_last)
+            if num_waiting is not None and len(found[name]) == asked[name].count:
+                whole.append(name)
+                if len(whole) > num_waiting:
+                    yield from self._score([asked[whole[0]]], found.pop(whole.popleft()))
+        for names in [[name] for name in whole] if num_waiting is not None else [list(found)]:
+            yield from self._score([asked[name] for name in names], chain.from_iterable(found[name] for name in names))
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """Tokens of a task's prompt. The newest thousands are remembered, since a step needs each twice."""
@@ -219,59 +240,56 @@ class Collector:
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _generated(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:
-        """By this process alone. A generator with the ability "beside" starts when this is called."""
+    def _generated(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Rollout]:
+        """Not judged; by this process alone. A generator with the ability "beside" starts when this is called."""
         check_join(wanted, self.engine)
-        requests = {
-            request.id: (request, each.group.id)
+        asked = {
+            request.id: (request, way, each.group.id)
             for each in wanted
-            for request in each.requests(self.prompt_ids(each.group.task), sampling)
+            for request, way in each.requests(self.prompt_ids(each.group.task), sampling)
         }
-        asked = [request for request, _ in requests.values()]
-        found = answers_of(self.engine, asked, kind=self._kind, num_words=self._num_words)
-        return (_of_group(completion, requests[completion.request_id][1]) for completion in found)
+        requests = [request for request, _, _ in asked.values()]
+        found = answers_of(self.engine, requests, kind=self._kind, num_words=self._num_words)
+        return (_unjudged(completion, *asked[completion.request_id][1:]) for completion in found)
 
-    def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Completion]:
-        """As `_generated`, and slow rewards begin as the completions come."""
+    def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Rollout]:
+        """As `_generated`, and slow rewards begin as the rollouts come."""
+        return self._prefetched(wanted, self._generated(wanted, sampling))
+
+    def _prefetched(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
         task_of = {each.group.id: each.group.task for each in wanted}
-        for completion in self._generated(wanted, sampling):
-            self._prefetch(task_of[completion.request_id], completion)
-            yield completion
+        for rollout in rollouts:
+            if self.scorer.has_workers and not rollout.is_pruned and not _is_postponed(rollout):
+                self.scorer.prefetch(task_of[rollout.completion.request_id], self._text(rollout.completion))
+            yield rollout
 
-    def _prefetch(self, task: Task, completion: Completion) -> None:
-        if self.scorer.has_workers and completion.finish_reason not in ("pruned", "postponed"):
-            self.scorer.prefetch(task, self._text(completion))
-
-    def _judged(
-        self, wanted: Sequence[Wanted], completions: Iterable[Completion], stage: Stage, is_last: bool
-    ) -> list[Group]:
-        """The wanted groups, grown by the completions of this process and of the others."""
+    def _judged(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout], stage: Stage) -> list[Group]:
+        """The wanted groups, grown by the rollouts of this process and of the others."""
         with stage("score"):
-            found = self._score(self._processes.share(wanted), completions, is_last)
+            found = self._score(self._processes.share(wanted), rollouts, is_last=False)
+        return self._grown([each.group for each in wanted], found, stage)
+
+    def _grown(self, groups: Sequence[Group], found: list[Group], stage: Stage) -> list[Group]:
+        """The groups with the rollouts to add, which this process has found and the others."""
         if not self._processes.is_alone:
-            with stage("exchange"):
-                found = exchange_groups({each.group.id: each.group.task for each in wanted}, found, self._processes)
+            with stage(EXCHANGE):
+                found = exchange_groups({group.id: group.task for group in groups}, found, self._processes)
         return [
-            replace(more, rollouts=(*each.group.rollouts, *more.rollouts))
-            for each, more in zip(wanted, found, strict=True)
+            replace(more, rollouts=(*group.rollouts, *more.rollouts)) for group, more in zip(groups, found, strict=True)
         ]
 
-    def _score(self, wanted: Sequence[Wanted], completions: Iterable[Completion], is_last: bool) -> list[Group]:
-        """The groups with these completions' rollouts in place of their own; by this process alone."""
+    def _score(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout], *, is_last: bool = True) -> list[Group]:
+        """The groups with these rollouts, judged, in place of their own; by this process alone."""
         if not wanted:
             return []
-        groups = [each.group for each in wanted]
-        found: dict[str, list[Completion]] = {group.id: [] for group in groups}
-        for completion in completions:
-            if completion.finish_reason != "postponed":
-                found[completion.request_id].append(completion)
-        ordered = [sorted(of_group, key=lambda completion: completion.index) for of_group in found.values()]
-        texts = self._all_texts(ordered)
-        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in ordered]
-        rollouts = self.scorer.score([group.task for group in groups], ordered, texts_PG, is_last=is_last)
+        found = list(by_group(wanted, (each for each in rollouts if not _is_postponed(each))).values())
+        completions = [[rollout.completion for rollout in of_group] for of_group in found]
+        texts = self._all_texts(completions)
+        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions]
+        judged = self.scorer.score([each.group.task for each in wanted], completions, texts_PG, is_last=is_last)
         return [
-            replace(each.group, prompt_ids=self.prompt_ids(each.group.task), rollouts=marked(of_group, each))
-            for each, of_group in zip(wanted, rollouts, strict=True)
+            replace(each.group, prompt_ids=self.prompt_ids(each.group.task), rollouts=tuple(map(_as_asked, new, old)))
+            for each, new, old in zip(wanted, judged, found, strict=True)
         ]
 
     def _text(self, completion: Completion) -> str:
@@ -281,17 +299,36 @@ class Collector:
         return self._texts[ids]
 
     def _all_texts(self, completions: Sequence[Sequence[Completion]]) -> dict[tuple[int, ...], str]:
-        """Each distinct completion decoded once."""
-        known, self._texts = self._texts, {}
+        """Each distinct completion decoded once, and then forgotten."""
         distinct = {completion.token_ids: None for of_group in completions for completion in of_group}
-        new = [ids for ids in distinct if ids not in known]
-        if not new:
-            return known
-        return known | dict(zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True))
+        known = {ids: self._texts.pop(ids) for ids in distinct if ids in self._texts}
+        if new := [ids for ids in distinct if ids not in known]:
+            known |= zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True)
+        return known
 
 
-def _of_group(completion: Completion, name: str) -> Completion:
-    return completion if completion.request_id == name else replace(completion, request_id=name)
+def _unjudged(completion: Completion, way: More, name: str) -> Rollout:
+    """A rollout of the group of this name, asked in this way."""
+    completion = completion if completion.request_id == name else replace(completion, request_id=name)
+    return Rollout(
+        completion=completion,
+        text="",
+        reward=math.nan,
+        parts={},
+        is_correct=False,
+        prompt_ids=way.prompt_ids,
+        origin=way.origin,
+    )
+
+
+def _as_asked(judged: Rollout, asked: Rollout) -> Rollout:
+    if asked.prompt_ids is None and not asked.origin:
+        return judged
+    return replace(judged, prompt_ids=asked.prompt_ids, origin=asked.origin)
+
+
+def _is_postponed(rollout: Rollout) -> bool:
+    return rollout.completion.finish_reason == "postponed"
 
 
 def new_group(name: str, task: Task) -> Group:

@@ -140,7 +140,7 @@ class Trainer:
                     self.processes.num_processes,
                 )
             """What generates, and how a step's rollouts share the key-value memory."""
-            self.collector = new_collector(config, generator, self.policy, self.parts, self.processes, self.sampling)
+            self.collector = new_collector(config, generator, self.model, self.parts, self.processes, self.sampling)
             self.learner = new_learner(config, self.policy, self.parts, self.processes)
             self._publish()
             on_error.pop_all()

@@ -7,7 +7,6 @@ many processes.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
@@ -17,10 +16,10 @@ from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
 from podsrl.records import decode, encode
 from podsrl.run.part_states import Arrays
-from podsrl.run.wanted import Wanted, marked, ways_of
+from podsrl.run.wanted import More, Wanted, by_group
 from podsrl.scale.exchange import exchange_groups
 from podsrl.scale.processes import Processes
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Rollout, Task
 
 GROUPS, COUNTS, NUMBERS = "steps/groups", "steps/counts", "steps/numbers"
 """Names in parts.safetensors: the groups with their unscored rollouts (`records.encode`), how many rollouts of each
@@ -37,14 +36,14 @@ class Underway:
     """That the budget saw."""
     wanted: Sequence[Wanted]
     """Of groups without rollouts."""
-    completions: list[Completion] = field(default_factory=list)
-    """Read so far, of this process alone."""
-    rest: Iterator[Completion] | None = None
+    rollouts: list[Rollout] = field(default_factory=list)
+    """Read so far and not judged, of this process alone."""
+    rest: Iterator[Rollout] | None = None
     """Gives the others; None where all are read."""
     begun: float = 0.0
     """When, by `time.perf_counter`."""
     overlapped_seconds: float = 0.0
-    """From then until the caller waited for the completions."""
+    """From then until the caller waited for the rollouts."""
     stats: EngineStats = field(default_factory=EngineStats)
     """Of this process's generator."""
     peak_kv_bytes: int = 0
@@ -59,13 +58,8 @@ def take_stats(generator: Generator) -> tuple[EngineStats, int]:
 
 def to_arrays(step: Underway, processes: Processes) -> Arrays:
     """A step that was read to its end, as all processes hold it together. All of them call it."""
-    found: dict[str, list[Completion]] = {each.group.id: [] for each in processes.share(step.wanted)}
-    for completion in step.completions:
-        found[completion.request_id].append(completion)
-    own = []
-    for each in processes.share(step.wanted):
-        rollouts = [_unscored(one) for one in sorted(found[each.group.id], key=lambda one: one.index)]
-        own.append(replace(each.group, rollouts=marked(rollouts, each)))
+    found = by_group(processes.share(step.wanted), step.rollouts)
+    own = [replace(each.group, rollouts=tuple(found[each.group.id])) for each in processes.share(step.wanted)]
     groups = exchange_groups({each.group.id: each.group.task for each in step.wanted}, own, processes)
     everywhere = processes.gather([*astuple(step.stats), step.peak_kv_bytes])
     stats = add_stats((EngineStats(*row[:-1]) for row in everywhere), largest=_MOST)
@@ -94,10 +88,9 @@ def from_arrays(
     return Underway(
         view=view_at(position),
         wanted=[
-            Wanted(replace(group, rollouts=()), ways_of(group.rollouts, count))
-            for group, count in zip(groups, counts, strict=True)
+            Wanted(replace(group, rollouts=()), (More(count),)) for group, count in zip(groups, counts, strict=True)
         ],
-        completions=[rollout.completion for group in processes.share(groups) for rollout in group.rollouts],
+        rollouts=[rollout for group in processes.share(groups) for rollout in group.rollouts],
         stats=EngineStats(*stats) if processes.is_main else EngineStats(),  # they are summed over the processes
         peak_kv_bytes=peak,
     )
@@ -118,7 +111,3 @@ def digest(arrays: Arrays) -> str:
         result.update(repr((name, array.dtype.str, array.shape)).encode())
         result.update(np.ascontiguousarray(array).tobytes())
     return result.hexdigest()
-
-
-def _unscored(completion: Completion) -> Rollout:
-    return Rollout(completion=completion, text="", reward=math.nan, parts={}, is_correct=False)

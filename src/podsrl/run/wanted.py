@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from podsrl.errors import UsageError
@@ -43,13 +43,10 @@ class Wanted:
         """Index of the first rollout to add."""
         return 1 + max((rollout.completion.index for rollout in self.group.rollouts), default=-1)
 
-    def ways(self) -> dict[int, More]:
-        """How each rollout is asked, by its index."""
-        ways = (each for each in self.more for _ in range(each.count))
-        return dict(enumerate(ways, start=self.first_index))
+    def requests(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Iterator[tuple[Request, More]]:
+        """Each way of asking with its request.
 
-    def requests(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Iterator[Request]:
-        """The group's id names the random numbers, so that later rollouts continue those of the earlier ones.
+        The group's id names the random numbers, so that later rollouts continue those of the earlier ones.
 
         Args:
             prompt_ids: of the group.
@@ -58,7 +55,8 @@ class Wanted:
         name, first = self.group.id, self.first_index
         for number, each in enumerate(self.more):
             own = name if number == 0 else f"{name}+{first}"
-            yield Request(own, each.prompt_ids or prompt_ids, each.count, sampling, first_index=first, stream=name)
+            ids = each.prompt_ids or prompt_ids
+            yield Request(own, ids, each.count, sampling, first_index=first, stream=name), each
             first += each.count
 
 
@@ -70,19 +68,12 @@ def merged(more: Sequence[More]) -> tuple[More, ...]:
     )
 
 
-def marked(rollouts: Sequence[Rollout], wanted: Wanted) -> tuple[Rollout, ...]:
-    """The rollouts of a group, each with the way in which it was asked."""
-    if wanted.more == (More(wanted.count),):
-        return tuple(rollouts)
-    ways = wanted.ways()
-    found = ((rollout, ways[rollout.completion.index]) for rollout in rollouts)
-    return tuple(replace(rollout, prompt_ids=way.prompt_ids, origin=way.origin) for rollout, way in found)
-
-
-def ways_of(rollouts: Sequence[Rollout], count: int) -> tuple[More, ...]:
-    """How `count` rollouts of a group were asked, from the rollouts."""
-    found = merged([More(1, rollout.prompt_ids, rollout.origin) for rollout in rollouts])
-    return found if len(found) > 1 else (replace(found[0], count=count) if found else More(count),)
+def by_group(wanted: Sequence[Wanted], rollouts: Iterable[Rollout]) -> dict[str, list[Rollout]]:
+    """Group id -> its rollouts, in the order of their indices."""
+    found: dict[str, list[Rollout]] = {each.group.id: [] for each in wanted}
+    for rollout in sorted(rollouts, key=lambda rollout: rollout.completion.index):
+        found[rollout.completion.request_id].append(rollout)
+    return found
 
 
 def check_join(wanted: Sequence[Wanted], generator: Generator) -> None:

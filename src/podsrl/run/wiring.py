@@ -149,9 +149,9 @@ def longest_asked(config: RunConfig, model: Any, parts: Parts) -> int:
 
 
 def new_collector(
-    config: RunConfig, engine: Generator, policy: Policy, parts: Parts, processes: Processes, sampling: Sampling
+    config: RunConfig, engine: Generator, model: Any, parts: Parts, processes: Processes, sampling: Sampling
 ) -> Collector:
-    """The collector of a run's training questions."""
+    """The collector of a run, or of an evaluation; `model` is any that has the vocabulary and window of the run's."""
     return Collector(
         engine,
         parts.scorer,
@@ -161,8 +161,8 @@ def new_collector(
         budget=parts.budget,
         sampling=sampling,
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
-        max_guided_tokens=longest_asked(config, policy.model, parts),
-        num_words=num_words(policy.model),
+        max_guided_tokens=longest_asked(config, model, parts),
+        num_words=num_words(model),
         kind=parts.generator,
     )
 
