@@ -11,6 +11,7 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request
+from podsrl.lib.stages import FATES
 from podsrl.run.collect import new_group
 from podsrl.run.metrics import step_metrics
 from podsrl.run.steps import training_step
@@ -129,8 +130,7 @@ def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_postponed_ones
     assert line["tokens/pruned"] == sum(
         len(r.completion.token_ids) for group in result.groups for r in group.rollouts if r.is_pruned
     )
-    fates = ("trained", "skipped", "discarded", "pruned", "postponed")
-    assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in fates)
+    assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
     assert line["tokens/postponed"] > 0
 
 
