@@ -19,7 +19,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
 from podsrl.run.part_states import split_states
-from podsrl.run.prepare import Parts, prepare
+from podsrl.run.prepare import Prepared, prepare
 from podsrl.run.trainer import Trainer
 from podsrl.run.underway import digest
 from podsrl.types import Group
@@ -170,7 +170,7 @@ def config_of(tree: Mapping[str, Any], *overrides: str) -> RunConfig:
 
 
 @cache
-def _prepared(overrides: tuple[str, ...]) -> Parts:
+def _prepared(overrides: tuple[str, ...]) -> Prepared:
     return prepare(load_config("pods", [*CONFIG, *overrides]))
 
 

@@ -20,7 +20,7 @@ from podsrl.plan.probe import probe_kept
 from podsrl.plan.search import kept_sizes
 from podsrl.report import numbers
 from podsrl.run.model_shape import read_shape
-from podsrl.run.prepare import find_parts
+from podsrl.run.prepare import find
 from podsrl.run.sizes import at_most, make_parts
 
 
@@ -60,7 +60,7 @@ def config_of(*overrides: str, part: str = "up_to", **options: int) -> RunConfig
 
 
 def check(config: RunConfig) -> None:
-    find_parts(config).close()
+    find(config).close()
 
 
 def test_the_largest_round_is_that_of_the_part_that_says_the_most() -> None:

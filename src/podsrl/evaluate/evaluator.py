@@ -18,7 +18,7 @@ from podsrl.run.checks import check_window
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.generators import make_generator
 from podsrl.run.matmul import settle_matmul
-from podsrl.run.prepare import Parts, prepare
+from podsrl.run.prepare import Prepared, prepare
 from podsrl.run.wiring import new_collector, new_setting, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
@@ -82,7 +82,7 @@ class Evaluator:
         self.close()
 
 
-def _load(config: RunConfig, parts: Parts, adapters: Path | None, on_error: ExitStack) -> tuple[Any, Generator]:
+def _load(config: RunConfig, parts: Prepared, adapters: Path | None, on_error: ExitStack) -> tuple[Any, Generator]:
     """The plain model, and what samples from it; adapters of 4 bits are merged into dequantised matrices."""
     policy = load_policy(config, parts.tokenizer) if adapters else None
     model = policy.generator_model if policy else load_model(config.model).eval()

@@ -17,7 +17,7 @@ from podsrl.generate import Generator, Kind, Setting
 from podsrl.policy import Policy
 from podsrl.run.checks import ray_need
 from podsrl.run.kv_bound import update_bytes
-from podsrl.run.prepare import Parts
+from podsrl.run.prepare import Prepared
 from podsrl.run.wiring import generator_model, new_setting
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
@@ -34,7 +34,7 @@ _STORE_BYTES = 200 << 20
 """Of the object store of a local Ray cluster, beside two versions of the weights; Ray wants at least 75 MB."""
 
 
-def new_generator(config: RunConfig, parts: Parts, policy: Policy, processes: Processes) -> Generator:
+def new_generator(config: RunConfig, parts: Prepared, policy: Policy, processes: Processes) -> Generator:
     """The run's generator, or this process's share of its generators.
 
     It is made before the learner, which may cut the weights up: a generator may need a whole copy.

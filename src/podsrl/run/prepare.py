@@ -1,14 +1,14 @@
 """What a config names, checked before the weights are read: rule, loss, rewards, tasks, tokenizer, prompts.
 
-`prepare` gives `Parts`, with the questions whose prompts fit, and warnings. A dry run uses `find_parts`, which can
-go on without what this machine lacks.
+`prepare` gives `Prepared`, with the questions whose prompts fit, and warnings. A dry run uses `find`, which can go on
+without what this machine lacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from podsrl.config.bounds import kept_of
@@ -36,7 +36,7 @@ from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_
 from podsrl.run.data import load_task_set
 from podsrl.run.model_shape import read_shape
 from podsrl.run.offline import skip_unreachable_hub
-from podsrl.run.prompt_lengths import Fitted, fit_prompts
+from podsrl.run.prompt_lengths import fit_prompts
 from podsrl.run.sizes import check_sizes, make_parts
 from podsrl.run.tracked import check_trackers
 from podsrl.score import Scorer
@@ -57,8 +57,8 @@ Excuse = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a trainer is made of, besides the model."""
+class Found:
+    """What a run needs before its weights; None, 0 or empty is what this machine lacks, in a dry run."""
 
     generator: Kind
     """Makes the run's generator."""
@@ -69,74 +69,42 @@ class Parts:
     rule: Rule
     advantage: Advantage
     loss: LossSpec
-    rewards: Mapping[str, float]
+    rewards: Mapping[str, float] = field(default_factory=dict)
     """Reward function -> weight: the config's, else the task set's."""
-    correct: str
+    correct: str = ""
     """Which reward function decides what accuracy counts."""
-    format: str | None
+    format: str | None = None
     """Which one decides whether an answer has the wanted form."""
-    scorer: Scorer
-    """Made of these three. Holds worker processes: close it, or the parts."""
-    tasks: TaskSet
-    """Without the questions whose prompts are too long."""
-    tokenizer: Any
-    longest_prompt: int
+    scorer: Scorer | None = None
+    """Made of these three. Holds worker processes: close it, or this record."""
+    tasks: TaskSet | None = None
+    """Without the questions whose prompts are too long, where there is a tokenizer to see it."""
+    tokenizer: Any = None
+    longest_prompt: int = 0
     """Tokens."""
-    num_dropped_train: int
+    num_dropped_train: int = 0
     """Training questions left out because their prompts are too long; likewise the held-out ones."""
-    num_dropped_eval: int
+    num_dropped_eval: int = 0
+    warnings: tuple[str, ...] = ()
+    """What a person should know before the run, a sentence each."""
+
+    def close(self) -> None:
+        """End the scorer's worker processes."""
+        if self.scorer is not None:
+            self.scorer.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(Found):
+    """The same with nothing missing: what a trainer is made of, besides the model."""
+
+    scorer: Scorer
+    tasks: TaskSet
     notes: tuple[str, ...]
     """What learns from what, how the questions are split and when they are asked, a line each."""
-    warnings: tuple[str, ...]
-
-    def close(self) -> None:
-        """End the scorer's worker processes."""
-        self.scorer.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """What the names in a config stand for, whatever model and data it names."""
-
-    generator: Kind
-    slots: Slots
-    budget: Budget
-    rule: Rule
-    advantage: Advantage
-    loss: LossSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """Questions, and the rewards that were tried on one of them."""
-
-    tasks: TaskSet
-    rewards: Mapping[str, float]
-    correct: str
-    format: str | None
-    scorer: Scorer
-    warnings: tuple[str, ...]
-    """Warnings from the trial."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """Everything that a run needs before its weights; None for what could not be had and was excused."""
-
-    names: Names
-    judged: Judged | None
-    tokenizer: Any
-    fitted: Fitted | None
-    of_rate: tuple[str, ...]
-    """Warnings of a learning rate that does not suit the model."""
-
-    def close(self) -> None:
-        """End the scorer's worker processes."""
-        if self.judged is not None:
-            self.judged.scorer.close()
-
-
-def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True) -> Parts:
+def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True) -> Prepared:
     """Resolve and check.
 
     Args:
@@ -146,28 +114,10 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     Raises:
         UsageError: a name that does not exist, or parts that do not fit together or to the data.
     """
-    found = find_parts(config, tokenizer, is_trained=is_trained)
-    judged, fitted = found.judged, found.fitted
-    assert judged is not None and fitted is not None, "nothing was excused"
-    return Parts(
-        generator=found.names.generator,
-        slots=found.names.slots,
-        budget=found.names.budget,
-        rule=found.names.rule,
-        advantage=found.names.advantage,
-        loss=found.names.loss,
-        rewards=judged.rewards,
-        correct=judged.correct,
-        format=judged.format,
-        scorer=judged.scorer,
-        tasks=fitted.tasks,
-        tokenizer=found.tokenizer,
-        longest_prompt=fitted.longest_prompt,
-        num_dropped_train=fitted.num_dropped_train,
-        num_dropped_eval=fitted.num_dropped_eval,
-        notes=(learn_note(config, judged.rewards), split_note(config.task, fitted.tasks), eval_note(config)),
-        warnings=warnings_of(config, found, has_model=tokenizer is not None),
-    )
+    found = find(config, tokenizer, is_trained=is_trained)
+    assert found.tasks is not None, "nothing was excused"
+    notes = (learn_note(config, found.rewards), split_note(config.task, found.tasks), eval_note(config))
+    return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
 
 @contextmanager
@@ -175,9 +125,7 @@ def _nothing(what: str) -> Iterator[None]:
     yield
 
 
-def find_parts(
-    config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing
-) -> Found:
+def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing) -> Found:
     """Look for all that `prepare` returns, in the order of what it costs.
 
     `excuse` is entered around what another machine may have although this one has not.
@@ -187,13 +135,13 @@ def find_parts(
     """
     has_model = tokenizer is not None
     skip_unreachable_hub(config.model, config.task)
-    names, judged, fitted, of_rate = _resolve_names(config), None, None, list[str]()
+    found, of_rate, of_questions, of_prompts = _resolve_names(config), list[str](), list[str](), tuple[str, ...]()
     with excuse("what rollouts.generator needs"):
-        names.generator.check()
+        found.generator.check()
     with excuse("what the model's options need"):
         check_model_options(config, has_model=has_model)
-        if names.generator.check_heads is not None and not has_model:
-            names.generator.check_heads(read_shape(config.model).head_dim)
+        if found.generator.check_heads is not None and not has_model:
+            found.generator.check_heads(read_shape(config.model).head_dim)
     if is_trained and not has_model:
         check_dtype(config)
     if is_trained:
@@ -203,8 +151,9 @@ def find_parts(
             check_trackers(config)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
-            judged = _judge(config, load_task_set(config.task), is_trained)
-            on_error.callback(judged.scorer.close)
+            found = _with_questions(found, config, load_task_set(config.task), is_trained)
+            on_error.callback(found.close)
+            of_questions = _question_advice(config, found)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):
             tokenizer = tokenizer if has_model else load_tokenizer(config.model)
@@ -212,33 +161,25 @@ def find_parts(
             of_rate = rate_advice(config) if is_trained and not has_model else []
         if tokenizer is not None and config.rollouts.stop_strings:
             StopStrings(tokenizer, config.rollouts.stop_strings)
-        if tokenizer is not None and judged is not None:
-            fitted = fit_prompts(judged.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
-        if fitted is not None and is_trained:
-            names.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
+        if tokenizer is not None and found.tasks is not None:
+            fitted = fit_prompts(found.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
+            of_prompts = fitted.notes
+            found = replace(
+                found,
+                tasks=fitted.tasks,
+                longest_prompt=fitted.longest_prompt,
+                num_dropped_train=fitted.num_dropped_train,
+                num_dropped_eval=fitted.num_dropped_eval,
+            )
+            if is_trained:
+                found.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
+        of_model = () if has_model else device_notes(config.model)
+        warnings = (*of_model, *found.warnings, *filter_advice(config), *of_rate, *of_questions, *of_prompts)
         on_error.pop_all()
-    return Found(names=names, judged=judged, tokenizer=tokenizer, fitted=fitted, of_rate=tuple(of_rate))
+    return replace(found, tokenizer=tokenizer, warnings=warnings)
 
 
-def warnings_of(config: RunConfig, found: Found, *, has_model: bool = False) -> tuple[str, ...]:
-    """What a person should know before the run, a sentence each."""
-    judged, fitted = found.judged, found.fitted
-    return (
-        *(() if has_model else device_notes(config.model)),
-        *(judged.warnings if judged else ()),
-        *filter_advice(config),
-        *found.of_rate,
-        *(answer_advice(config, judged.tasks, judged.correct) if judged else ()),
-        *(accuracy_advice(config, judged.correct) if judged else ()),
-        *(metric_advice(config, judged.rewards, judged.correct) if judged else ()),
-        *(tag_advice(judged.tasks, judged.rewards) if judged else ()),
-        *(repeat_advice(config, judged.tasks) if judged else ()),
-        *(judged.tasks.notes if judged else ()),
-        *(fitted.notes if fitted else ()),
-    )
-
-
-def _resolve_names(config: RunConfig) -> Names:
+def _resolve_names(config: RunConfig) -> Found:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
     select = config.select
     rule = resolve_rule(select.rule, select.options)
@@ -257,7 +198,7 @@ def _resolve_names(config: RunConfig) -> Names:
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
-    return Names(
+    return Found(
         generator=generator,
         slots=slots,
         budget=Budget(slots),
@@ -267,8 +208,8 @@ def _resolve_names(config: RunConfig) -> Names:
     )
 
 
-def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
-    """Find the rewards, and try them on one question."""
+def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained: bool) -> Found:
+    """Find the rewards, and try them on one question; the warnings are those of the trial."""
     if is_trained and not tasks.train:
         raise UsageError(
             f"task.name = '{config.task.name}': the data found has no training questions, so it can only be "
@@ -277,9 +218,24 @@ def _judge(config: RunConfig, tasks: TaskSet, is_trained: bool) -> Judged:
     rewards, correct, format = _resolve_rewards(config, tasks)
     with ExitStack() as on_error:
         scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
-        warnings = scorer.probe((tasks.train if is_trained else tasks.eval)[0])
+        warnings = tuple(scorer.probe((tasks.train if is_trained else tasks.eval)[0]))
         on_error.pop_all()
-    return Judged(tasks=tasks, rewards=rewards, correct=correct, format=format, scorer=scorer, warnings=tuple(warnings))
+    return replace(
+        found, tasks=tasks, rewards=rewards, correct=correct, format=format, scorer=scorer, warnings=warnings
+    )
+
+
+def _question_advice(config: RunConfig, found: Found) -> list[str]:
+    tasks = found.tasks
+    assert tasks is not None
+    return [
+        *answer_advice(config, tasks, found.correct),
+        *accuracy_advice(config, found.correct),
+        *metric_advice(config, found.rewards, found.correct),
+        *tag_advice(tasks, found.rewards),
+        *repeat_advice(config, tasks),
+        *tasks.notes,
+    ]
 
 
 def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, format: str | None) -> Scorer:

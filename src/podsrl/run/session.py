@@ -29,7 +29,7 @@ from podsrl.run.folder import RunFolder, refusing, wanted_run
 from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
 from podsrl.run.no_effect import Option, idle_notes, set_options
-from podsrl.run.prepare import Parts, prepare
+from podsrl.run.prepare import Prepared, prepare
 from podsrl.run.sizes import at_most
 from podsrl.run.starts import describe_start
 from podsrl.run.state import check_state
@@ -185,7 +185,7 @@ def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allow
 
 def _prepare(
     config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool, say: Say
-) -> tuple[Parts, list[str]]:
+) -> tuple[Prepared, list[str]]:
     """The parts, and what changed in their data; a change that is not allowed ends here, before weights load."""
     with ExitStack() as on_error:
         parts = on_error.enter_context(closing(prepare(processes.place(config))))

@@ -48,7 +48,7 @@ from podsrl.run.generators import new_generator
 from podsrl.run.learn import UpdateResult
 from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
-from podsrl.run.prepare import Parts, prepare
+from podsrl.run.prepare import Prepared, prepare
 from podsrl.run.progress import Progress
 from podsrl.run.save import load_trainer, save_trainer
 from podsrl.run.sizes import at_most
@@ -96,7 +96,7 @@ class Trainer:
         model: Any = None,
         tokenizer: Any = None,
         processes: Processes | None = None,
-        parts: Parts | None = None,
+        parts: Prepared | None = None,
     ) -> None:
         check_is_no_import("a Trainer is made")
         self.config = config

@@ -18,7 +18,7 @@ from podsrl.policy import AdaptedPolicy, Policy, model_folder
 from podsrl.run.collect import Collector
 from podsrl.run.kv_bound import kv_bound
 from podsrl.run.learn import Learner
-from podsrl.run.prepare import Parts
+from podsrl.run.prepare import Prepared
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
@@ -108,7 +108,7 @@ def describe_generation(
     return line + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")
 
 
-def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Updater:
+def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Updater:
     """The updater, with weights sharded over the processes if the config says so.
 
     The engine's model, which has to be whole, is made before: from here on the trainer's own weights are in pieces.
@@ -139,7 +139,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Parts, processes: Proc
     )
 
 
-def longest_asked(config: RunConfig, model: Any, parts: Parts) -> int:
+def longest_asked(config: RunConfig, model: Any, parts: Prepared) -> int:
     """Tokens of the longest prompt that a run may ask: with a guide, the most that limit and model's window leave."""
     if config.budget.guide == "none":
         return parts.longest_prompt
@@ -149,7 +149,7 @@ def longest_asked(config: RunConfig, model: Any, parts: Parts) -> int:
 
 
 def new_collector(
-    config: RunConfig, engine: Generator, model: Any, parts: Parts, processes: Processes, sampling: Sampling
+    config: RunConfig, engine: Generator, model: Any, parts: Prepared, processes: Processes, sampling: Sampling
 ) -> Collector:
     """The collector of a run, or of an evaluation; `model` is any that has the vocabulary and window of the run's."""
     return Collector(
@@ -167,7 +167,7 @@ def new_collector(
     )
 
 
-def new_learner(config: RunConfig, policy: Policy, parts: Parts, processes: Processes) -> Learner:
+def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Learner:
     """The learner, with the updater of `new_updater`."""
     return Learner(
         policy,
