@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from podsrl.generate import EngineStats
-from podsrl.run.collected import Collected
-from podsrl.run.load import Load, gather_load, start_load
+from podsrl.run.collected import Collected, Load, gather_load
 from podsrl.score.scorer import ScoreStats
 from podsrl.types import Completion
 
@@ -27,16 +25,16 @@ def unfinished(length: int) -> Completion:
     )
 
 
-def counted(*others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Any:
-    """The parts of a trainer that count, after a step; `others` are the counts of further processes."""
-    return SimpleNamespace(
-        scorer=SimpleNamespace(stats=ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))),
-        learner=SimpleNamespace(updater=SimpleNamespace(peak_bytes=lambda: peak_bytes)),
-        processes=SimpleNamespace(gather=lambda own: [own, *others]),
-    )
+SCORED = ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))
 
 
-def collected(*lengths: int, is_counted: bool = True) -> Collected:
+def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Load:
+    """`others` are the counts of further processes."""
+    processes: Any = SimpleNamespace(gather=lambda own: [own, *others])
+    return gather_load(step, SCORED, peak_bytes, processes)
+
+
+def collected(*lengths: int) -> Collected:
     """A step's, with unfinished completions of these lengths."""
     stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
     return Collected(
@@ -44,8 +42,8 @@ def collected(*lengths: int, is_counted: bool = True) -> Collected:
         trained=frozenset(),
         data_position=0,
         postponed=tuple(map(unfinished, lengths)),
-        stats=stats if is_counted else EngineStats(),
-        peak_kv_bytes=400 if is_counted else 0,
+        stats=stats,
+        peak_kv_bytes=400,
         overlapped_seconds=0.0,
     )
 
@@ -65,11 +63,11 @@ ALONE = Load(
 
 
 def test_a_process_alone_has_its_own_counts() -> None:
-    assert gather_load(counted(), collected(2, 3)) == ALONE
+    assert load(collected(2, 3)) == ALONE
 
 
 def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_largest() -> None:
-    assert gather_load(counted(OTHER), collected(2, 3)) == Load(
+    assert load(collected(2, 3), OTHER) == Load(
         num_decode_steps=9,
         num_forwarded=141,
         num_reread=25,
@@ -85,22 +83,4 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
 
 def test_a_cpu_counts_no_memory_of_the_update() -> None:
     other = (*OTHER[:4], None, *OTHER[5:])
-    assert gather_load(counted(other, peak_bytes=None), collected()).peak_update_bytes is None
-
-
-def test_counts_begin_at_zero() -> None:
-    trainer = counted()
-    start_load(trainer)
-    zero = replace(
-        ALONE,
-        num_decode_steps=0,
-        num_forwarded=0,
-        num_reread=0,
-        peak_generate_bytes=0,
-        num_stopped=0,
-        num_hurried=0,
-        stopped_reasons=(),
-        num_postponed=0,
-        num_postponed_tokens=0,
-    )
-    assert gather_load(trainer, collected(is_counted=False)) == zero
+    assert load(collected(), other, peak_bytes=None).peak_update_bytes is None

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from loops import each
+from podsrl.run.collected import Load
 from podsrl.run.evaluate import Evaluation
 from podsrl.run.learn import NO_STATS, UpdateResult
-from podsrl.run.load import Load
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.progress import Progress
 from podsrl.run.step_result import StepResult

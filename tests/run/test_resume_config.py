@@ -9,8 +9,8 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
+from podsrl.run.changes import check_config, check_device, forbidden_changes
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import check_config, check_device, forbidden_changes
 
 
 def stored(*overrides: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 PLACES = {
     "loading": ("podsrl.run.trainer", "", "new_learner", 1),  # generators in processes of their own load too
-    "generating": ("podsrl.run.collect", "", "_of_group", 30),  # 8 completions of an evaluation, 16 of step 1
+    "generating": ("podsrl.run.collect", "", "_unjudged", 30),  # 8 completions of an evaluation, 16 of step 1
     "updating": ("podsrl.run.learn", "Learner", "optim_step", 2),
     "saving": ("podsrl.run.checkpoint", "", "save_file", 2),  # after step 2
 }

@@ -9,7 +9,7 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.checks import check_same_asks, check_same_choice
+from podsrl.run.agreement import check_same_asks, check_same_choice
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes

@@ -1,32 +1,20 @@
-"""Whether a config fits the processes, the model and the checkpoint that it meets."""
+"""Whether a config fits the machine, the processes, the generator and the model that it meets."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import socket
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
-from podsrl.errors import CheckpointError, UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.torch_model import Limit
 from podsrl.policy import choose_device
-from podsrl.run.checkpoint import Checkpoint, open_checkpoint, verify
-from podsrl.run.data_digest import Side, data_change
 from podsrl.scale.generators.ray_cluster import Need, check_cluster
 from podsrl.scale.generators.ray_join import check_package
-from podsrl.scale.processes import Processes
-from podsrl.types import Ask, Selection
-
-CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.")
-"""Config sections that a resume may change: they do not touch the numbers of a step."""
 
 
 def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bool = True) -> None:
@@ -143,125 +131,19 @@ def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
     )
 
 
-def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What a resume may not change between two configs (plain JSON), as "key (old -> new)".
-
-    It may change `CHANGEABLE`, and at which addresses servers generate, with which options.
-    """
-    changes = changed_keys(old, new)
-    if all(config["rollouts"]["generator"].startswith("vllm+") for config in (old, new)):
-        of_servers = ("rollouts.generator ", "options.vllm ", "options.vllm.")
-        changes = [line for line in changes if not line.startswith(of_servers)]
-    return [line for line in changes if not line.startswith(CHANGEABLE)]
-
-
-def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
-    """The config is the one that the checkpoint was made with, but for what a resume may change.
-
-    Returns:
-        A warning, where the checkpoint is older than some options: they have their defaults then.
-    """
-    stored, now = checkpoint.state["config"], config.model_dump(mode="json")
-    filled = build(RunConfig, stored, f"{checkpoint.path}/state.json").model_dump(mode="json")
-    if differences := forbidden_changes(filled, now):
-        raise UsageError(
-            f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
-            "undo the change, or start a new run in another folder"
-        )
-    added = changed_keys(stored, filled)
-    if not added:
-        return []
-    name = checkpoint.path.name
-    return [f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
-
-
-def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
-    """The data is what the checkpoint was trained on; a checkpoint that does not say what that was passes.
-
-    Returns:
-        What changed, where that is allowed.
-    """
-    change = data_change(checkpoint.state.get("data", data), data)
-    if change is None or is_allowed:
-        return change
-    run = checkpoint.path.parent.parent
-    raise UsageError(
-        f"{checkpoint.path}: the data changed since then: {change}. Held-out questions may have been trained on. "
-        f"Restore the data, start a new run, or go on knowingly: --resume {run} --allow-data-change"
-    )
-
-
-def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
-    """A warning where the checkpoint was made on another kind of device, whose kernels add in another order."""
-    before = checkpoint.state.get("device", device)
-    if before == device:
-        return []
-    return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
-
-
-def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
-    """A warning where other numbers of rollouts are generated together than before the checkpoint."""
-    stored = build(RunConfig, checkpoint.state["config"], f"{checkpoint.path}/state.json").scale.generators
-    before, now = max(1, stored), max(1, config.scale.generators)
-    if before == now:
-        return []
-    return [
-        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: "
-        "tokens stay the same, and log-probabilities may differ in their last bits"
-    ]
-
-
-def check_same_asks(asks: Sequence[Ask], processes: Processes) -> None:
-    """All processes ask for the same rollouts, for each generates its share of them. All call it."""
-    if _differs([repr(ask) for ask in asks], processes):
-        raise UsageError(
-            "the budget asked for other rollouts in one process than in another: whatever its parts draw has to come "
-            "from view.rng, which is the same in all, and from no generator of their own"
-        )
-
-
-def check_same_choice(selections: Sequence[Selection], rule: str, processes: Processes) -> None:
-    """All processes keep the same rollouts, for each trains its share of them. All call it."""
-    if _differs([selection.kept for selection in selections], processes):
-        raise UsageError(
-            f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
-            "from its argument `generator`, which is the same in all, and from no generator of its own"
-        )
-
-
-def check_same_weights(digest: str, processes: Processes) -> None:
-    """All processes begin with the same weights. All call it."""
-    if _differs(digest, processes):
-        raise UsageError(
-            "model.path: its weights are others on one machine than on another: give every machine the same files"
-        )
-
-
-def open_same_checkpoint(path: Path, digest: str, processes: Processes, damaged: Sequence[str]) -> Checkpoint:
-    """The checkpoint that process 0 found, as this process sees it: on another machine, it may be a copy.
-
-    Raises:
-        UsageError: it is not there, is another one, or is damaged.
-    """
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a mere folder of its name, such as W&B makes, has no origin."""
     try:
-        if not processes.is_one_machine:
-            verify(path)
-        found = open_checkpoint(path, damaged)
-        if found.digest == digest:
-            return found
-        reason = f"{path} is not the checkpoint that process 0 found"
-    except CheckpointError as error:
-        reason = str(error)
-    run = path.parent.parent
-    raise UsageError(
-        f"{socket.gethostname()}: {reason}; every machine reads the checkpoint: keep the run on a file system that "
-        f"they share, or copy {run} from the machine of process 0 before each resume"
-    )
-
-
-def _differs(value: Any, processes: Processes) -> bool:
-    """Whether the processes have different values (plain JSON). All call it."""
-    if processes.is_alone:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a finder that knows it and cannot load it, or a half-made module
         return False
-    content = json.dumps(value).encode()
-    return len(set(processes.gather(hashlib.blake2b(content, digest_size=8).hexdigest()))) > 1
+    return spec is not None and spec.origin is not None
+
+
+def check_trackers(config: RunConfig) -> None:
+    """UnavailableError: the package of a tracker is not installed."""
+    for name in config.record.trackers:
+        if not is_installed(name):
+            raise UnavailableError(
+                f"record.trackers names {name}, which is not installed: pip install 'podsrl[trackers]', or leave it out"
+            )

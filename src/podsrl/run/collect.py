@@ -22,7 +22,7 @@ from podsrl.generate import Generator, Kind, Sampling, add_stats, answers_of
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids
-from podsrl.run.checks import check_same_asks
+from podsrl.run.agreement import check_same_asks
 from podsrl.run.collected import Collected
 from podsrl.run.underway import Underway, take_stats
 from podsrl.run.wanted import TOO_LONG, More, Wanted, by_group, check_join, merged

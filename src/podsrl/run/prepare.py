@@ -32,13 +32,12 @@ from podsrl.run.advice import (
     split_note,
     tag_advice,
 )
-from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray
+from podsrl.run.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
 from podsrl.run.data import load_task_set
 from podsrl.run.model_shape import read_shape
 from podsrl.run.offline import skip_unreachable_hub
 from podsrl.run.prompt_lengths import fit_prompts
 from podsrl.run.sizes import check_sizes, make_parts
-from podsrl.run.tracked import check_trackers
 from podsrl.score import Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet

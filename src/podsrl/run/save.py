@@ -11,8 +11,8 @@ import numpy as np
 
 from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.records import decode, encode
+from podsrl.run.changes import check_batches, check_config, check_data, check_device
 from podsrl.run.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.checks import check_batches, check_config, check_data, check_device
 from podsrl.run.matmul import restore_matmul
 from podsrl.run.part_states import Arrays, split_states, whole_states
 from podsrl.run.progress import Progress

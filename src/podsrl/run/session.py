@@ -20,8 +20,9 @@ from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by, interrupt
+from podsrl.run.agreement import check_same_weights, open_same_checkpoint
+from podsrl.run.changes import check_data, forbidden_changes
 from podsrl.run.checkpoint import Checkpoint, load_newest, set_aside
-from podsrl.run.checks import check_data, check_same_weights, forbidden_changes, open_same_checkpoint
 from podsrl.run.collect import OnAnswer
 from podsrl.run.data_digest import describe_data
 from podsrl.run.due import Due

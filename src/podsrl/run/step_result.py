@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from podsrl.run.collected import Load
 from podsrl.run.learn import UpdateResult
-from podsrl.run.load import Load
 from podsrl.run.progress import Progress
 from podsrl.types import Group, Rollout, Sample, Selection
 

@@ -33,20 +33,14 @@ from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.replay import Keeper, KeepNothing
+from podsrl.run.agreement import check_same_choice
 from podsrl.run.checkpoint import Checkpoint
-from podsrl.run.checks import (
-    check_beside,
-    check_generator,
-    check_processes,
-    check_same_choice,
-    check_window,
-)
+from podsrl.run.checks import check_beside, check_generator, check_processes, check_window
 from podsrl.run.clock import StageClock, timed
-from podsrl.run.collected import Collected
+from podsrl.run.collected import Collected, Load, gather_load
 from podsrl.run.data_digest import Side, describe_data
 from podsrl.run.generators import new_generator
 from podsrl.run.learn import UpdateResult
-from podsrl.run.load import Load, gather_load, start_load
 from podsrl.run.matmul import describe_matmul, settle_matmul
 from podsrl.run.prepare import Prepared, prepare
 from podsrl.run.progress import Progress
@@ -62,6 +56,7 @@ from podsrl.run.wiring import (
     train_sampling,
 )
 from podsrl.scale.processes import Processes, join_processes
+from podsrl.score import ScoreStats
 from podsrl.select.groups import select_groups
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
@@ -155,7 +150,7 @@ class Trainer:
         """
         self._between, self.clock = StageClock(self.model.device), self._between.going_on()
         seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
-        start_load(self)
+        self.scorer.stats = ScoreStats()  # what an evaluation needed is not the next step's
         begun = self.collector.underway
         if begun is None:
             self._begin(self.progress.step, self.progress.data_position)
@@ -239,7 +234,7 @@ class Trainer:
         with self.clock.stage("record"):
             self.parts.slots.learn(collected.seen)
             self.keeper.put(self.progress.step, collected.groups)
-            load = gather_load(self, collected)
+            load = gather_load(collected, self.scorer.stats, self.learner.updater.peak_bytes(), self.processes)
         self.step_seconds = self.processes.broadcast(self.clock.total())
         self.progress = replace(
             self.progress,
