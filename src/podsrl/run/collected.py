@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from podsrl.generate import EngineStats
 from podsrl.scale.processes import Processes
@@ -77,7 +78,7 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         update_bytes: most memory of this process's update; None on a CPU.
     """
     stats, postponed = collected.stats, collected.postponed
-    own = (
+    own: tuple[Any, ...] = (
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(collected.peak_kv_bytes, update_bytes),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
