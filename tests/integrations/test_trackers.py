@@ -17,7 +17,7 @@ from podsrl.errors import UsageError
 from podsrl.integrations.trackers import follow, tracking
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers.table import COLUMNS, markdown, rows_of
-from podsrl.run import checks
+from podsrl.run.before import checks
 from podsrl.run.session import resume, start
 from waiting import words_of
 

@@ -20,7 +20,7 @@ from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers import tracking
-from podsrl.run.checks import is_installed
+from podsrl.run.before.checks import is_installed
 from podsrl.run.session import resume, start
 from waiting import is_alive, wait_for, words_of
 

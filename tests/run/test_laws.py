@@ -27,16 +27,16 @@ from podsrl.errors import UsageError
 from podsrl.generate import Request
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
-from podsrl.run.checkpoint import Checkpoint, load_newest
-from podsrl.run.collect import new_group
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step_result import StepResult
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.saving.folder import RunFolder
+from podsrl.run.step.collect import new_group
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.wanted import More, Wanted, merged
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
-from podsrl.run.wanted import More, Wanted, merged
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Sample, Selection
 from points import (
@@ -305,7 +305,7 @@ def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
 def test_the_step_knows_no_part_by_name() -> None:
     names = {name for slot in ALL_SLOTS for name in slot.table}
     run = Path(podsrl.__file__).parent / "run"
-    for path in (run / "trainer.py", run / "collect.py", run / "loop.py", *(run / "steps").glob("*.py")):
+    for path in (*(run / "step").glob("*.py"), run / "loop.py", *(run / "steps").glob("*.py")):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         assert not names & texts, f"{path.name} names {names & texts}"
 

@@ -14,12 +14,12 @@ from podsrl.generate import Generator
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
 from podsrl.policy import load_model, load_policy
-from podsrl.run.checks import check_window
+from podsrl.run.before.checks import check_window
+from podsrl.run.before.matmul import settle_matmul
+from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.evaluate import eval_groups, eval_sampling
-from podsrl.run.generators import make_generator
-from podsrl.run.matmul import settle_matmul
-from podsrl.run.prepare import Prepared, prepare
-from podsrl.run.wiring import new_collector, new_setting, stop_token_ids
+from podsrl.run.step.generators import make_generator
+from podsrl.run.step.wiring import new_collector, new_setting, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights

@@ -26,12 +26,12 @@ from podsrl.policy import model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.files import shapes_in
 from podsrl.policy.source import unreadable
-from podsrl.run.advice import eval_note, split_note
-from podsrl.run.checks import check_processes, check_window
+from podsrl.run.before.advice import eval_note, split_note
+from podsrl.run.before.checks import check_processes, check_window
+from podsrl.run.before.model_shape import read_shape
+from podsrl.run.before.prepare import Found, find
+from podsrl.run.before.sizes import at_most
 from podsrl.run.health import Answers, reason_of
-from podsrl.run.model_shape import read_shape
-from podsrl.run.prepare import Found, find
-from podsrl.run.sizes import at_most
 from podsrl.score import Scorer
 from podsrl.score.workers.pool import default_workers
 from podsrl.types import Completion, Rollout, Task

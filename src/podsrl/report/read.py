@@ -25,8 +25,8 @@ from podsrl.errors import UsageError
 from podsrl.lib.logs import each_object, parse_line, read_log
 from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES
 from podsrl.report.unknown import unknown_notes
-from podsrl.run.folder import wanted_run
 from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
+from podsrl.run.saving.folder import wanted_run
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]

@@ -11,8 +11,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
 from podsrl.lib.text import prompt_text
-from podsrl.run.collect import OnAnswer, new_group
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.collect import OnAnswer, new_group
+from podsrl.run.step.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
 from podsrl.types import Group, Task

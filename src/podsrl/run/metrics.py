@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from podsrl.control.parts.mixed import is_mixed
 from podsrl.run.group_log import record_group
-from podsrl.run.step_result import StepResult
-from podsrl.run.wanted import TOO_LONG
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.wanted import TOO_LONG
 from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.lib.progress import Say
-from podsrl.run.folder import RunFolder
+from podsrl.lib.callbacks import Say
+from podsrl.run.saving.folder import RunFolder
 from podsrl.scale.processes import Processes
 
 Tracking = Callable[[RunConfig, Path, Say], AbstractContextManager[None]]

@@ -16,7 +16,7 @@ from podsrl.control.parts.examples import Examples, vector_of, with_examples
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.policy import prompt_ids
-from podsrl.run.part_states import split_states, whole_states
+from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task, TokenMarkup
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps.ahead import ahead
 from podsrl.run.steps.sync import sync
-from podsrl.run.trainer import Trainer
 
 STEPS: Mapping[str, Callable[[Trainer], StepResult]] = {"sync": sync, "ahead": ahead}
 """`steps.name` -> one step. With several processes all of them call it."""
