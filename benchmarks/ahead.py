@@ -79,8 +79,8 @@ def train(options: Sequence[str], seed: int, num_steps: int, every: int) -> Trai
     from podsrl.config.load import load_config
     from podsrl.run.evaluate import evaluate
     from podsrl.run.metrics import step_metrics
+    from podsrl.run.step.trainer import Trainer
     from podsrl.run.steps import training_step
-    from podsrl.run.trainer import Trainer
 
     sizes = (f"seed={seed}", f"stop.steps={num_steps}", "stop.seconds=0")
     trainer = Trainer(load_config("pods", [*sizes, *options]))

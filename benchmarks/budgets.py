@@ -21,7 +21,7 @@ from benchmarks import command
 from benchmarks.timing import Clock, Say
 
 if TYPE_CHECKING:
-    from podsrl.run.trainer import Trainer
+    from podsrl.run.step.trainer import Trainer
 
 WARM_UP = 2
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -91,8 +91,8 @@ def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
     from podsrl.config.files import merge, read_tree
     from podsrl.config.load import build
     from podsrl.config.schema import RunConfig
+    from podsrl.run.step.trainer import Trainer
     from podsrl.run.steps import training_step
-    from podsrl.run.trainer import Trainer
 
     trainer = Trainer(build(RunConfig, merge(read_tree("pods"), tree), "pods"))
     taken = watch(trainer)
@@ -110,7 +110,7 @@ def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
 
 def watch(trainer: Trainer) -> list[float]:
     """The seconds of every call of the parts from now on."""
-    from podsrl.run import trainer as module
+    from podsrl.run.step import trainer as module
 
     taken: list[float] = []
 

@@ -73,10 +73,10 @@ class Step:
 def demo() -> Iterator[Step]:
     """The step of the recipe `pods`."""
     from podsrl.config.load import dump, load_config
-    from podsrl.run.folder import RunFolder
     from podsrl.run.loop import record
+    from podsrl.run.saving.folder import RunFolder
+    from podsrl.run.step.trainer import Trainer
     from podsrl.run.steps import training_step
-    from podsrl.run.trainer import Trainer
 
     trainer = Trainer(load_config("pods"))
     engine = trainer.engine = WatchedGenerator(trainer.engine)

@@ -25,8 +25,12 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?:
 REFERENCE = {
     "podsrl": [
         *("podsrl.config.load.load_config", "podsrl.config.load.with_values", "podsrl.run.loop.train"),
-        *("podsrl.run.steps.training_step", "podsrl.run.trainer.Trainer", "podsrl.run.step_result.StepResult"),
-        *("podsrl.run.collect.Collector", "podsrl.run.learn.Learner", "podsrl.run.evaluate.evaluate"),
+        *(
+            "podsrl.run.steps.training_step",
+            "podsrl.run.step.trainer.Trainer",
+            "podsrl.run.step.step_result.StepResult",
+        ),
+        *("podsrl.run.step.collect.Collector", "podsrl.run.step.learn.Learner", "podsrl.run.evaluate.evaluate"),
     ],
     "podsrl.types": ["podsrl.types"],
     "podsrl.errors": ["podsrl.errors"],

@@ -136,7 +136,7 @@ def same_threads_and_matmul() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def two_digit_sums_are_looked_at_once() -> Iterator[None]:
     import looked_at
-    from podsrl.run import prompt_lengths
+    from podsrl.run.before import prompt_lengths
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prompt_lengths, "_look_at", looked_at.once(prompt_lengths._look_at))

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def once(look_at: Callable[..., Any]) -> Callable[..., Any]:
-    """`look_at` of podsrl.run.prompt_lengths, with a memory for that set."""
+    """`look_at` of podsrl.run.before.prompt_lengths, with a memory for that set."""
     found: dict[tuple[Any, ...], Any] = {}
 
     def remember(tokenizer: Any, tasks: Any, name: str) -> Any:

@@ -18,10 +18,10 @@ from podsrl.control import SLOTS, Budget, budget_names
 from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
-from podsrl.run.part_states import split_states
-from podsrl.run.prepare import Parts, prepare
-from podsrl.run.trainer import Trainer
-from podsrl.run.underway import digest
+from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.saving.part_states import split_states
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.underway import digest
 from podsrl.types import Group
 from podsrl.update import SHAPE
 
@@ -170,7 +170,7 @@ def config_of(tree: Mapping[str, Any], *overrides: str) -> RunConfig:
 
 
 @cache
-def _prepared(overrides: tuple[str, ...]) -> Parts:
+def _prepared(overrides: tuple[str, ...]) -> Prepared:
     return prepare(load_config("pods", [*CONFIG, *overrides]))
 
 

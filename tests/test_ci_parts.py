@@ -166,7 +166,11 @@ def test_without_its_own_environment_it_is_left_out(
 @pytest.mark.parametrize(
     ("part", "wanted", "unwanted"),
     [
-        ("device", {"src/podsrl/run/trainer.py", "tests/device/pretend.cpp"}, {"src/podsrl/cli/main.py", "README.md"}),
+        (
+            "device",
+            {"src/podsrl/run/step/trainer.py", "tests/device/pretend.cpp"},
+            {"src/podsrl/cli/main.py", "README.md"},
+        ),
         ("vllm", {"src/podsrl/cli/main.py", "tests/generate/contract.py"}, {"docs/site.py"}),
         ("peers", {"src/podsrl/integrations/art.py", "examples/05_verl.py", "docs/from-verl.md"}, {"docs/engine.md"}),
         ("wheel", {"src/podsrl/py.typed", "README.md", "constraints.txt", ".ci/wheel"}, {"docs/site.py"}),

@@ -31,6 +31,8 @@ FLOORS = (
     {"cli"},
 )
 """The parts of the package from the ground up: a part imports from lower floors, and from its own without a circle."""
+ROOMS = ("before", "saving", "step")
+"""The rooms of run/: each imports from those before it, and what stands beside them from all."""
 
 
 def name_of(path: Path) -> str:
@@ -132,6 +134,12 @@ def test_a_part_imports_from_lower_floors_only() -> None:
     edges = {part: others for part, others in imports_between_parts().items() if part not in {"__init__", "__main__"}}
     upward = [(part, other) for part, others in edges.items() for other in others if floor[other] > floor[part]]
     assert upward == []
+
+
+@each("path", [path for path in FILES if path.relative_to(SOURCE).parts[:-2] == ("run",) and path.parts[-2] in ROOMS])
+def test_a_room_of_a_run_imports_from_the_rooms_before_it(path: Path) -> None:
+    names = [name.split(".") for name in imported(ast.parse(path.read_text())) if name.startswith("podsrl.run.")]
+    assert {parts[2] for parts in names} <= set(ROOMS[: ROOMS.index(path.parts[-2]) + 1])
 
 
 def test_the_checks_see_what_they_look_for() -> None:

@@ -56,8 +56,8 @@ def recorded_jobs(folder: Path, stages: Sequence[int]) -> dict[int, Job]:
     """Train; before each stage, save the weights and record the requests that the trainer then sends its engine."""
     from podsrl.config.load import load_config
     from podsrl.policy import quiet_bars
+    from podsrl.run.step.trainer import Trainer
     from podsrl.run.steps import training_step
-    from podsrl.run.trainer import Trainer
 
     trainer = Trainer(load_config("pods", ["threads=1"]))
     engine = trainer.engine = WatchedGenerator(trainer.engine)

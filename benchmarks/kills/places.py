@@ -43,9 +43,9 @@ FUNCTIONS = {
     ("podsrl.run.session", "train"): "between two stages",
     ("podsrl.run.session", "write_atomically"): "write that it has ended",
     ("podsrl.run.loop", "evaluate"): "evaluate",
-    ("podsrl.run.folder", "append_line"): "write a line of a log",
-    ("podsrl.run.save", "save_checkpoint"): "write a checkpoint",
-    ("podsrl.run.checkpoint", "_remove"): "remove an old checkpoint",
+    ("podsrl.run.saving.folder", "append_line"): "write a line of a log",
+    ("podsrl.run.step.trainer_state", "save_checkpoint"): "write a checkpoint",
+    ("podsrl.run.saving.checkpoint", "_remove"): "remove an old checkpoint",
 }
 """Module and name by which it calls a function -> its place."""
 
@@ -83,7 +83,7 @@ class Mark:
 
     def everywhere(self) -> None:
         """Set the byte in all places from now on; what is done there stays the same."""
-        from podsrl.run.clock import StageClock
+        from podsrl.run.step.clock import StageClock
 
         for (module, name), place in FUNCTIONS.items():
             used = import_module(module)

@@ -26,9 +26,9 @@ from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.lib.seeds import derive
 from podsrl.policy import load_model, load_tokenizer
-from podsrl.run.data import load_task_set
+from podsrl.run.before.data import load_task_set
 from podsrl.run.evaluate import evaluate
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 from podsrl.score import REWARDS
 from podsrl.sync import sync_weights
 from podsrl.tasks.stream import Stream

@@ -6,7 +6,7 @@ from benchmarks import command
 from podsrl.config.load import build
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.errors import UsageError
-from podsrl.lib.progress import Progress, no_progress
+from podsrl.lib.callbacks import Progress, no_progress
 
 FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"

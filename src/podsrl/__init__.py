@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from podsrl.config.load import load_config
-    from podsrl.run.trainer import Trainer
+    from podsrl.run.step.trainer import Trainer
     from podsrl.types import Completion, Group, Rollout, Selection, Task
 
 _HOMES = {
@@ -19,7 +19,7 @@ _HOMES = {
     "Rollout": "podsrl.types",
     "Selection": "podsrl.types",
     "Task": "podsrl.types",
-    "Trainer": "podsrl.run.trainer",
+    "Trainer": "podsrl.run.step.trainer",
     "load_config": "podsrl.config.load",
 }
 __all__ = ["Completion", "Group", "Rollout", "Selection", "Task", "Trainer", "load_config"]

@@ -237,7 +237,7 @@ def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
     from benchmarks.trl.setup import quiet
     from benchmarks.trl_accuracy.arms import Sizes, Way, demo_config, trl_trainer
     from podsrl.policy import prompts_ids
-    from podsrl.run.trainer import Trainer
+    from podsrl.run.step.trainer import Trainer
 
     config = demo_config(Sizes("podsrl", 4, 4), seed=5)
     ours = Trainer(config)

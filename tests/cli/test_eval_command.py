@@ -23,7 +23,7 @@ from podsrl.evaluate.evaluator import Evaluator
 from podsrl.evaluate.target import find_target
 from podsrl.run.evaluate import evaluate
 from podsrl.run.session import start
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 from podsrl.score.accuracy import accuracy_metrics, accuracy_of
 from podsrl.types import Group
 

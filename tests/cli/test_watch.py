@@ -22,7 +22,7 @@ from podsrl.report.follow import FollowedRun
 from podsrl.report.terminal.curve import curve
 from podsrl.report.terminal.picture import picture
 from podsrl.report.terminal.standing import as_json, plain_line, standing
-from podsrl.run.folder import RunFolder
+from podsrl.run.saving.folder import RunFolder
 
 Pods = Callable[..., tuple[int, str, str]]
 EVIL = "\x1b[2J\x07evil\nline"

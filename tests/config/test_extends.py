@@ -13,7 +13,7 @@ from podsrl.config.files import read_changes, read_tree
 from podsrl.config.load import build, dump, load_config
 from podsrl.config.schema import AboutConfig, CompareConfig, RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.checks import forbidden_changes
+from podsrl.run.saving.changes import forbidden_changes
 
 Pods = Callable[..., tuple[int, str, str]]
 

@@ -11,10 +11,10 @@ from podsrl.config.load import load_config
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.schedule.lengths import LengthRegression
 from podsrl.policy import load_model
-from podsrl.run.checkpoint import load_newest
 from podsrl.run.metrics import step_metrics
+from podsrl.run.saving.checkpoint import load_newest
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 

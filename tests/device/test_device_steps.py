@@ -12,7 +12,7 @@ from small_runs import STEP, resumed, sampled, steps_and_a_resume, taken_step, t
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 
 CASES = {
     "full": (),

@@ -13,7 +13,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 from podsrl.score.accuracy import (
     accuracy_metrics,
     accuracy_of,

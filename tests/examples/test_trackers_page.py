@@ -16,7 +16,7 @@ from pages import ROOT, blocks
 from podsrl.config.load import build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers.table import COLUMNS
-from podsrl.run.tracked import is_installed
+from podsrl.run.before.checks import is_installed
 
 PAGE = (ROOT / "docs" / "trackers.md").read_text()
 BLOCKS = blocks(PAGE)

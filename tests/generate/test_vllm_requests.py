@@ -19,7 +19,7 @@ from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import new_cache_salt, new_completion, rollout_options, rollout_seed
 from podsrl.generate.vllm.start import check_installed
 from podsrl.generate.vllm.weights import tied_names, weights_folder, with_tied
-from podsrl.run.checks import check_generator
+from podsrl.run.before.checks import check_generator
 from podsrl.types import Completion
 
 Pods = Any

@@ -17,7 +17,7 @@ from podsrl.errors import UsageError
 from podsrl.integrations.trackers import follow, tracking
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers.table import COLUMNS, markdown, rows_of
-from podsrl.run import tracked
+from podsrl.run.before import checks
 from podsrl.run.session import resume, start
 from waiting import words_of
 
@@ -109,7 +109,7 @@ def test_trackers_are_given_as_a_list_or_with_commas() -> None:
 def test_a_missing_package_is_reported_with_its_install_line(
     pods: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracked, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
     code, _, err = pods("train", "pods", "--record.trackers=wandb", "--out", "run")
     assert code == 2 and "pip install 'podsrl[trackers]'" in err and "wandb" in err
     assert not (tmp_path / "run").exists()
@@ -123,7 +123,7 @@ def test_a_missing_package_is_reported_with_its_install_line(
 def test_a_folder_of_a_packages_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_a_folder").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
-    assert not tracked.is_installed("only_a_folder") and tracked.is_installed("json")
+    assert not checks.is_installed("only_a_folder") and checks.is_installed("json")
 
 
 def test_a_package_that_its_finder_cannot_load_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_package_that_its_finder_cannot_load_is_not_installed(monkeypatch: pyt
             raise ImportError(name)
 
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
-    assert not tracked.is_installed("no_such_package_q")
+    assert not checks.is_installed("no_such_package_q")
 
 
 def test_in_python_trackers_are_not_ignored(tmp_path: Path) -> None:

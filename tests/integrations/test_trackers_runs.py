@@ -20,8 +20,8 @@ from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers import tracking
+from podsrl.run.before.checks import is_installed
 from podsrl.run.session import resume, start
-from podsrl.run.tracked import is_installed
 from waiting import is_alive, wait_for, words_of
 
 NAMES = ("wandb", "tensorboard", "trackio", "mlflow")

@@ -13,7 +13,7 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.lib.user_function import import_function
-from podsrl.run.prepare import prepare
+from podsrl.run.before.prepare import prepare
 from podsrl.score.rewards import find_reward
 from podsrl.select import resolve_rule, try_rule
 from podsrl.select.groups import call_rule

@@ -23,7 +23,7 @@ from podsrl.plan.estimate import (
     peak,
     work,
 )
-from podsrl.run.model_shape import ModelShape, read_shape
+from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Updater, make_batch
 

@@ -15,7 +15,7 @@ from podsrl.config.load import load_config
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.plan.inputs import check_inputs, pace_advice
 from podsrl.policy import load_model
-from podsrl.run.prepare import prepare
+from podsrl.run.before.prepare import prepare
 
 Pods = Callable[..., tuple[int, str, str]]
 CONFIG = """

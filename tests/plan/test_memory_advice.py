@@ -19,9 +19,9 @@ from podsrl.errors import UsageError
 from podsrl.plan.estimate import estimate, peak
 from podsrl.plan.memory_advice import MemoryAdvice, advise
 from podsrl.plan.memory_ladder import LADDER
-from podsrl.run.checks import check_processes
-from podsrl.run.model_shape import ModelShape, read_shape
-from podsrl.run.sizes import work
+from podsrl.run.before.checks import check_processes
+from podsrl.run.before.model_shape import ModelShape, read_shape
+from podsrl.run.before.sizes import work
 
 Pods = Callable[..., tuple[int, str, str]]
 GIB = 1 << 30

@@ -16,7 +16,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.policy import Policy, load_policy
 from podsrl.policy.dropout import configured_dropout, is_alike_in_training, turn_off_dropout
 from podsrl.run.session import start
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 from podsrl.update import UpdateStats, to_samples
 
 PolicyOf = Callable[..., Policy]

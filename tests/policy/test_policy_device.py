@@ -15,7 +15,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.plan.preview import preview_run
 from podsrl.policy import choose_device, device_notes, load_model
-from podsrl.run.prepare import prepare
+from podsrl.run.before.prepare import prepare
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_a_model_that_is_nowhere_is_one_line_from_every_door() -> None:
 
 
 def test_a_run_is_refused_for_its_options_before_its_weights_are_read(tiny_model_folder: Path, tmp_path: Path) -> None:
-    from podsrl.run.prepare import prepare
+    from podsrl.run.before.prepare import prepare
 
     for file in tiny_model_folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -16,7 +16,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from podsrl.errors import UsageError
 from podsrl.policy import prompt_ids, prompts_ids, special_token_in
 from podsrl.policy.control_tokens import control_tokens
-from podsrl.run.prompt_lengths import fit_prompts
+from podsrl.run.before.prompt_lengths import fit_prompts
 from podsrl.tasks import TaskSet, load_tasks
 from podsrl.tasks.chat import ask
 from podsrl.types import Task, TokenMarkup

@@ -15,8 +15,8 @@ from podsrl.errors import UsageError
 from podsrl.report import follow
 from podsrl.report.follow import FollowedRun, find_runs, state_of
 from podsrl.report.read import read_run
-from podsrl.run.folder import RunFolder
 from podsrl.run.health import check_run
+from podsrl.run.saving.folder import RunFolder
 
 Make = Callable[..., Any]
 

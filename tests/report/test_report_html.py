@@ -15,10 +15,11 @@ import pytest
 
 from loops import each
 from podsrl.errors import UsageError
+from podsrl.lib.stages import OTHER, SHOWN_STAGES
 from podsrl.report.figures.bars import stage_figure
 from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
-from podsrl.report.read import SHOWN_STAGES, read_run
+from podsrl.report.read import read_run
 
 Make = Callable[..., Any]
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
@@ -290,7 +291,7 @@ def test_usage_errors_name_what_was_given(tmp_path: Path, run_folder: Path) -> N
 
 
 def test_a_drawing_is_one_element_in_the_pages_colours() -> None:
-    figure = stage_figure({"a": dict.fromkeys((*SHOWN_STAGES, "other"), 1.0)})
+    figure = stage_figure({"a": dict.fromkeys((*SHOWN_STAGES, OTHER), 1.0)})
     drawing = str(inline_svg(figure, "x", 'say "<5" \\1'))
     assert drawing.startswith('<svg class="plot" role="img" aria-label="say &quot;&lt;5&quot; \\1" viewBox="')
     assert "var(--ink)" in drawing

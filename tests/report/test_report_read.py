@@ -58,7 +58,15 @@ def test_stage_seconds_are_means_and_the_rest_is_other(tmp_path: Path, make_run:
 
 def test_the_token_ledger_sums_over_steps(tmp_path: Path, make_run: Make) -> None:
     tokens = read_run(make_run(tmp_path / "run")).tokens()
-    assert tokens == {"prompt": 24, "generated": 160, "trained": 80, "discarded": 60, "skipped": 20}
+    assert tokens == {
+        "prompt": 24,
+        "generated": 160,
+        "trained": 80,
+        "discarded": 60,
+        "skipped": 20,
+        "pruned": 0,
+        "postponed": 0,
+    }
 
 
 def test_a_recorded_group_keeps_every_field(tmp_path: Path, make_run: Make) -> None:

@@ -21,17 +21,17 @@ from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
-from podsrl.run.checkpoint import Checkpoint, load_newest
-from podsrl.run.collect import new_group
+from podsrl.run.before.prepare import prepare
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
-from podsrl.run.folder import RunFolder
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
-from podsrl.run.prepare import prepare
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn
+from podsrl.run.step.collect import new_group
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion
 
@@ -207,7 +207,7 @@ def test_seconds_of_generation_that_an_evaluation_waited_for_count_as_the_next_s
     trainer = trainer_of()
     training_step(trainer)
     readings = count()
-    monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
+    monkeypatch.setattr("podsrl.run.step.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
     results = [training_step(trainer)]
     trainer.settle()
     results.append(training_step(trainer))

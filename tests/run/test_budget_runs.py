@@ -13,12 +13,12 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.checkpoint import load_newest
 from podsrl.run.metrics import step_metrics
-from podsrl.run.part_states import split_states, whole_states
+from podsrl.run.saving.checkpoint import load_newest
+from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.run.session import resume, start
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 SIZES = (
     "rollouts.num_prompts=3",

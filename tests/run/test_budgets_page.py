@@ -13,8 +13,8 @@ from podsrl.config.load import load_config
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.tables import DEFAULTS, SLOTS
 from podsrl.run.metrics import step_metrics
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Rollout, Task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podsrl.config.load import load_config
 from podsrl.run.due import Due
-from podsrl.run.progress import Progress
+from podsrl.run.step.counters import Progress
 
 
 def evaluations(*overrides: str, seconds: list[float]) -> list[int]:

@@ -15,12 +15,12 @@ from podsrl.generate import Generator, Request
 from podsrl.policy import prompt_ids
 from podsrl.records import decode, encode
 from podsrl.report.html import render_report
-from podsrl.run.checkpoint import load_newest
 from podsrl.run.group_log import parse_group
 from podsrl.run.metrics import group_records, step_metrics
+from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.session import start
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.types import Completion, Task
 
 SIZES = (

@@ -27,16 +27,16 @@ from podsrl.errors import UsageError
 from podsrl.generate import Request
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
-from podsrl.run.checkpoint import Checkpoint, load_newest
-from podsrl.run.collect import new_group
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step_result import StepResult
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.saving.folder import RunFolder
+from podsrl.run.step.collect import new_group
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.wanted import More, Wanted, merged
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
-from podsrl.run.wanted import Wanted, ways_of
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Sample, Selection
 from points import (
@@ -161,8 +161,9 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
             assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
             assert sample.completion.version == result.trained_version
     for group in trainer.sample().seen:
-        wanted = Wanted(replace(group, rollouts=()), ways_of(group.rollouts, len(group.rollouts)))
-        whole = trainer.engine.generate(list(wanted.requests(group.prompt_ids, trainer.sampling)))
+        wanted = Wanted(replace(group, rollouts=()), merged([More(1, r.prompt_ids, r.origin) for r in group.rollouts]))
+        requests = [request for request, _ in wanted.requests(group.prompt_ids, trainer.sampling)]
+        whole = trainer.engine.generate(requests)
         found = {completion.index: completion.token_ids for completion in whole}
         assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
         assert sorted(found) == list(range(len(group.rollouts)))
@@ -304,7 +305,7 @@ def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
 def test_the_step_knows_no_part_by_name() -> None:
     names = {name for slot in ALL_SLOTS for name in slot.table}
     run = Path(podsrl.__file__).parent / "run"
-    for path in (run / "trainer.py", run / "collect.py", run / "loop.py", *(run / "steps").glob("*.py")):
+    for path in (run / "step/trainer.py", run / "step/collect.py", run / "loop.py", *(run / "steps").glob("*.py")):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         assert not names & texts, f"{path.name} names {names & texts}"
 

@@ -14,14 +14,14 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.lengths import task_of
-from podsrl.run.clock import STAGES
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder
 from podsrl.run.loop import record, train
 from podsrl.run.metrics import step_metrics
+from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import MAX_INVALID_STEPS, NothingToLearn
+from podsrl.run.step.clock import STAGES
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.types import Completion, Group, Rollout, Task
 from podsrl.update import to_samples

@@ -13,8 +13,8 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.run.metrics import step_metrics
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OF_SEVERAL_PROCESSES = {"seconds/exchange"}
@@ -51,7 +51,7 @@ def test_the_seconds_of_a_step_are_the_clocks(monkeypatch: pytest.MonkeyPatch) -
     the stage itself. A round enters "generate" twice, an end of the rounds once; four verbs count as "select"."""
     trainer = small_trainer("rollouts.max_new_tokens=4")
     readings = count()
-    monkeypatch.setattr("podsrl.run.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
+    monkeypatch.setattr("podsrl.run.step.clock.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
     line = step_metrics(training_step(trainer))
     once = {f"seconds/{stage}": 1.0 for stage in ("score", "update", "sync", "record")}
     expected = {**once, "seconds/generate": 3.0, "seconds/select": 4.0}

@@ -14,11 +14,11 @@ import torch
 
 from loops import each
 from podsrl.run.evaluate import Evaluation
-from podsrl.run.learn import NO_STATS, UpdateResult
-from podsrl.run.load import Load
 from podsrl.run.metrics import group_records, step_metrics
-from podsrl.run.progress import Progress
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.collected import Load
+from podsrl.run.step.counters import Progress
+from podsrl.run.step.learn import NO_STATS, UpdateResult
+from podsrl.run.step.step_result import StepResult
 from podsrl.score.accuracy import accuracy_of
 from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
 from podsrl.update import to_samples

@@ -11,11 +11,11 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.generate import Engine
 from podsrl.lib.seeds import derive
-from podsrl.run.collect import new_group
+from podsrl.run.before.prepare import prepare
 from podsrl.run.metrics import step_metrics
-from podsrl.run.prepare import prepare
+from podsrl.run.step.collect import new_group
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 from podsrl.types import Group
 
 SMALL = ("rollouts.num_prompts=4", "task.num_eval=8")

@@ -23,10 +23,10 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Sampling
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
-from podsrl.run.checkpoint import load_newest
-from podsrl.run.collect import new_group
+from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.session import resume, start
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.collect import new_group
+from podsrl.run.step.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
 
 BASELINES = {"a": "grpo", "b": "grpo", "c": "grpo", "d": "grpo_ga", "e": "grpo_ga"}

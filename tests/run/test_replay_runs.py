@@ -12,11 +12,11 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import CheckpointError, UsageError
-from podsrl.run.checkpoint import Checkpoint, load_newest
 from podsrl.run.metrics import step_metrics
-from podsrl.run.save import KEPT
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.trainer_state import KEPT
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
 SMALL = (

@@ -14,8 +14,8 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
 from podsrl.run import session
-from podsrl.run.checkpoint import load_newest
-from podsrl.run.trainer import Trainer
+from podsrl.run.saving.checkpoint import load_newest
+from podsrl.run.step.trainer import Trainer
 
 SMALL = (
     "rollouts.num_prompts=1",
@@ -88,7 +88,7 @@ def test_rows_that_were_added_are_noticed_before_weights_load_and_nothing_is_wri
     data.write_text(data.read_text() + rows(50, 5))
     before = files(run)
     with monkeypatch.context() as patch:
-        patch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("weights were loaded"))
+        patch.setattr("podsrl.run.step.trainer.load_policy", lambda *_, **__: pytest.fail("weights were loaded"))
         with pytest.raises(UsageError) as caught:
             resume(run, 3)
     text = str(caught.value)

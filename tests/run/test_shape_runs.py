@@ -9,8 +9,8 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 SHAPES = """
 import torch

@@ -11,13 +11,13 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.checkpoint import load_newest
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder
 from podsrl.run.loop import train
-from podsrl.run.progress import Progress
+from podsrl.run.saving.checkpoint import load_newest
+from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.counters import Progress
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group, made_up_group
 
 

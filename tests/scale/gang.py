@@ -52,7 +52,7 @@ def _serve(rank: int, num_processes: int, port: int, end: Any) -> None:
     import torch
 
     import looked_at
-    from podsrl.run import prompt_lengths
+    from podsrl.run.before import prompt_lengths
 
     torch.set_num_threads(1)
     prompt_lengths._look_at = looked_at.once(prompt_lengths._look_at)

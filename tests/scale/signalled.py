@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 PLACES = {
-    "loading": ("podsrl.run.trainer", "", "new_learner", 1),  # generators in processes of their own load too
-    "generating": ("podsrl.run.collect", "", "_of_group", 30),  # 8 completions of an evaluation, 16 of step 1
-    "updating": ("podsrl.run.learn", "Learner", "optim_step", 2),
-    "saving": ("podsrl.run.checkpoint", "", "save_file", 2),  # after step 2
+    "loading": ("podsrl.run.step.trainer", "", "new_learner", 1),  # generators in processes of their own load too
+    "generating": ("podsrl.run.step.collect", "", "_unjudged", 30),  # 8 completions of an evaluation, 16 of step 1
+    "updating": ("podsrl.run.step.learn", "Learner", "optim_step", 2),
+    "saving": ("podsrl.run.saving.checkpoint", "", "save_file", 2),  # after step 2
 }
 """Place -> the module, the class in it if any, the function, and the number of the call that the signal comes in."""
 

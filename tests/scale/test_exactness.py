@@ -19,10 +19,10 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.control import Ask, View
 from podsrl.policy import load_model
-from podsrl.run.checkpoint import load_newest
 from podsrl.run.metrics import step_metrics
+from podsrl.run.saving.checkpoint import load_newest
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 SMALL = (
     "rollouts.num_prompts=4",

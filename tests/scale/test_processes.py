@@ -15,7 +15,7 @@ from torch import nn
 from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig, ScaleConfig
 from podsrl.errors import UsageError
 from podsrl.lib.matmul import Choice, Rule
-from podsrl.run.checks import check_processes
+from podsrl.run.before.checks import check_processes
 from podsrl.scale.gradients import _buckets, sum_gradients
 from podsrl.scale.launch import launch
 from podsrl.scale.processes import LostProcess, Processes, join_processes, uses_gpus
@@ -51,7 +51,7 @@ def test_every_process_hears_the_same(three: Any) -> None:
 
 def matmul_settled() -> Any:
     """Each process would choose its own rule; only process 0 is to be asked."""
-    import podsrl.run.matmul as matmul
+    import podsrl.run.before.matmul as matmul
     from podsrl.lib.matmul import Choice, Rule, choice
 
     processes, own, before, asked = join_processes("cpu"), matmul.choose, choice.is_available, []

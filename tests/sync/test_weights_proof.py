@@ -12,7 +12,7 @@ from torch import Tensor
 
 from podsrl.config.load import load_config
 from podsrl.generate import Engine, Generator, Setting
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.trainer import Trainer
 from podsrl.sync import SyncError, prove_arrival
 
 

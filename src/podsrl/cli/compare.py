@@ -191,10 +191,10 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
     Raises:
         UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command with a hint how to resume.
     """
-    load("podsrl.compare.runs", "podsrl.run.prepare")
+    load("podsrl.compare.runs", "podsrl.run.before.prepare")
     from podsrl.compare import runs as comparison
     from podsrl.compare.measure import measure
-    from podsrl.run.prepare import prepare
+    from podsrl.run.before.prepare import prepare
 
     members = comparison.plan(config, folder)
     with waiting("checking the arms"):

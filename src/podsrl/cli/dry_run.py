@@ -60,7 +60,7 @@ def show_plan(
     load("podsrl.plan.inputs", "podsrl.plan.preview")
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
-    from podsrl.run.folder import RunFolder
+    from podsrl.run.saving.folder import RunFolder
 
     if out is not None:
         RunFolder(out).check_is_free()
@@ -89,7 +89,7 @@ def show_plan(
 
 def print_preview(preview: Preview, inputs: Inputs | None = None, *, is_all: bool = True) -> None:
     """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
-    from podsrl.run.no_effect import idle_notes
+    from podsrl.run.before.no_effect import idle_notes
 
     lines = [*(input_lines(inputs) if inputs else ()), *_lines(preview)]
     _say_lines(line for line in lines if is_all or line[:9].strip() not in DETAILS)

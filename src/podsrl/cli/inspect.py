@@ -86,8 +86,8 @@ def doctor(
     import torch
 
     from podsrl.lib.machine import configure_threads, hardware_line
-    from podsrl.run.matmul import describe_here
-    from podsrl.run.tracked import is_installed
+    from podsrl.run.before.checks import is_installed
+    from podsrl.run.before.matmul import describe_here
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
 

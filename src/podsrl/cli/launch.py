@@ -116,10 +116,10 @@ def _meet(
 def _check(config: str | None, overrides: list[str], folder: Path, num_processes: int, nodes: Nodes | None) -> None:
     """Check all that can be checked before weights are read, so that a mistake is reported once and early."""
     load("podsrl.run.session")
-    from podsrl.run.checks import check_processes
-    from podsrl.run.data_digest import describe_data
-    from podsrl.run.folder import RunFolder
-    from podsrl.run.prepare import prepare
+    from podsrl.run.before.checks import check_processes
+    from podsrl.run.before.data_digest import describe_data
+    from podsrl.run.before.prepare import prepare
+    from podsrl.run.saving.folder import RunFolder
     from podsrl.run.session import read_resumed_config
     from podsrl.scale.processes import uses_gpus
 

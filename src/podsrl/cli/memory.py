@@ -47,8 +47,8 @@ def parse_memory(text: str) -> int:
 def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:
     """`podsrl.plan.memory_advice.advise`, with the shape of the config's own model."""
     from podsrl.plan.memory_advice import advise
-    from podsrl.run.model_shape import read_shape
-    from podsrl.run.sizes import at_most
+    from podsrl.run.before.model_shape import read_shape
+    from podsrl.run.before.sizes import at_most
 
     return advise(at_most(config), read_shape(config.model), bound_bytes, num_processes, num_eval)
 

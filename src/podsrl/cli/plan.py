@@ -16,8 +16,8 @@ from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.callbacks import part_of
 from podsrl.lib.imports import load
-from podsrl.lib.progress import part_of
 from podsrl.lib.signals import exit_code
 
 Json = dict[str, Any]

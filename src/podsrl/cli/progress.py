@@ -21,7 +21,7 @@ from rich.text import Text
 from podsrl.cli.console import errors, shortened
 from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
-from podsrl.lib.progress import Progress as ReportProgress
+from podsrl.lib.callbacks import Progress as ReportProgress
 from podsrl.lib.time_left import Clock, TimeLeft, share_done
 
 LINE_SECONDS = 10.0

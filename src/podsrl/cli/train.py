@@ -113,8 +113,8 @@ def train(
 
 def _nothing_left(folder: Path, overrides: list[str]) -> str:
     """What a resume found that had no step left to do, and the command that trains longer."""
+    from podsrl.run.saving.state import read_object
     from podsrl.run.session import read_resumed_config
-    from podsrl.run.state import read_object
 
     end, stop = read_object(folder / "finished.json"), read_resumed_config(folder, overrides).stop
     steps, seconds = end["step"], end["seconds/train_elapsed"]

@@ -21,7 +21,7 @@ from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
 from podsrl.lib.logs import read_lines, write_atomically
 from podsrl.lib.stages import STAGES
-from podsrl.run.state import read_object
+from podsrl.run.saving.state import read_object
 
 Json = dict[str, Any]
 

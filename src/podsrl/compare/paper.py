@@ -13,7 +13,7 @@ from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
 from podsrl.lib.logs import write_atomically
-from podsrl.run.state import read_object
+from podsrl.run.saving.state import read_object
 
 Tree = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """Compare arms on paired seeds with equal training time: plan the runs and run them.
 
     COMPARE/compare.toml          what is compared
-            runs/ARM-seedS/       one run folder per arm and seed (run/folder.py)
+            runs/ARM-seedS/       one run folder per arm and seed (run/saving/folder.py)
             compare.json          the result (compare/measure.py)
 
 Every run is a process of its own (`pods train`, or `pods launch` with several processes), so that arms share nothing;

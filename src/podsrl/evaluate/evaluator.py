@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Generator, Request, answers_of
+from podsrl.generate import Generator
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
-from podsrl.policy import load_model, load_policy, prompts_ids
-from podsrl.run.checks import check_window
-from podsrl.run.evaluate import eval_request_id, eval_sampling
-from podsrl.run.generators import make_generator
-from podsrl.run.matmul import settle_matmul
-from podsrl.run.prepare import prepare
-from podsrl.run.wiring import new_setting, num_words, stop_token_ids
+from podsrl.policy import load_model, load_policy
+from podsrl.run.before.checks import check_window
+from podsrl.run.before.matmul import settle_matmul
+from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.evaluate import eval_groups, eval_sampling
+from podsrl.run.step.generators import make_generator
+from podsrl.run.step.wiring import new_collector, new_setting, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights
-from podsrl.types import Completion, Group, Task
+from podsrl.types import Group, Rollout, Task
 
-_AHEAD = 4
+_NUM_WAITING = 4
 """Answered questions that wait before they are judged, so that reward workers have done so while others generate."""
 
 
@@ -50,48 +50,30 @@ class Evaluator:
 
     def __init__(self, config: RunConfig, *, num_questions: int = 0, adapters: Path | None = None) -> None:
         self.config = config
-        self._parts = prepare(config, is_trained=False)
-        self._generator: Generator | None = None
-        self.scorer, self.tokenizer, self.warnings = self._parts.scorer, self._parts.tokenizer, self._parts.warnings
-        try:
-            self.questions = _spread(self._parts.tasks.eval, num_questions)
+        parts = prepare(config, is_trained=False)
+        self.scorer, self.tokenizer, self.warnings = parts.scorer, parts.tokenizer, parts.warnings
+        with ExitStack() as on_error:
+            on_error.callback(parts.close)
+            self.questions = _spread(parts.tasks.eval, num_questions)
             """Place among all held-out questions -> the question."""
-            model = self._load(adapters)
-        except BaseException:
-            self.close()
-            raise
-        self._num_words = num_words(model)
-        self.threads = configure_threads(config.threads, model.num_parameters())
-        settle_matmul(config.model.matmul, model, Processes())
-        self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
+            model, generator = _load(config, parts, adapters, on_error)
+            self.threads = configure_threads(config.threads, model.num_parameters())
+            settle_matmul(config.model.matmul, model, Processes())
+            self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
+            self._collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
+            self._open = on_error.pop_all()
 
     def answers(self) -> Iterator[Group]:
         """Yield each question's judged answers (without their log-probabilities) soon after the last is generated."""
         seed_globals(self.config.seed, 0, "eval")
         self.scorer.stats = ScoreStats()
-        requests = self._requests()
-        tasks = dict(zip(requests, self.questions.values(), strict=True))
-        found: dict[str, list[tuple[Completion, str]]] = {name: [] for name in requests}
-        done: deque[str] = deque()
-        assert self._generator is not None, "made with the evaluator"
-        kind = self._parts.generator
-        for completion in answers_of(self._generator, requests.values(), kind=kind, num_words=self._num_words):
-            name = completion.request_id
-            text = self.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-            self.scorer.prefetch(tasks[name], text)
-            found[name].append((replace(completion, logprobs=()), text))
-            if len(found[name]) == self.config.eval.num_samples:
-                done.append(name)
-            while len(done) > _AHEAD:
-                yield self._judge(requests[done[0]], tasks[done[0]], found.pop(done.popleft()))
-        while done:
-            yield self._judge(requests[done[0]], tasks[done[0]], found.pop(done.popleft()))
+        asked = eval_groups(self.questions, self.config.eval.num_samples)
+        for group in self._collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
+            yield replace(group, rollouts=tuple(map(_without_logprobs, group.rollouts)))
 
     def close(self) -> None:
         """End the generator and the scorer's worker processes."""
-        if self._generator is not None:
-            self._generator.close()
-        self._parts.close()
+        self._open.close()
 
     def __enter__(self) -> Evaluator:
         return self
@@ -99,34 +81,25 @@ class Evaluator:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _load(self, adapters: Path | None) -> Any:
-        """The plain model that the generator samples from; adapters of 4 bits are merged into dequantised matrices."""
-        config, tokenizer = self.config, self.tokenizer
-        policy = load_policy(config, tokenizer) if adapters else None
-        model = policy.generator_model if policy else load_model(config.model).eval()
-        check_window(model, self._parts.longest_prompt, config.rollouts.max_new_tokens)
-        setting = new_setting(config, lambda: model, model.device, tokenizer)
-        self._generator = make_generator(self._parts.generator, setting, Processes())
-        if policy and adapters:
-            policy.load(adapters)
-            sync_weights(policy.sampled_weights(), self._generator, 0)
-        else:
-            sync_weights(model, self._generator, 0)
-        return model
 
-    def _requests(self) -> dict[str, Request]:
-        prompts = prompts_ids(self.tokenizer, list(self.questions.values()))
-        names = [eval_request_id(place, task.id) for place, task in self.questions.items()]
-        return {
-            name: Request(name, prompt, self.config.eval.num_samples, self.sampling)
-            for name, prompt in zip(names, prompts, strict=True)
-        }
+def _load(config: RunConfig, parts: Prepared, adapters: Path | None, on_error: ExitStack) -> tuple[Any, Generator]:
+    """The plain model, and what samples from it; adapters of 4 bits are merged into dequantised matrices."""
+    policy = load_policy(config, parts.tokenizer) if adapters else None
+    model = policy.generator_model if policy else load_model(config.model).eval()
+    check_window(model, parts.longest_prompt, config.rollouts.max_new_tokens)
+    setting = new_setting(config, lambda: model, model.device, parts.tokenizer)
+    generator = make_generator(parts.generator, setting, Processes())
+    on_error.callback(generator.close)
+    if policy and adapters:
+        policy.load(adapters)
+        sync_weights(policy.sampled_weights(), generator, 0)
+    else:
+        sync_weights(model, generator, 0)
+    return model, generator
 
-    def _judge(self, request: Request, task: Task, found: list[tuple[Completion, str]]) -> Group:
-        found = sorted(found, key=lambda pair: pair[0].index)
-        completions, texts = [completion for completion, _ in found], [text for _, text in found]
-        [rollouts] = self.scorer.score([task], [completions], [texts])
-        return Group(id=request.id, task=task, prompt_ids=tuple(request.prompt_ids), rollouts=tuple(rollouts))
+
+def _without_logprobs(rollout: Rollout) -> Rollout:
+    return replace(rollout, completion=replace(rollout.completion, logprobs=()))
 
 
 def _spread(tasks: tuple[Task, ...], count: int) -> dict[int, Task]:

@@ -11,7 +11,7 @@ from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
-from podsrl.run.folder import wanted_run
+from podsrl.run.saving.folder import wanted_run
 
 Tree = dict[str, Any]
 
@@ -86,7 +86,7 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
     config = build(RunConfig, apply_overrides(tree, overrides), str(folder))
     trained = build(RunConfig, tree, str(folder)).task
     _check_held_out(trained, config.task, trained.num_eval)
-    from podsrl.run.checkpoint import load_newest  # imports torch
+    from podsrl.run.saving.checkpoint import load_newest  # imports torch
 
     checkpoint = load_newest(folder / "checkpoints")
     if checkpoint is None:

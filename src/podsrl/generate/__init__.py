@@ -1,7 +1,7 @@
 """Requests -> completions: what every generator is (`base.py`), and the built-in one (`engine/`)."""
 
-from podsrl.generate.answers import answers_of
 from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats
+from podsrl.generate.checked import answers_of
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.engine.steering import Span, StepView
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator

@@ -36,8 +36,8 @@ from typing import Literal, get_args
 
 from podsrl.config.schema import RunConfig
 from podsrl.policy.lora_targets import choose_targets
-from podsrl.run.model_shape import ModelShape
-from podsrl.run.sizes import work
+from podsrl.run.before.model_shape import ModelShape
+from podsrl.run.before.sizes import work
 
 Phase = Literal["always", "generate", "update"]
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -83,7 +83,7 @@ def estimate(config: RunConfig, shape: ModelShape, num_processes: int = 1) -> li
         UsageError: an adapter target that matches no layer.
 
     Example:
-        >>> from podsrl.run.model_shape import read_shape
+        >>> from podsrl.run.before.model_shape import read_shape
         >>> parts = estimate(RunConfig(), read_shape(RunConfig().model))
         >>> next(part.num_bytes for part in parts if part.name == "optimizer") == 8 * 136192
         True

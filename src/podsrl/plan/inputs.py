@@ -26,14 +26,15 @@ from podsrl.policy import model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.files import shapes_in
 from podsrl.policy.source import unreadable
-from podsrl.run.advice import eval_note, split_note
-from podsrl.run.checks import check_processes, check_window
+from podsrl.run.before.advice import eval_note, split_note
+from podsrl.run.before.checks import check_processes, check_window
+from podsrl.run.before.model_shape import read_shape
+from podsrl.run.before.prepare import Found, find
+from podsrl.run.before.sizes import at_most
 from podsrl.run.health import Answers, reason_of
-from podsrl.run.model_shape import read_shape
-from podsrl.run.prepare import Found, Judged, find_parts, warnings_of
-from podsrl.run.sizes import at_most
+from podsrl.score import Scorer
 from podsrl.score.workers.pool import default_workers
-from podsrl.types import Completion, Rollout
+from podsrl.types import Completion, Rollout, Task
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
 """Reward that decides what is right -> how a right answer may look to it."""
@@ -137,29 +138,27 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
             missing.setdefault(str(error), []).append(what)
 
     check_processes(config, num_processes)
-    with closing(find_parts(config, excuse=excuse)) as found:
+    with closing(find(config, excuse=excuse)) as found:
         _check_weight_files(config)
-        if found.fitted is not None:
+        if found.longest_prompt:
             with excuse("the model's window"):
-                _check_room(config, found.fitted.longest_prompt)
-        judged = found.judged
-        tasks = found.fitted.tasks if found.fitted else judged.tasks if judged else None
-        began = time.monotonic()
-        trials = _try_rewards(judged) if judged else ()
+                _check_room(config, found.longest_prompt)
+        tasks, began = found.tasks, time.monotonic()
+        trials = _try_rewards(found.scorer, tasks.train[0], found.correct) if tasks and found.scorer else ()
         trial_seconds = time.monotonic() - began
         return Inputs(
             num_train=len(tasks.train) if tasks else None,
             num_eval=len(tasks.eval) if tasks else None,
-            rewards=dict(judged.rewards) if judged else None,
-            correct=judged.correct if judged else None,
-            format=judged.format if judged else None,
+            rewards=dict(found.rewards) if tasks else None,
+            correct=found.correct if tasks else None,
+            format=found.format,
             trials=trials,
-            prompts=_prompts(found),
+            prompts=_prompts(found, tasks.train[0]) if tasks and found.longest_prompt else None,
             tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
             not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
-            warnings=(*warnings_of(config, found), *trial_advice(trials), *pace_advice(config, trial_seconds)),
+            warnings=(*found.warnings, *trial_advice(trials), *pace_advice(config, trial_seconds)),
             seconds=time.monotonic() - started,
         )
 
@@ -188,14 +187,13 @@ def _check_room(config: RunConfig, longest_prompt: int) -> None:
         plan_memory([longest], per_token, None, rollouts.kv_cache_bytes)
 
 
-def _try_rewards(judged: Judged) -> tuple[Trial, ...]:
-    task = judged.tasks.train[0]
-    texts = [_RIGHT.get(judged.correct, _RIGHT_OTHERWISE).format(task.answer), _DOES_NOT_KNOW]
+def _try_rewards(scorer: Scorer, task: Task, correct: str) -> tuple[Trial, ...]:
+    texts = [_RIGHT.get(correct, _RIGHT_OTHERWISE).format(task.answer), _DOES_NOT_KNOW]
     made_up = [
         Completion(request_id="trial", index=i, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0)
         for i in range(len(texts))
     ]
-    [rollouts] = judged.scorer.score([task], [made_up], [texts])
+    [rollouts] = scorer.score([task], [made_up], [texts])
     return tuple(map(_trial, rollouts))
 
 
@@ -248,18 +246,14 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _prompts(found: Found) -> Prompts | None:
-    fitted = found.fitted
-    if fitted is None:
-        return None
-    first = fitted.tasks.train[0]
+def _prompts(found: Found, first: Task) -> Prompts:
     ids = prompt_ids(found.tokenizer, first)
     return Prompts(
         is_chat=not isinstance(first.prompt, str),
         has_template=found.tokenizer.chat_template is not None,
-        longest=fitted.longest_prompt,
-        num_dropped_train=fitted.num_dropped_train,
-        num_dropped_eval=fitted.num_dropped_eval,
+        longest=found.longest_prompt,
+        num_dropped_train=found.num_dropped_train,
+        num_dropped_eval=found.num_dropped_eval,
         first=found.tokenizer.decode(ids, clean_up_tokenization_spaces=False),
         first_tokens=len(ids),
     )

@@ -16,8 +16,8 @@ from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.plan.estimate import Part, estimate, phase_bytes
 from podsrl.plan.memory_ladder import LADDER, LAST, values_of
-from podsrl.run.checks import check_processes
-from podsrl.run.model_shape import ModelShape
+from podsrl.run.before.checks import check_processes
+from podsrl.run.before.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def advise(
         num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
 
     Example:
-        >>> from podsrl.run.model_shape import read_shape
+        >>> from podsrl.run.before.model_shape import read_shape
         >>> advice = advise(RunConfig(), read_shape(RunConfig().model), 64 << 20)
         >>> advice.fits, advice.flags
         (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))

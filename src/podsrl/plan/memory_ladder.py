@@ -17,8 +17,8 @@ from typing import Any
 
 from podsrl.config.schema import RunConfig
 from podsrl.plan.estimate import estimate, kv_bytes_per_token
-from podsrl.run.model_shape import ModelShape
-from podsrl.run.sizes import work
+from podsrl.run.before.model_shape import ModelShape
+from podsrl.run.before.sizes import work
 
 MIB = 1 << 20
 LEAST_CHUNK_TOKENS = 128

@@ -23,10 +23,10 @@ from podsrl.plan.estimate import (
     num_adapter_weights,
     peak,
 )
-from podsrl.run.checks import check_dtype, check_fits
-from podsrl.run.model_shape import ModelShape, read_shape
-from podsrl.run.no_effect import Option, set_options
-from podsrl.run.sizes import Work, at_most, work
+from podsrl.run.before.checks import check_dtype, check_fits
+from podsrl.run.before.model_shape import ModelShape, read_shape
+from podsrl.run.before.no_effect import Option, set_options
+from podsrl.run.before.sizes import Work, at_most, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

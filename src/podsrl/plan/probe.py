@@ -18,18 +18,18 @@ from torch import Tensor
 from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.callbacks import Progress
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
-from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
 from podsrl.plan.resample import MIDDLE
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
 from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio
-from podsrl.run.step_result import StepResult, samples_by_group
+from podsrl.run.step.step_result import StepResult, samples_by_group
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.wiring import new_updater
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
-from podsrl.run.wiring import new_updater
 from podsrl.types import Group, Sample, Selection
 
 STILL = 1e-30

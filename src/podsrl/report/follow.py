@@ -14,8 +14,8 @@ from podsrl.errors import UsageError, one_line
 from podsrl.lib.logs import LogTail, last_line
 from podsrl.report.read import Line, Run, add_lines, is_comparison, read_config
 from podsrl.report.unknown import unknown_notes
-from podsrl.run.folder import RunFolder, wanted_run
 from podsrl.run.group_log import RecordedGroup, parse_group
+from podsrl.run.saving.folder import RunFolder, wanted_run
 
 State = Literal["starting", "training", "stopped", "finished"]
 """Before its first line; a process trains in it; none does, and it could go on; it has reached its end."""

@@ -16,7 +16,7 @@ from podsrl.compare.costs import COSTS
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
 from podsrl.report.figures.accuracy import seeds_note
-from podsrl.report.figures.bars import mean_stages, token_ledger
+from podsrl.report.figures.bars import mean_stages, shown_fates, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.costs import cost_figure, savings_figure
 from podsrl.report.figures.run import run_figures
@@ -125,6 +125,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
     by_label: dict[str, list[Run]] = {}
     for item in shown:
         by_label.setdefault(item.label, []).append(item.run)
+    ledgers = {label: token_ledger(group) for label, group in by_label.items()}
     baseline = comparisons[0].baseline if len(comparisons) == 1 else None
     figures = run_figures(by_label, baseline=baseline, has_names=False)
     colors = arm_colors(list(by_label), baseline)
@@ -150,7 +151,8 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
             name: inline_svg(figure, name.replace("_", "-"), name.replace("_", " ")) for name, figure in figures.items()
         },
         stages={label: mean_stages(group) for label, group in by_label.items()},
-        ledgers={label: token_ledger(group) for label, group in by_label.items()},
+        ledgers=ledgers,
+        fates=shown_fates(ledgers),
         checks={item.name: check_run(item.run) for item in shown},
         costs=COSTS,
         seeds_note=seeds_note,

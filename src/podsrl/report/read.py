@@ -23,17 +23,14 @@ from podsrl.compare.curves import common_grid
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
 from podsrl.lib.logs import each_object, parse_line, read_log
-from podsrl.lib.stages import STAGES
+from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES
 from podsrl.report.unknown import unknown_notes
-from podsrl.run.folder import wanted_run
 from podsrl.run.group_log import LARGEST, RecordedGroup, parse_group
+from podsrl.run.saving.folder import wanted_run
 
 Array = npt.NDArray[np.float64]
 Line = Mapping[str, float]
 """One line of metrics.jsonl; what is null there is NaN here."""
-
-SHOWN_STAGES = tuple(stage for stage in STAGES if stage != "record")
-"""Stages of a step whose seconds are reported one by one; the rest of the step is "other"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +130,13 @@ class Run:
         return points[:, 0], points[:, 1]
 
     def stage_seconds(self) -> dict[str, float]:
-        """Mean seconds per step by stage; "other" is the total without the named stages (recording is in it)."""
+        """Mean seconds per step by stage; `OTHER` is the total without the named stages."""
         seconds = {stage: _mean(self.series(f"seconds/{stage}")) for stage in SHOWN_STAGES}
-        return seconds | {"other": max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
+        return seconds | {OTHER: max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
 
     def tokens(self) -> dict[str, int]:
         """The run's token ledger: what was generated, and what became of it."""
-        names = ("prompt", "generated", "trained", "discarded", "skipped")
+        names = ("prompt", "generated", *FATES)
         counts = {name: self.series(f"tokens/{name}") for name in names}
         return {name: int(values[np.isfinite(values)].sum()) for name, values in counts.items()}
 

@@ -8,11 +8,12 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from podsrl.config.schema import RunConfig
+from podsrl.lib.stages import EXCHANGE, FATES, STAGES
 
 _KNOWN = {
     "": "step version loss grad_norm lr entropy kl clip_fraction logprob_gap invalid_reasons reward_timeout_reasons "
     "note",
-    "tokens": "prompt generated forwarded reread trained skipped discarded pruned postponed",
+    "tokens": f"prompt generated forwarded reread {' '.join(FATES)}",
     "reward": "all kept",
     "reward_std": "all kept",
     "accuracy": "all",
@@ -24,8 +25,7 @@ _KNOWN = {
     "updates": "skipped",
     "sync": "weights_digest",
     "memory": "peak_generate_bytes peak_update_bytes",
-    "seconds": "generate score exchange select update sync record overlapped total "
-    "tokens_per_second train_elapsed eval",
+    "seconds": f"{' '.join(STAGES)} {EXCHANGE} overlapped total tokens_per_second train_elapsed eval",
     "eval": "accuracy accuracy_sem accuracy_and_format format maj reward length truncated num_questions num_samples "
     "num_invalid reward_timeouts examples",
 }

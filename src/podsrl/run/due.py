@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from podsrl.config.schema import RunConfig
-from podsrl.run.progress import Progress
+from podsrl.run.step.counters import Progress
 
 SAVED = ("last_eval_step", "next_eval_seconds", "last_signal_step", "last_valid_step")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,11 @@ from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
 from podsrl.lib.text import prompt_text
-from podsrl.run.collect import OnAnswer, new_group
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.collect import OnAnswer, new_group
+from podsrl.run.step.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
-from podsrl.types import Group
+from podsrl.types import Group, Task
 
 NUM_EXAMPLES = 3
 """Questions whose first answer each evaluation records: the same ones every time."""
@@ -55,9 +56,7 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     trainer.settle()
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
-    tasks = trainer.tasks.eval
-    num_samples = trainer.config.eval.num_samples
-    wanted = [(new_group(eval_request_id(place, task.id), task), num_samples) for place, task in enumerate(tasks)]
+    wanted = eval_groups(dict(enumerate(trainer.tasks.eval)), trainer.config.eval.num_samples)
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
     groups = trainer.collector.answer(wanted, sampling, on_answer=on_answer)
@@ -77,9 +76,9 @@ def _example(group: Group) -> dict[str, Any]:
     return {"id": task.id, "prompt": prompt_text(task.prompt), "answer": task.answer, **said}
 
 
-def eval_request_id(place: int, task_id: str) -> str:
-    """Id of the request for the question at `place` in the held-out set; it decides the answers' random numbers."""
-    return f"eval/{place}/{task_id}"
+def eval_groups(tasks: Mapping[int, Task], num_samples: int) -> list[tuple[Group, int]]:
+    """What an evaluation asks of held-out questions, by their places: the random numbers depend on place and id."""
+    return [(new_group(f"eval/{place}/{task.id}", task), num_samples) for place, task in tasks.items()]
 
 
 def eval_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.step_result import StepResult
 
 Array = npt.NDArray[np.float64]
 NEARLY_ALL = 0.95

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podsrl.errors import PodsError
-from podsrl.lib.progress import Say
-from podsrl.run.collect import OnAnswer
+from podsrl.lib.callbacks import Say
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
-from podsrl.run.folder import RunFolder
 from podsrl.run.metrics import group_records, step_metrics
+from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.collect import OnAnswer
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.run.trainer import Trainer
 
 Json = dict[str, Any]
 Outcome = Literal["finished", "interrupted"]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podsrl.run.group_log import record_group
-from podsrl.run.step_result import StepResult
-from podsrl.run.wanted import TOO_LONG
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.wanted import TOO_LONG
 from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]
@@ -82,22 +82,25 @@ def step_metrics(result: StepResult) -> Json:
 
 
 def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
-    """Generated is the sum of trained, skipped, discarded, pruned and postponed."""
+    """Generated is the sum of all fates (`lib/stages.py`)."""
     load, num_trained = result.load, result.update.stats.num_trained_tokens
     untrained = (*result.left_out, *result.probes)
     pruned = [r for group in (*result.groups, *untrained) for r in group.rollouts if r.is_pruned]
     ended = [*rollouts, *_judged(untrained)]
     num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in (ended, kept, pruned))
+    fates = {
+        "trained": num_trained,
+        "skipped": num_kept - num_trained,
+        "discarded": num_ended - num_kept,
+        "pruned": num_pruned,
+        "postponed": load.num_postponed_tokens,
+    }
     return {
         "tokens/prompt": sum(len(ids) for group in (*result.groups, *untrained) for ids in _prompts(group)),
-        "tokens/generated": num_ended + num_pruned + load.num_postponed_tokens,
+        "tokens/generated": sum(fates.values()),
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
-        "tokens/trained": num_trained,
-        "tokens/skipped": num_kept - num_trained,
-        "tokens/discarded": num_ended - num_kept,
-        "tokens/pruned": num_pruned,
-        "tokens/postponed": load.num_postponed_tokens,
+        **{f"tokens/{fate}": count for fate, count in fates.items()},
         "rollouts/pruned": len(pruned),
         "rollouts/postponed": load.num_postponed,
     }

@@ -16,25 +16,26 @@ from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build, dump, with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError, short
+from podsrl.lib.callbacks import Say
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
-from podsrl.lib.progress import Say
 from podsrl.lib.signals import answered_by, interrupt
-from podsrl.run.checkpoint import Checkpoint, load_newest, set_aside
-from podsrl.run.checks import check_data, check_same_weights, forbidden_changes, open_same_checkpoint
-from podsrl.run.collect import OnAnswer
-from podsrl.run.data_digest import describe_data
+from podsrl.run.before.data_digest import describe_data
+from podsrl.run.before.no_effect import Option, idle_notes, set_options
+from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.sizes import at_most
 from podsrl.run.due import Due
-from podsrl.run.folder import RunFolder, refusing, wanted_run
-from podsrl.run.logs import find_loss, remembered
 from podsrl.run.loop import Outcome, train
-from podsrl.run.no_effect import Option, idle_notes, set_options
-from podsrl.run.prepare import Parts, prepare
-from podsrl.run.sizes import at_most
+from podsrl.run.saving.changes import check_data, forbidden_changes
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest, set_aside
+from podsrl.run.saving.folder import RunFolder, refusing, wanted_run
+from podsrl.run.saving.log_ends import find_loss, remembered
+from podsrl.run.saving.state import check_state
 from podsrl.run.starts import describe_start
-from podsrl.run.state import check_state
+from podsrl.run.step.agreement import check_same_weights, open_same_checkpoint
+from podsrl.run.step.collect import OnAnswer
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.tracked import Tracking, check_tracking, tracked
-from podsrl.run.trainer import Trainer
 from podsrl.scale.processes import Processes, join_processes
 
 Json = dict[str, Any]
@@ -185,7 +186,7 @@ def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allow
 
 def _prepare(
     config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool, say: Say
-) -> tuple[Parts, list[str]]:
+) -> tuple[Prepared, list[str]]:
     """The parts, and what changed in their data; a change that is not allowed ends here, before weights load."""
     with ExitStack() as on_error:
         parts = on_error.enter_context(closing(prepare(processes.place(config))))

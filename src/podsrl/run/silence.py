@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from podsrl.errors import PodsError
-from podsrl.lib.progress import Say
+from podsrl.lib.callbacks import Say
 from podsrl.run.due import Due
 from podsrl.run.health import Answers, answers_of, example_of, reason_of
-from podsrl.run.progress import Progress
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.counters import Progress
+from podsrl.run.step.step_result import StepResult
 
 SAID_AFTER = 3
 """Steps in a row without signal after which a run says so."""

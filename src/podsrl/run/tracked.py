@@ -1,38 +1,19 @@
-"""What `record.trackers` names: whether it is installed, and where a run starts and ends it."""
+"""What `record.trackers` names: where a run starts and ends it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UnavailableError, UsageError
-from podsrl.lib.progress import Say
-from podsrl.run.folder import RunFolder
+from podsrl.errors import UsageError
+from podsrl.lib.callbacks import Say
+from podsrl.run.saving.folder import RunFolder
 from podsrl.scale.processes import Processes
 
 Tracking = Callable[[RunConfig, Path, Say], AbstractContextManager[None]]
 """Runs trackers beside a block; `podsrl.integrations.trackers.tracking` is one."""
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a mere folder of its name, such as W&B makes, has no origin."""
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError):  # a finder that knows it and cannot load it, or a half-made module
-        return False
-    return spec is not None and spec.origin is not None
-
-
-def check_trackers(config: RunConfig) -> None:
-    """UnavailableError: the package of a tracker is not installed."""
-    for name in config.record.trackers:
-        if not is_installed(name):
-            raise UnavailableError(
-                f"record.trackers names {name}, which is not installed: pip install 'podsrl[trackers]', or leave it out"
-            )
 
 
 def check_tracking(config: RunConfig, tracking: Tracking | None) -> None:

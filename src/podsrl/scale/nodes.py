@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from podsrl.config.load import changed_keys
 from podsrl.errors import PodsError, UsageError, one_line
-from podsrl.lib.progress import Say
+from podsrl.lib.callbacks import Say
 from podsrl.scale.launch import INTERRUPTED, End
 from podsrl.scale.rendezvous import Place, listen, store_type, wait_for_listener
 

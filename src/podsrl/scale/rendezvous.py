@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.errors import UsageError
-from podsrl.lib.progress import Say
+from podsrl.lib.callbacks import Say
 from podsrl.scale.interface import LOOPBACK
 
 _LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"

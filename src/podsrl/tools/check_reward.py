@@ -13,8 +13,8 @@ import numpy as np
 
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import RewardError
-from podsrl.lib.progress import Progress, no_progress
-from podsrl.run.data import load_task_set
+from podsrl.lib.callbacks import Progress, no_progress
+from podsrl.run.before.data import load_task_set
 from podsrl.score.base import Reward, Rows, Values
 from podsrl.score.forms import RowForm, judge_of
 from podsrl.score.panel import Panel

@@ -24,8 +24,8 @@ from podsrl.config.load import dump
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.lib.machine import configure_threads
-from podsrl.lib.progress import Progress, no_progress
 from podsrl.policy import load_model, load_tokenizer, quiet_bars
 from podsrl.tasks.arithmetic import addition_task, careful_solution, careless_solution, split_pairs
 

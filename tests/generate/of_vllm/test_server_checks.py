@@ -14,7 +14,7 @@ from engine_server import EngineServer, serving
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Request, Setting, resolve_generator
 from podsrl.generate.vllm.server import VLLMServer
-from podsrl.run.generators import make_generator
+from podsrl.run.step.generators import make_generator
 from podsrl.scale.processes import Processes
 
 

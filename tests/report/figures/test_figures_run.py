@@ -117,14 +117,20 @@ def test_smoothing_is_a_mean_over_the_last_twentieth_and_skips_what_is_missing()
 
 def test_ledgers_add_up_and_name_what_is_unaccounted(tmp_path: Path, make_run: Make, make_step: Make) -> None:
     whole = read_run(make_run(tmp_path / "a"))
-    leaky = read_run(make_run(tmp_path / "b", steps=[make_step(1, **{"tokens/skipped": 3})]))
+    leaky = read_run(
+        make_run(
+            tmp_path / "b", steps=[make_step(1, **{"tokens/skipped": 0, "tokens/pruned": 2, "tokens/postponed": 1})]
+        )
+    )
     ledger = token_ledger([whole, leaky])
     assert ledger == {
         "prompt": 36,
         "generated": 240,
         "trained": 120,
         "discarded": 90,
-        "skipped": 23,
+        "skipped": 20,
+        "pruned": 2,
+        "postponed": 1,
         "unaccounted": 7,
     }
     assert tokens_per_step([whole, leaky])["generated"] == 80.0

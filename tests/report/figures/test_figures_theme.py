@@ -8,12 +8,13 @@ import random
 
 import pytest
 
-from podsrl.lib.stages import STAGES
+from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES, STAGES
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.report.figures.theme import (
     BASELINE,
     SERIES,
     STAGE_COLORS,
+    TOKEN_COLORS,
     EndLabel,
     arm_colors,
     label_ends,
@@ -23,7 +24,6 @@ from podsrl.report.figures.theme import (
     spread,
 )
 from podsrl.report.numbers import compact, duration
-from podsrl.report.read import SHOWN_STAGES
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,11 @@ def test_a_duration_is_written_in_the_unit_that_suits_it(seconds: float, text: s
     assert duration(seconds) == text
 
 
-def test_every_shown_stage_has_a_colour_of_its_own() -> None:
-    assert list(STAGE_COLORS) == [*SHOWN_STAGES, "other"]
+def test_every_shown_stage_and_fate_has_a_colour_of_its_own() -> None:
+    assert list(STAGE_COLORS) == [*SHOWN_STAGES, OTHER]
     assert len(set(STAGE_COLORS.values())) == len(STAGE_COLORS)
     assert set(PREDICTED_STAGES) <= set(STAGES)
+    assert len(set(TOKEN_COLORS.values())) == len(TOKEN_COLORS) == len(FATES) + 1
 
 
 def test_durations_of_one_axis_share_a_unit() -> None:

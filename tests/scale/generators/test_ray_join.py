@@ -77,13 +77,13 @@ def test_a_cluster_that_has_ended_is_a_generator_lost_for_good_and_a_busy_one_is
 
 def test_a_missing_package_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_join, "find_spec", lambda name: None)
-    monkeypatch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("podsrl.run.step.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
     code, _, error = pods("train", "pods", "--scale.generators=1", "--scale.ray=local", "--out=run")
     assert code == 2 and "podsrl[ray]" in error
 
 
 def test_a_dead_address_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.run.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("podsrl.run.step.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
     code, _, error = pods("train", "pods", "--scale.generators=1", "--scale.ray=127.0.0.1:1", "--out=run")
     assert code == 2 and "127.0.0.1:1" in error
 

@@ -17,8 +17,8 @@ import psutil
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import one_line
+from podsrl.lib.callbacks import Say
 from podsrl.lib.parent import outside_the_run
-from podsrl.lib.progress import Say
 
 END_SECONDS = 60.0
 """How long trackers may take to finish after the run, all at the same time; then they are killed."""

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podsrl.lib.stages import FATES, UNACCOUNTED
 from podsrl.report.figures import theme
 from podsrl.report.numbers import compact
 from podsrl.report.read import Run
@@ -42,7 +43,7 @@ def draw_stages(axes: Axes, stage_seconds: Mapping[str, Mapping[str, float]], *,
 
 def draw_tokens(axes: Axes, ledgers: Mapping[str, Mapping[str, float]], *, key_columns: int) -> None:
     """Draw the bars of `token_figure` into axes, with the fates' names in so many columns above."""
-    used = {part: color for part, color in theme.TOKEN_COLORS.items() if any(row[part] for row in ledgers.values())}
+    used = {fate: theme.TOKEN_COLORS[fate] for fate in shown_fates(ledgers)}
     _draw_bars(axes, ledgers, used, unit="")
     _finish(axes, "Generated tokens per step, by fate", used, key_columns=key_columns)
 
@@ -54,11 +55,15 @@ def mean_stages(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def token_ledger(runs: Sequence[Run]) -> dict[str, int]:
-    """Sum the token ledgers of runs; "unaccounted" is what was generated and appears under no other name."""
+    """Sum the token ledgers of runs; `UNACCOUNTED` is what was generated and appears under no fate."""
     each = [run.tokens() for run in runs]
     totals = {name: sum(tokens[name] for tokens in each) for name in each[0]}
-    known = totals["trained"] + totals["discarded"] + totals["skipped"]
-    return totals | {"unaccounted": max(totals["generated"] - known, 0)}
+    return totals | {UNACCOUNTED: max(totals["generated"] - sum(totals[fate] for fate in FATES), 0)}
+
+
+def shown_fates(ledgers: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The fates that some tokens of these ledgers had."""
+    return [fate for fate in (*FATES, UNACCOUNTED) if any(ledger.get(fate) for ledger in ledgers.values())]
 
 
 def tokens_per_step(runs: Sequence[Run]) -> dict[str, float]:
@@ -69,9 +74,9 @@ def tokens_per_step(runs: Sequence[Run]) -> dict[str, float]:
 
 def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapping[str, str], *, unit: str) -> None:
     lefts = np.zeros(len(rows))
-    longest = max(sum(row[part] for part in colors) for row in rows.values()) or 1.0
+    longest = max(sum(row.get(part, 0) for part in colors) for row in rows.values()) or 1.0
     for part, color in colors.items():
-        widths = np.array([row[part] for row in rows.values()])
+        widths = np.array([row.get(part, 0) for row in rows.values()])
         bars = axes.barh(range(len(rows)), widths, left=lefts, height=0.56, color=color, label=part)
         texts = [compact(width) if width >= _SMALLEST_LABELLED * longest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=8.5, color=theme.ON_BAR)

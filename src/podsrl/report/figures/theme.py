@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
 
+from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES, UNACCOUNTED
 from podsrl.report.numbers import compact, duration
 
 INK = "#1f2328"
@@ -26,15 +27,20 @@ ON_BAR = "#1f2329"
 """Text on a coloured bar: as dark as INK, but dark in both modes, hence another value."""
 BASELINE = "#6e7781"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-STAGE_COLORS = {
-    "generate": "#77aadd",
-    "score": "#bbcc33",
-    "select": "#44bb99",
-    "update": "#ee8866",
-    "sync": "#ffaabb",
-    "other": "#dddddd",
-}
-TOKEN_COLORS = {"trained": "#44bb99", "discarded": "#dddddd", "skipped": "#eedd88", "unaccounted": "#ffaabb"}
+STAGE_COLORS = dict(
+    zip(
+        (*SHOWN_STAGES, OTHER),
+        ("#77aadd", "#bbcc33", "#44bb99", "#ee8866", "#ffaabb", "#dddddd"),
+        strict=True,
+    )
+)
+TOKEN_COLORS = dict(
+    zip(
+        (*FATES, UNACCOUNTED),
+        ("#44bb99", "#dddddd", "#eedd88", "#ee8866", "#77aadd", "#ffaabb"),
+        strict=True,
+    )
+)
 
 _TICK_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 

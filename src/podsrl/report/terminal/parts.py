@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from podsrl.errors import one_line
+from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES
 from podsrl.report import facts, numbers
 from podsrl.report.read import Run
 from podsrl.report.terminal.curve import block
@@ -16,15 +17,8 @@ from podsrl.run.group_log import RecordedGroup, RecordedRollout
 
 _MAX_STRIPS = 3
 """Rows of bars that a group may take."""
-_STAGE_COLORS = {
-    "generate": "cyan",
-    "score": "yellow",
-    "select": "magenta",
-    "update": "green",
-    "sync": "red",
-    "other": "white",
-}
-_TOKEN_COLORS = {"trained": "magenta", "discarded": "white", "skipped": "yellow"}
+_STAGE_COLORS = dict(zip((*SHOWN_STAGES, OTHER), ("cyan", "yellow", "magenta", "green", "red", "white"), strict=True))
+_TOKEN_COLORS = dict(zip(FATES, ("magenta", "white", "yellow", "red", "cyan"), strict=True))
 _PLAIN_CONSOLE = Console(width=80)
 
 
@@ -34,7 +28,7 @@ def draw_bars(run: Run, width: int) -> list[Text]:
         return []
     stages, tokens = run.stage_seconds(), run.tokens()
     total = sum(stages.values())
-    fates = {name: float(tokens[name]) for name in ("trained", "discarded", "skipped")}
+    fates = {name: float(tokens[name]) for name in FATES}
     kept = run.option("select.num_kept")
     rule = f", {numbers.kept(kept)} of {run.option('rollouts.num_rollouts')} kept per question" if kept else ""
     time_bar, short_stages = _bar(stages, _STAGE_COLORS, width)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from podsrl.lib.resolve import Table
-from podsrl.run.step_result import StepResult
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 
 STEPS: Table[Callable[[Trainer], StepResult]] = Table(
     {"sync": "podsrl.run.steps.sync:sync", "ahead": "podsrl.run.steps.ahead:ahead"}

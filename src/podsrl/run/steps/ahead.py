@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.errors import PodsError
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps.sync import sync
 from podsrl.run.steps.trained import finish, train_on
-from podsrl.run.trainer import Trainer
 from podsrl.types import Group
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podsrl.run.step_result import StepResult
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps.trained import finish, train_on
-from podsrl.run.trainer import Trainer
 
 
 def sync(trainer: Trainer) -> StepResult:

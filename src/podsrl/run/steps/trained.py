@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podsrl.run.collected import Collected
-from podsrl.run.learn import UpdateResult
-from podsrl.run.step_result import StepResult
-from podsrl.run.trainer import Trainer
+from podsrl.run.step.collected import Collected
+from podsrl.run.step.learn import UpdateResult
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group, Sample, Selection
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from podsrl.lib.progress import Progress, no_progress
+from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.score.base import Rows
 from podsrl.tools.attack.families import FAMILIES, Family, Hack, asked, make_hacks
 from podsrl.tools.attack.forms import FORMS, Form, filled

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from podsrl.config.schema import TaskConfig
 from podsrl.evaluate.target import OWN_TEST_SPLIT
-from podsrl.run.data import load_task_set
+from podsrl.run.before.data import load_task_set
 from podsrl.tools.completions import Stored
 from podsrl.types import Task
 

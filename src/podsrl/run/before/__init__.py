@@ -1,0 +1,1 @@
+"""What is found and checked before the weights are read."""

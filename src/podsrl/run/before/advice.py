@@ -1,0 +1,156 @@
+"""Notes and warnings about a config before a run begins: how the data is split, and choices that rarely work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from podsrl.config.schema import RunConfig, TaskConfig
+from podsrl.lib.text import prompt_text
+from podsrl.run.before.model_shape import read_shape
+from podsrl.score import EXTRACTORS, TAGGED
+from podsrl.tasks import TaskSet
+
+LARGE_MODEL = 100_000_000
+"""Weights from which `MOST_LR` holds. Smaller ones, the demo's among them, take higher rates; the published rates below
+are for models of half a billion weights and more."""
+MOST_LR = 2e-5
+"""The highest published learning rate for all weights of such a model that we know: the PODS paper's for 3B with a
+cosine (settings d and e; 5e-6 in another of its files). TRL's GRPOConfig and verl's examples start from 1e-6."""
+LORA_FACTOR = 10
+"""Adapters take about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without Regret"). The paper's
+settings a, b and c train adapters of rank 64 at 5e-6, well below."""
+
+
+def learn_note(config: RunConfig, rewards: Mapping[str, float]) -> str:
+    """Which model learns what, and from which rewards.
+
+    Example:
+        >>> learn_note(RunConfig(), {"correct": 1.0, "format": 0.1})
+        "builtin:arithmetic learns from the questions of 'arithmetic', rewarded by correct (1) and format (0.1)"
+    """
+    source = config.task.path or config.task.name
+    names = " and ".join(f"{name} ({weight:g})" for name, weight in rewards.items())
+    return f"{config.model.path} learns from the questions of {source!r}, rewarded by {names}"
+
+
+def split_note(task: TaskConfig, tasks: TaskSet) -> str:
+    """How many questions are on each side, and which option decided that.
+
+    Example:
+        >>> from podsrl.tasks import load_tasks
+        >>> split_note(TaskConfig(), load_tasks("arithmetic"))
+        '7,336 questions: 7,080 to train on, 256 held out (task.num_eval)'
+    """
+    given = [name for name in ("eval_path", "eval_split") if getattr(task, name) is not None]
+    option = f"task.{given[0] if given else 'num_eval'}"
+    num_train, num_eval = len(tasks.train), len(tasks.eval)
+    return f"{num_train + num_eval:,} questions: {num_train:,} to train on, {num_eval:,} held out ({option})"
+
+
+def eval_note(config: RunConfig) -> str:
+    """When the run is evaluated, and when it ends.
+
+    Example:
+        >>> eval_note(RunConfig())  # doctest: +ELLIPSIS
+        'no evaluation between start and end (eval.every_steps and eval.every_seconds are 0); stops after 100 steps'
+    """
+    stop, every = config.stop, config.eval
+    ends = [f"{stop.steps:,} {'step' if stop.steps == 1 else 'steps'}"] * (stop.steps > 0) + [
+        f"{stop.seconds:,g} s of training"
+    ] * (stop.seconds > 0)
+    when = [f"{every.every_steps:,} steps" if every.every_steps > 1 else "step"] * (every.every_steps > 0)
+    when += [f"{every.every_seconds:,g} s of training"] * (every.every_seconds > 0)
+    none = "no evaluation between start and end (eval.every_steps and eval.every_seconds are 0)"
+    evaluated = f"evaluation at start and end, and every {' and every '.join(when)}" if when else none
+    return f"{evaluated}; stops after {' or '.join(ends)}"
+
+
+def rate_advice(config: RunConfig) -> list[str]:
+    """A learning rate far above what models of this size are trained with.
+
+    Raises:
+        UsageError: no such model; only where the rate is that high.
+    """
+    lora = config.lora is not None
+    most = MOST_LR * (LORA_FACTOR if lora else 1)
+    if config.optim.lr <= most or (size := read_shape(config.model).num_weights) < LARGE_MODEL:
+        return []
+    return [
+        f"optim.lr = {config.optim.lr:g} is high for {'adapters on' if lora else 'all weights of'} a model of "
+        f"{_size_text(size)} weights, and may ruin it within a few steps: at most {most:g} is usual, and the "
+        f"paper's recipes for 3B have {'5e-6 with LoRA r = 64' if lora else '2e-5, or 5e-6 with LoRA r = 64'}; set "
+        "optim.lr"
+    ]
+
+
+def _size_text(size: int) -> str:
+    return f"{size / 1e9:.1f} billion" if size >= 1e9 else f"{size / 1e6:.0f} million"
+
+
+def filter_advice(config: RunConfig) -> list[str]:
+    """A warning about sampling that excludes tokens, since the update does not account for it."""
+    rollouts = config.rollouts
+    filters = {"top_p": rollouts.top_p < 1, "top_k": rollouts.top_k > 0, "min_p": rollouts.min_p > 0}
+    active = [f"rollouts.{name}" for name, is_on in filters.items() if is_on]
+    if not active:
+        return []
+    return [
+        f"{', '.join(active)}: rollouts are sampled from a filtered distribution and trained on the whole one, so "
+        "ratios start below 1 and logprob_gap is not 0; clipping may drop tokens from the first step on"
+    ]
+
+
+def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
+    """Own data in GSM8K's format: no answer equals a whole solution, and all rewards would be 0 without a word."""
+    if config.task.name not in ("jsonl", "hub") or correct not in EXTRACTORS:  # own functions read what they like
+        return []
+    whole = [task for task in (*tasks.eval, *tasks.train) if "####" in task.answer]
+    if not whole:
+        return []
+    end = " ".join(whole[0].answer.split())[-20:]
+    return [
+        f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
+        f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
+        "task.answer_column, or use task.name = 'gsm8k' with task.path"
+    ]
+
+
+def tag_advice(tasks: TaskSet, rewards: Collection[str]) -> list[str]:
+    """Rewards that pay for tags of which the model is not told."""
+    wanting = [name for name in rewards if name in TAGGED]
+    if not wanting or "<answer>" in prompt_text((tasks.train or tasks.eval)[0].prompt):
+        return []
+    return [
+        f"{', '.join(wanting)} pays for the tags <think> and <answer>, and nothing in the prompt tells the model to "
+        "write them: set task.system_prompt = 'pods_single_gpu', or write it into the questions"
+    ]
+
+
+def repeat_advice(config: RunConfig, tasks: TaskSet) -> list[str]:
+    """More questions per step than there are."""
+    num_prompts, num_train = config.rollouts.num_prompts, len(tasks.train)
+    if num_prompts <= num_train:
+        return []
+    return [
+        f"rollouts.num_prompts = {num_prompts:,}, and {num_train:,} questions to train on: a step asks some repeatedly"
+    ]
+
+
+def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
+    """Rewards of the user's choice, and an accuracy by another function, which may be 0 whatever the policy learns."""
+    task = config.task
+    if task.correct is not None or not task.rewards or correct in task.rewards:
+        return []
+    return [f"accuracy counts what {correct!r} calls right, which is none of task.rewards: name one in task.correct"]
+
+
+def metric_advice(config: RunConfig, rewards: Collection[str], correct: str) -> list[str]:
+    """Dynamic sampling by rewards of several parts, which differ within nearly every group: it filters nothing."""
+    is_used = "mixed" in (config.budget.enough, config.budget.keep)
+    by_reward = is_used and config.options.get("mixed", {}).get("metric") == "reward"
+    if not by_reward or set(rewards) == {correct}:
+        return []
+    return [
+        f"options.mixed.metric = 'reward': the rewards of nearly every group differ where {', '.join(rewards)} are "
+        "rewarded, so nearly all groups count as mixed; options.mixed.metric = 'correct' goes by the answers alone"
+    ]

@@ -1,0 +1,149 @@
+"""Whether a config fits the machine, the processes, the generator and the model that it meets."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UnavailableError, UsageError
+from podsrl.generate import Kind
+from podsrl.generate.engine.limits import row_limit
+from podsrl.lib.torch_model import Limit
+from podsrl.policy import choose_device
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_join import check_package
+
+
+def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bool = True) -> None:
+    """Every process has a prompt of its own, and what the processes share out can be shared out."""
+    if config.rollouts.num_prompts < num_processes:
+        raise UsageError(
+            f"rollouts.num_prompts = {config.rollouts.num_prompts} is fewer than the {num_processes} processes: each "
+            "generates whole groups, so start fewer processes or raise rollouts.num_prompts"
+        )
+    num = config.scale.generators
+    if num % num_processes:
+        raise UsageError(
+            f"scale.generators = {num} with {num_processes} processes, each of which has the same number of "
+            f"generators: wanted a multiple of {num_processes}, such as {-(-num // num_processes) * num_processes}"
+        )
+    if config.scale.ray == "local" and not is_one_machine:
+        raise UsageError(
+            "scale.ray = 'local' is a cluster of one machine, and this run has several: start Ray on each of them "
+            "(`ray start`), and give scale.ray = HOST:PORT of its head"
+        )
+    if num > config.rollouts.num_prompts:
+        raise UsageError(
+            f"scale.generators = {num} is more than rollouts.num_prompts = {config.rollouts.num_prompts}: a generator "
+            "takes whole questions, so the others would have nothing to do; wanted at most that many"
+        )
+    strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
+    if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
+        what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
+        raise UsageError(
+            f"scale.strategy = {strategy!r} shares out weights, which {what} cannot take: use 'ddp', or leave it out"
+        )
+
+
+def check_beside(config: RunConfig, *, is_beside: bool) -> None:
+    """A step that is generated ahead has a generator that goes on beside the update."""
+    if config.steps.is_ahead and not is_beside:
+        raise UsageError(
+            f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
+            f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
+            "or take --steps.name=sync"
+        )
+
+
+def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
+    """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if 0 < len(kind.members) < num_processes:
+        raise UsageError(
+            f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
+            f"name at least {num_processes}, or start fewer processes"
+        )
+    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+        raise UsageError(
+            f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
+            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
+            f"false, or scale.generators = {num_processes}"
+        )
+
+
+def check_elsewhere(config: RunConfig, kind: Kind) -> None:
+    """Generators in processes of their own go with the other options."""
+    scale = config.scale
+    if scale.ray and not scale.generators:
+        raise UsageError(
+            f"scale.ray = {scale.ray!r} without generators to run there: set scale.generators to their number"
+        )
+    if scale.generators and config.rollouts.generator.startswith("vllm+"):
+        raise UsageError(
+            f"scale.generators = {scale.generators} with {kind.option}: a server is a process of its own already; name "
+            "several servers in rollouts.generator, separated by commas, and leave scale.generators out"
+        )
+
+
+def check_ray(config: RunConfig) -> None:
+    """The Ray cluster of `scale.ray` answers, and has room for the generators; for "local", Ray is installed."""
+    scale = config.scale
+    if scale.ray == "local":
+        check_package()
+    elif scale.ray:
+        check_cluster(scale.ray, scale.generators, ray_need(config, choose_device(config.model)))
+
+
+def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Need:
+    """What each generator takes of a node of a Ray cluster; `num_sharing` of them share a GPU."""
+    return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
+
+
+def check_dtype(config: RunConfig) -> None:
+    """Weights and activations have a type that gradients fit into."""
+    if config.model.dtype == "float16":
+        raise UsageError(
+            "model.dtype = 'float16' cannot be trained, with or without adapters: a step's gradients are small, and "
+            "float16 rounds them away under 6e-8; use 'bfloat16' or 'float32' (evaluation takes float16)"
+        )
+
+
+def check_window(model: Any, longest_prompt: int, max_new_tokens: int) -> None:
+    """The longest prompt with the longest completion lies within what the model can see, and the engine decode."""
+    if (limit := row_limit(model)) is not None:
+        check_fits(limit, longest_prompt, max_new_tokens)
+
+
+def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
+    """Check that a prompt and its completion stay within a limit on their tokens."""
+    if longest_prompt + max_new_tokens <= limit.tokens:
+        return
+    most = {
+        "rollouts.max_new_tokens": limit.tokens - longest_prompt,
+        "rollouts.max_prompt_tokens": limit.tokens - max_new_tokens,
+    }
+    cure = ", or ".join(f"{option} to {tokens} or less" for option, tokens in most.items() if tokens > 0)
+    raise UsageError(
+        f"prompts of {longest_prompt} token{'' if longest_prompt == 1 else 's'} + rollouts.max_new_tokens = "
+        f"{max_new_tokens} exceed {limit.name}: lower {cure or 'both'}"
+    )
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a mere folder of its name, such as W&B makes, has no origin."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a finder that knows it and cannot load it, or a half-made module
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def check_trackers(config: RunConfig) -> None:
+    """UnavailableError: the package of a tracker is not installed."""
+    for name in config.record.trackers:
+        if not is_installed(name):
+            raise UnavailableError(
+                f"record.trackers names {name}, which is not installed: pip install 'podsrl[trackers]', or leave it out"
+            )

@@ -1,0 +1,83 @@
+"""What a resume may change: whether a config, data and device fit the checkpoint that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from podsrl.config.load import build, changed_keys
+from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.run.before.data_digest import Side, data_change
+from podsrl.run.saving.checkpoint import Checkpoint
+
+CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.")
+"""Config sections that a resume may change: they do not touch the numbers of a step."""
+
+
+def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What a resume may not change between two configs (plain JSON), as "key (old -> new)".
+
+    It may change `CHANGEABLE`, and at which addresses servers generate, with which options.
+    """
+    changes = changed_keys(old, new)
+    if all(config["rollouts"]["generator"].startswith("vllm+") for config in (old, new)):
+        of_servers = ("rollouts.generator ", "options.vllm ", "options.vllm.")
+        changes = [line for line in changes if not line.startswith(of_servers)]
+    return [line for line in changes if not line.startswith(CHANGEABLE)]
+
+
+def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    """The config is the one that the checkpoint was made with, but for what a resume may change.
+
+    Returns:
+        A warning, where the checkpoint is older than some options: they have their defaults then.
+    """
+    stored, now = checkpoint.state["config"], config.model_dump(mode="json")
+    filled = build(RunConfig, stored, f"{checkpoint.path}/state.json").model_dump(mode="json")
+    if differences := forbidden_changes(filled, now):
+        raise UsageError(
+            f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
+            "undo the change, or start a new run in another folder"
+        )
+    added = changed_keys(stored, filled)
+    if not added:
+        return []
+    name = checkpoint.path.name
+    return [f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
+
+
+def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
+    """The data is what the checkpoint was trained on; a checkpoint that does not say what that was passes.
+
+    Returns:
+        What changed, where that is allowed.
+    """
+    change = data_change(checkpoint.state.get("data", data), data)
+    if change is None or is_allowed:
+        return change
+    run = checkpoint.path.parent.parent
+    raise UsageError(
+        f"{checkpoint.path}: the data changed since then: {change}. Held-out questions may have been trained on. "
+        f"Restore the data, start a new run, or go on knowingly: --resume {run} --allow-data-change"
+    )
+
+
+def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
+    """A warning where the checkpoint was made on another kind of device, whose kernels add in another order."""
+    before = checkpoint.state.get("device", device)
+    if before == device:
+        return []
+    return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
+
+
+def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    """A warning where other numbers of rollouts are generated together than before the checkpoint."""
+    stored = build(RunConfig, checkpoint.state["config"], f"{checkpoint.path}/state.json").scale.generators
+    before, now = max(1, stored), max(1, config.scale.generators)
+    if before == now:
+        return []
+    return [
+        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: "
+        "tokens stay the same, and log-probabilities may differ in their last bits"
+    ]

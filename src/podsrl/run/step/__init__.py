@@ -1,0 +1,1 @@
+"""One step: ask, generate, score, choose, update; and what holds it together."""

@@ -1,0 +1,316 @@
+"""The trainer: a collector and a learner, wired together behind the verbs of a step.
+
+    sample            the budget's questions -> groups of scored rollouts
+    begin_next        the next step's questions -> generator, which generates beside the verbs below
+    recall            and groups of earlier steps
+    choose            groups -> selections
+    credit            selections -> samples: kept rollouts, each with its advantage
+    make_batch        samples -> tensors
+    update            tensors -> new weights: forward_backward and optim_step in every epoch
+    sync              new weights -> generator
+    settle            between steps: what has begun is read, and the generator has the newest weights
+    finish_step       parts learn, the keeper keeps, the counters move on
+    save / load       checkpoints (run/step/trainer_state.py)
+
+`run/steps/` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
+processes all of them call the same verbs: each generates and trains its own share, and all see the same groups,
+selections and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from podsrl.config.schema import RunConfig
+from podsrl.generate import Generator, Sampling, abilities_of
+from podsrl.lib.machine import configure_threads
+from podsrl.lib.seeds import seed_globals, selection_generator
+from podsrl.lib.user_function import check_is_no_import
+from podsrl.policy import load_policy
+from podsrl.replay import Keeper, KeepNothing
+from podsrl.run.before.checks import check_beside, check_generator, check_processes, check_window
+from podsrl.run.before.data_digest import Side, describe_data
+from podsrl.run.before.matmul import describe_matmul, settle_matmul
+from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.sizes import at_most
+from podsrl.run.saving.checkpoint import Checkpoint
+from podsrl.run.step.agreement import check_same_choice
+from podsrl.run.step.clock import StageClock, timed
+from podsrl.run.step.collected import Collected, Load, gather_load
+from podsrl.run.step.counters import Progress
+from podsrl.run.step.generators import new_generator
+from podsrl.run.step.learn import UpdateResult
+from podsrl.run.step.trainer_state import load_trainer, save_trainer
+from podsrl.run.step.wiring import (
+    describe_generation,
+    longest_asked,
+    new_collector,
+    new_learner,
+    opening_view,
+    stop_token_ids,
+    train_sampling,
+)
+from podsrl.scale.processes import Processes, join_processes
+from podsrl.score import ScoreStats
+from podsrl.select.groups import select_groups
+from podsrl.types import Group, Sample, Selection
+from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
+
+
+class Trainer:
+    """Loads everything that a config names, checking what can be checked before the weights are read.
+
+    Args:
+        config: what to train and how.
+        model, tokenizer: already loaded ones instead of `config.model`.
+        processes: that share the run; by default those that the environment names (torchrun, `pods launch`).
+        parts: what `prepare(config, tokenizer)` gave; by default it is called.
+
+    Raises:
+        UsageError: anything in the config that does not fit together, or does not fit the data or the model.
+
+    Example:
+        >>> trainer = Trainer(load_config("pods"))                                      # doctest: +SKIP
+        >>> collected = trainer.sample()                                                # doctest: +SKIP
+        >>> selections = trainer.choose(collected.groups)                               # doctest: +SKIP
+        >>> batch = trainer.make_batch(trainer.credit(collected.groups, selections))    # doctest: +SKIP
+        >>> stats, grad_norm = trainer.forward_backward(batch), trainer.optim_step()    # doctest: +SKIP
+        >>> trainer.sync()                                                              # doctest: +SKIP
+        >>> load = trainer.finish_step(collected)                                       # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        processes: Processes | None = None,
+        parts: Prepared | None = None,
+    ) -> None:
+        check_is_no_import("a Trainer is made")
+        self.config = config
+        """May be replaced between steps by one with other sizes of a step."""
+        self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
+        check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
+        self.parts = parts or prepare(self.processes.place(config), tokenizer)
+        check_generator(self.parts.generator, config, self.processes.num_processes)
+        self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
+        self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
+        self.model = self.policy.model
+        """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
+        check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
+        self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
+        self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
+        self.progress = Progress()
+        self.warnings: list[str] = []
+        """Why the numbers after `load` may be others than without the stop."""
+        self.keeper: Keeper = KeepNothing()
+        """Keeps groups for later steps. To be set before the first step, or before `load`."""
+        self.weights_digest = ""
+        """Of the weights that the generator samples from."""
+        self.clock = StageClock(self.model.device)
+        """Of the present step, or of the last one until `sample` begins another."""
+        self._between = StageClock(self.model.device)  # what the next step has needed already
+        self.is_between_steps = True
+        """False while a step is being counted: parts may have learned from it, and the counters do not say so yet."""
+        self.step_seconds = 0.0
+        """Of the last step, on the clock of process 0, which decides when a run evaluates and ends."""
+        generator = new_generator(config, self.parts, self.policy, self.processes)
+        longest = longest_asked(config, self.model, self.parts)
+        with ExitStack() as on_error:
+            on_error.callback(generator.close)
+            check_beside(config, is_beside="beside" in abilities_of(generator))
+            with self.parts.generator.calling():
+                self.generation = describe_generation(
+                    generator,
+                    at_most(config, self.parts.slots),
+                    self.sampling,
+                    longest,
+                    self.processes.num_processes,
+                )
+            """What generates, and how a step's rollouts share the key-value memory."""
+            self.collector = new_collector(config, generator, self.model, self.parts, self.processes, self.sampling)
+            self.learner = new_learner(config, self.policy, self.parts, self.processes)
+            self._publish()
+            on_error.pop_all()
+
+    # --- the verbs, in the order of a step ---
+
+    def sample(self) -> Collected:
+        """Begin a step: generate and score what the budget asks for; again before `finish_step`, the same questions.
+
+        What `begin_next` has begun is taken; further rounds have the newest weights. The clock and the counts start at
+        0, and the global generators at the step's seed.
+        """
+        self._between, self.clock = StageClock(self.model.device), self._between.going_on()
+        seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
+        self.scorer.stats = ScoreStats()  # what an evaluation needed is not the next step's
+        begun = self.collector.underway
+        if begun is None:
+            self._begin(self.progress.step, self.progress.data_position)
+        self._catch_up(self.clock, is_judged=True)
+        try:
+            return self.collector.finish(stage=self.clock.stage)
+        except BaseException:
+            self.collector.underway = begun  # the weights that made it are gone: a checkpoint has to hold it
+            raise
+
+    def begin_next(self, collected: Collected) -> None:
+        """Ask the step after that of `collected`: it is generated by these weights, with the ability "beside" now."""
+        self._begin(self.progress.step + 1, collected.data_position)
+
+    def settle(self) -> None:
+        """Between steps: wait for what has begun, on the next step's clock; give the generator the newest weights."""
+        self._catch_up(self._between)
+
+    @timed("select")
+    def recall(self, groups: Sequence[Group]) -> list[Group]:
+        """These groups, and those of earlier steps that the keeper gives."""
+        return [*groups, *self.keeper.take(self.progress.step, groups)]
+
+    @timed("select")
+    def choose(self, groups: Sequence[Group]) -> list[Selection]:
+        """Which rollouts of each group are trained on."""
+        options = self.config.select
+        selections = select_groups(
+            groups,
+            self.parts.rule,
+            options.kept_of_chunk,
+            num_chunks=options.num_chunks,
+            generator=selection_generator(self.config.seed, self.progress.step),
+        )
+        check_same_choice(selections, options.rule, self.processes)
+        return selections
+
+    @timed("select")
+    def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
+        """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
+        advantages = step_advantages(groups, selections, self.parts.advantage)
+        shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
+        return to_samples(groups, selections, shaped)
+
+    @timed("select")
+    def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
+        """This process's share of the samples, as tensors on the CPU; None where there are none."""
+        return self.learner.make_batch(samples)
+
+    @timed("update")
+    def update(self, batch: Batch | None) -> UpdateResult:
+        """`optim.num_epochs` times `forward_backward` and `optim_step`; what the last one did."""
+        result = self.learner.update(batch)
+        self._count_version()
+        return result
+
+    @timed("update")
+    def forward_backward(self, batch: Batch) -> UpdateStats:
+        """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""
+        return self.learner.forward_backward(batch)
+
+    @timed("update")
+    def optim_step(self) -> float:
+        """One optimizer step; returns the gradient norm before clipping."""
+        grad_norm = self.learner.optim_step()
+        self._count_version()
+        return grad_norm
+
+    @timed("sync")
+    def sync(self) -> None:
+        """Let the engine sample from the new weights."""
+        self._publish()
+
+    def finish_step(self, collected: Collected) -> Load:
+        """Count a step as done: the parts learn, the keeper keeps, and the data stream moves on.
+
+        Returns:
+            What the step needed of the machine.
+        """
+        self.is_between_steps = False
+        with self.clock.stage("record"):
+            self.parts.slots.learn(collected.seen)
+            self.keeper.put(self.progress.step, collected.groups)
+            load = gather_load(collected, self.scorer.stats, self.learner.updater.peak_bytes(), self.processes)
+        self.step_seconds = self.processes.broadcast(self.clock.total())
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            data_position=collected.data_position,
+            train_seconds=self.progress.train_seconds + self.step_seconds,
+        )
+        self.is_between_steps = True
+        return load
+
+    # --- checkpoints ---
+
+    def save(self, folder: Path, extra: dict[str, Any]) -> Path:
+        """Write a checkpoint below `folder`; `extra` is stored with the state. All call it, process 0 writes."""
+        return save_trainer(self, folder, extra)
+
+    def load(self, checkpoint: Checkpoint, *, allow_data_change: bool = False) -> None:
+        """Go on from a checkpoint: weights, moments, counters, what parts learned, and the choice of `model.matmul`.
+
+        Raises:
+            UsageError: it was made with another config, or, unless that is allowed, from other data.
+        """
+        load_trainer(self, checkpoint, allow_data_change=allow_data_change)
+
+    def close(self) -> None:
+        """End the generator and the reward workers, and leave the other processes."""
+        with self.parts.generator.calling():
+            self.engine.close()
+        self.parts.close()
+        self.processes.close()
+
+    # --- what it is made of ---
+
+    @property
+    def engine(self) -> Generator:
+        """The generator. It may be replaced at any time between steps."""
+        return self.collector.engine
+
+    @engine.setter
+    def engine(self, engine: Generator) -> None:
+        self.collector.engine = engine
+
+    @cached_property
+    def data(self) -> dict[str, Side]:
+        """Which data the run has, as a checkpoint holds it."""
+        return describe_data(self.tasks)
+
+    @property
+    def matmul(self) -> str:
+        """What computes the matrix products, in one line."""
+        return describe_matmul(self.config.model.matmul, self.matmul_choice)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the rollouts that are trained on are drawn."""
+        return train_sampling(self.config, self.stop_token_ids)
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The tokenizer's end token and all that the model's generation config names."""
+        return stop_token_ids(self.model, self.tokenizer)
+
+    def _count_version(self) -> None:
+        self.progress = replace(self.progress, version=self.learner.version)
+
+    def _begin(self, step: int, data_position: int) -> None:
+        self.collector.begin(opening_view(self.config, self.tasks.train, step, data_position), stage=self.clock.stage)
+
+    def _catch_up(self, clock: StageClock, *, is_judged: bool = False) -> None:
+        with clock.stage("generate"):
+            self.collector.read(is_judged=is_judged)
+        if self._published != self.learner.version:
+            with clock.stage("sync"):
+                self._publish()
+
+    def _publish(self) -> None:
+        with self.parts.generator.calling():
+            self.weights_digest = self.learner.publish(self.engine)
+        self._published = self.learner.version

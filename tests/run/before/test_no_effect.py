@@ -1,0 +1,38 @@
+"""Which options change nothing, given the others; a run and a dry run say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podsrl.config.schema import RunConfig
+from podsrl.run.before.no_effect import without_effect
+
+
+def no_effect(**sections: Any) -> dict[str, str]:
+    return without_effect(RunConfig.model_validate(sections), 1)
+
+
+def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
+    assert "no group is written" in no_effect(record={"groups_every_steps": 0, "num_groups": 3})["record.num_groups"]
+    assert "every rule keeps all" in no_effect(rollouts={"num_rollouts": 16})["select.rule"]
+    assert "select.rule" not in no_effect(rollouts={"num_rollouts": 17})
+    assert "one optimizer step per batch" in no_effect(loss={"clip_low": 0.1})["loss.clip_low"]
+    assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
+    for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
+        assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
+    ahead = {"name": "ahead"}
+    assert "loss.clip" not in no_effect(loss={"clip": "none"}, steps=ahead)
+    assert "loss.clip" in no_effect(loss={"clip": "none"}, steps={**ahead, "lag": 0})
+    assert "steps.lag = 0" in no_effect(steps={**ahead, "lag": 0})["steps.name"]
+    assert "sync" in no_effect(steps={"lag": 0})["steps.lag"] and "steps.lag" not in no_effect(steps=ahead)
+    assert "a step has 8 groups" in no_effect(select={"num_chunks": 2}, record={"num_groups": 9})["record.num_groups"]
+    assert "record.num_groups" not in no_effect(record={"num_groups": 8})
+    assert "record.num_groups" not in no_effect(record={"num_groups": 9}, budget={"enough": "my:own"})
+    assert "neither" in no_effect(rollouts={"scheduler": "micro"})["rollouts.scheduler"]
+    assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "micro", "num_slots": 8})
+    assert "optim.micro_batch_tokens" not in no_effect(optim={"micro_batch_tokens": 100})  # short rows still share
+    assert "the run ends before" in no_effect(eval={"every_steps": 100})["eval.every_steps"]
+    assert "the run ends before" in no_effect(eval={"every_seconds": 9}, stop={"seconds": 9})["eval.every_seconds"]
+    assert "float32" in no_effect(model={"dtype": "bfloat16"})["model.matmul"]
+    assert "on a CPU" in no_effect(model={"device": "cuda:1"})["model.matmul"] and "model.matmul" not in no_effect()
+    assert "saved anyway" in no_effect(checkpoint={"every_steps": 200})["checkpoint.every_steps"]

@@ -1,0 +1,191 @@
+"""The largest step that a budget may ask decides what is checked and estimated before the weights load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
+from podsrl.control import Ask, View
+from podsrl.errors import UsageError
+from podsrl.plan.estimate import estimate
+from podsrl.plan.measured import own_kept
+from podsrl.plan.preview import preview_run
+from podsrl.plan.probe import probe_kept
+from podsrl.plan.search import kept_sizes
+from podsrl.report import numbers
+from podsrl.run.before.model_shape import read_shape
+from podsrl.run.before.prepare import find
+from podsrl.run.before.sizes import at_most, make_parts
+
+
+class UpTo:
+    """Asks up to `size` rollouts of a question, and says so."""
+
+    def __init__(self, size: int, groups: int) -> None:
+        self.size, self.groups = size, groups
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        return asks
+
+    def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
+        return max(num_prompts, self.groups), self.size
+
+
+def up_to(*, size: int = 32, groups: int = 1) -> UpTo:
+    return UpTo(size, groups)
+
+
+def silent() -> Callable[[View, Sequence[Ask]], Sequence[Ask]]:
+    return lambda view, asks: asks
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ModuleType("own_sizes")
+    own.up_to, own.silent = up_to, silent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_sizes", own)
+
+
+def config_of(*overrides: str, part: str = "up_to", **options: int) -> RunConfig:
+    table = [f'options={{"own_sizes:{part}" = {{{", ".join(f"{k} = {v}" for k, v in options.items())}}}}}']
+    kept = [] if any(override.startswith("select.num_kept") for override in overrides) else ["select.num_kept=4"]
+    sizes = ("rollouts.num_rollouts=8", *kept, "task.num_eval=4", "task.digits=1")
+    return load_config("pods", [*sizes, f"budget.rollouts=own_sizes:{part}", *(table if options else []), *overrides])
+
+
+def check(config: RunConfig) -> None:
+    find(config).close()
+
+
+def test_the_largest_round_is_that_of_the_part_that_says_the_most() -> None:
+    config = config_of(size=32, groups=20)
+    rollouts = at_most(config).rollouts
+    assert (rollouts.num_prompts, rollouts.num_rollouts) == (20, 32)
+    assert at_most(config, make_parts(config)) == at_most(config)
+    assert at_most(config_of(part="silent")).rollouts == config_of().rollouts
+    assert at_most(config).budget == config.budget
+
+
+def test_num_kept_may_be_any_size_that_the_budget_may_ask() -> None:
+    check(config_of("select.num_kept=16"))
+    check(config_of("select.num_kept=32"))
+    check(config_of("select.num_kept=32", "select.num_chunks=1", size=32))
+    wanted = r"^select.num_kept = 33 is more than rollouts.num_rollouts = 8 .*rollouts = 'own_sizes:up_to'.* 32 of a"
+    with pytest.raises(UsageError, match=wanted):
+        check(config_of("select.num_kept=33"))
+    with pytest.raises(UsageError, match=r"^select.num_kept = 9 is more than rollouts.num_rollouts = 8; keep at most"):
+        check(config_of("select.num_kept=9", part="silent"))
+
+
+def test_without_a_budget_the_same_is_an_error_of_the_config_itself() -> None:
+    for rule in ("max_variance", "keep_all"):
+        with pytest.raises(UsageError, match=r"select.num_kept = 65 is more than rollouts.num_rollouts = 64; keep"):
+            load_config("pods", ["select.num_kept=65", f"select.rule={rule}"])
+    with pytest.raises(UsageError, match=r"keep_all got num_kept = 16 of 64 rollouts"):
+        check(load_config("pods", ["select.rule=keep_all", "task.num_eval=4", "task.digits=1"]))
+    with pytest.raises(UsageError, match=r"keep_all got num_kept = 16 of 64 rollouts"):
+        check(load_config("pods", ["select.rule=keep_all", "select.num_kept=0.25", "task.num_eval=4", "task.digits=1"]))
+
+
+def test_keep_all_needs_no_number_where_a_budget_decides_the_sizes() -> None:
+    for num_kept in ("2", "64", "0.5"):
+        config = config_of("select.rule=keep_all", f"select.num_kept={num_kept}")
+        check(config)
+        options = {option.key: option.no_effect for option in preview_run(config).options}
+        assert "keep_all" in str(options["select.num_kept"])
+
+
+def test_chunks_of_groups_that_may_be_unequal_are_an_error() -> None:
+    check(config_of("select.num_chunks=2", size=8))
+    check(config_of("select.num_chunks=2", part="silent"))
+    wanted = r"^select.num_chunks = 2 cuts equal groups, and budget.rollouts = 'own_sizes:up_to' makes unequal ones"
+    for num_kept in ("4", "0.5"):
+        with pytest.raises(UsageError, match=wanted):
+            check(config_of("select.num_chunks=2", f"select.num_kept={num_kept}"))
+
+
+def test_a_round_that_no_memory_holds_is_an_error() -> None:
+    wanted = r"^budget.rollouts = 'own_sizes:up_to' with up to 5000 groups in a round of up to 4000 .*memory holds all"
+    with pytest.raises(UsageError, match=wanted):
+        check(config_of(size=4000, groups=5000))
+
+
+def test_a_share_is_tried_on_the_largest_group() -> None:
+    seen: list[tuple[int, int]] = []
+    own = sys.modules["own_sizes"]
+
+    def rule(rewards: Any, num_kept: int, *, generator: Any = None) -> Any:
+        seen.append((rewards.shape[-1], num_kept))
+        return [list(range(num_kept))] * len(rewards)
+
+    own.rule = rule  # type: ignore[attr-defined]
+    check(config_of("select.rule=own_sizes:rule", "select.num_kept=0.25"))
+    check(
+        load_config("pods", ["select.rule=own_sizes:rule", "select.num_kept=0.25", "task.num_eval=4", "task.digits=1"])
+    )
+    assert seen == [(32, 8), (64, 16)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["select.num_kept=1"], r"select.num_kept = 1: wanted a whole number 2 \.\. .*or a share"),
+        (["select.num_kept=1.0"], r"select.num_kept = 1.0: wanted"),
+        (["select.num_kept=1.5"], r"select.num_kept = 1.5: wanted"),
+        (["select.num_kept=0.0"], r"select.num_kept = 0.0: wanted"),
+        (["select.num_kept=nan"], r"select.num_kept = nan: wanted"),
+        (["select.num_kept=true"], r"select.num_kept = True: wanted"),
+        (["select.num_kept=a_quarter"], r"select.num_kept = 'a_quarter': wanted"),
+        (["select.num_kept=0.5", "select.num_chunks=3"], r"select.num_chunks = 3 does not divide"),
+        (["select.num_kept=0.5", "select.num_chunks=64"], r"select.num_chunks = 64 .*at least 2 kept"),
+    ],
+)
+def test_what_is_no_number_and_no_share_is_an_error(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_config("pods", overrides)
+
+
+def test_a_share_of_equal_groups_is_the_number() -> None:
+    share, number = (load_config("pods", [f"select.num_kept={m}"]).select for m in ("0.25", "16"))
+    assert isinstance(share.num_kept, float) and isinstance(number.num_kept, int)
+    assert share.most_kept(64) == number.most_kept(64) == 16
+    of_share, of_number = (preview_run(load_config("pods", [f"select.num_kept={m}"])) for m in ("0.25", "16"))
+    assert (of_share.kept_tokens, of_share.work) == (of_number.kept_tokens, of_number.work)
+    assert load_config("pods", ["select.num_kept=0.25", "select.num_chunks=4"]).select.most_kept(64) == 16
+
+
+def test_memory_is_that_of_the_largest_round() -> None:
+    config = config_of("select.rule=keep_all", size=32, groups=20)
+    same = load_config("pods", ["rollouts.num_prompts=20", "rollouts.num_rollouts=32", "select.num_kept=32"])
+    one, other = preview_run(config), preview_run(same)
+    assert one.work.num_rows == other.work.num_rows == 640
+    assert one.parts == other.parts == tuple(estimate(at_most(config), read_shape(config.model)))
+    assert (one.generated_tokens, one.kept_tokens) == (other.generated_tokens, other.kept_tokens)
+    assert any("one round of 20 groups of 32" in line for line in one.warnings)
+
+
+def test_the_planner_and_the_reports_read_a_share_as_the_number_that_it_is() -> None:
+    share, number = (load_config("pods", [f"select.num_kept={m}"]) for m in ("0.25", "16"))
+    assert own_kept(share) == own_kept(number) == 16
+    for size in (32, 64, 128):
+        assert kept_sizes(share, size) == kept_sizes(number, size)
+    assert probe_kept(share, 64) == probe_kept(number, 64)
+    assert numbers.kept(share.select.num_kept) == "25 %" and numbers.kept(number.select.num_kept) == "16"
+
+
+def test_what_has_no_effect_is_said_only_where_it_is_sure() -> None:
+    def no_effect(*overrides: str) -> dict[str, str | None]:
+        return {option.key: option.no_effect for option in preview_run(load_config("pods", overrides)).options}
+
+    slots, budget = "rollouts.num_slots=9999", "budget.rollouts=own_sizes:silent"
+    assert no_effect(slots, "task.num_eval=4")["rollouts.num_slots"] is not None
+    assert no_effect(slots, "task.num_eval=4", budget)["rollouts.num_slots"] is None
+    rule = ("select.rule=random", "select.num_kept=0.999")
+    assert "every rule keeps all" in str(no_effect(*rule)["select.rule"])
+    assert no_effect(*rule, budget)["select.rule"] is None

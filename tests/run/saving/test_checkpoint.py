@@ -1,0 +1,318 @@
+"""A checkpoint is complete or not there, and a damaged one is named and passed over."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from podsrl.errors import CheckpointError
+from podsrl.policy import Policy
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest, save_checkpoint, set_aside, verify
+
+MOMENTS = {"weight.first": torch.tensor([1.0, 2.0]), "weight.second": torch.tensor([3.0, 4.0])}
+
+
+class Part:
+    """Stands for a model or a tokenizer: anything that writes files into a folder."""
+
+    def __init__(self, name: str, text: str = "0123456789") -> None:
+        self.name, self.text = name, text
+
+    def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / self.name).write_text(self.text)
+
+
+def save(folder: Path, step: int, *, keep: int = 2, text: str = "0123456789") -> Path:
+    def save_model(path: Path) -> None:
+        Part("model.safetensors", text).save_pretrained(path)
+        Part("tokenizer.json").save_pretrained(path)
+
+    return save_checkpoint(
+        folder,
+        save_model=save_model,
+        optimizer=MOMENTS,
+        state={"step": step, "seconds": 1.5},
+        keep=keep,
+    )
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- saving ---
+
+
+def test_a_saved_checkpoint_reads_back_with_its_state_and_moments(tmp_path: Path) -> None:
+    path = save(tmp_path / "checkpoints", 12)
+    assert path.name == "step-00000012"
+    found = load_newest(tmp_path / "checkpoints")
+    assert found is not None
+    assert (found.path, found.state, found.damaged) == (path, {"step": 12, "seconds": 1.5}, ())
+    assert found.model == path / "model"
+    assert {name: tensor.tolist() for name, tensor in found.optimizer().items()} == {
+        "weight.first": [1.0, 2.0],
+        "weight.second": [3.0, 4.0],
+    }
+
+
+def test_the_manifest_lists_size_and_digest_of_every_other_file(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    manifest = json.loads((path / "manifest.json").read_text())
+    files = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+    assert files == manifest.keys() | {"manifest.json"}
+    digest = "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882"  # of the ten digits
+    assert manifest["model/model.safetensors"] == {"bytes": 10, "sha256": digest}
+
+
+def test_the_model_part_loads_in_plain_transformers(tmp_path: Path, make_model: Any, tokenizer: Any) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = make_model("qwen2", tie_word_embeddings=True)
+    path = save_checkpoint(
+        tmp_path, save_model=Policy(model, tokenizer).save, optimizer=MOMENTS, state={"step": 3}, keep=2
+    )
+    verify(path)
+    loaded = AutoModelForCausalLM.from_pretrained(path / "model")
+    assert type(loaded) is type(model)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    assert AutoTokenizer.from_pretrained(path / "model").encode("1+2=") == tokenizer.encode("1+2=")
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 10, 100):
+        save(tmp_path, step, keep=3)
+    assert names(tmp_path) == ["step-00000002", "step-00000010", "step-00000100"]
+
+
+def test_a_folder_of_the_users_own_is_neither_read_nor_removed(tmp_path: Path) -> None:
+    shutil.copytree(save(tmp_path, 1), tmp_path / "step-00000001-best")
+    (tmp_path / "step-notes.txt").write_text("mine")
+    for step in (2, 3, 4):
+        save(tmp_path, step)
+    assert names(tmp_path) == ["step-00000001-best", "step-00000003", "step-00000004", "step-notes.txt"]
+    found = load_newest(tmp_path)
+    assert found is not None and (found.state["step"], found.damaged) == (4, ())
+
+
+def test_a_crash_before_the_rename_leaves_only_a_hidden_folder_which_the_next_save_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+
+    def crash(_: Path, __: Path) -> None:
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", crash)
+        with pytest.raises(OSError, match="power cut"):
+            save(tmp_path, 2)
+    assert names(tmp_path) == [".step-00000002.tmp", "step-00000001"]
+    found = load_newest(tmp_path)
+    assert found is not None and (found.state["step"], found.damaged) == (1, ())
+    save(tmp_path, 3)
+    assert names(tmp_path) == ["step-00000001", "step-00000003"]
+
+
+def test_everything_is_on_disk_before_the_rename_and_the_rename_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podsrl.run.saving import checkpoint
+
+    events: list[str] = []
+    rename = Path.rename
+    monkeypatch.setattr(checkpoint, "_force_to_disk", lambda path: events.append(str(path.relative_to(tmp_path))))
+
+    def noted_rename(old: Path, new: Path) -> Path:
+        events.append("RENAME")
+        return rename(old, new)
+
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    save(tmp_path, 1)
+    before, after = events[: events.index("RENAME")], events[events.index("RENAME") + 1 :]
+    parts = ["", "/manifest.json", "/model", "/model/model.safetensors", "/model/tokenizer.json"]
+    parts += ["/optimizer.safetensors", "/state.json"]
+    assert sorted(before) == [f".step-00000001.tmp{part}" for part in parts]
+    assert after == ["."]
+
+
+def test_saving_a_sound_checkpoint_of_the_same_step_again_changes_nothing(tmp_path: Path) -> None:
+    path = save(tmp_path, 5)
+    before = (path / "model" / "model.safetensors").stat().st_mtime_ns
+    assert save(tmp_path, 5, text="other") == path
+    assert (path / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
+    path = save(tmp_path, 5)
+    (path / "state.json").write_text("{}")
+    save(tmp_path, 5, text="new weights")
+    verify(path)
+    assert (path / "model" / "model.safetensors").read_text() == "new weights"
+
+
+def test_newer_damaged_checkpoints_never_crowd_out_the_one_just_saved(tmp_path: Path) -> None:
+    for step in (4, 6, 8):
+        save(tmp_path, step, keep=3)
+    for step in (6, 8):
+        (tmp_path / f"step-{step:08d}" / "state.json").unlink()
+    save(tmp_path, 5)
+    found = load_newest(tmp_path)
+    assert found is not None and found.state["step"] == 5 and len(found.damaged) == 2
+    assert names(tmp_path) == ["step-00000004", "step-00000005", "step-00000006", "step-00000008"]
+
+
+def test_what_is_newer_than_where_a_run_goes_on_is_set_aside(tmp_path: Path) -> None:
+    for step in (4, 6, 8):
+        save(tmp_path, step, keep=3)
+    set_aside(tmp_path, tmp_path / "step-00000004")
+    assert names(tmp_path) == ["step-00000004", "step-00000006-damaged", "step-00000008-damaged"]
+    save(tmp_path, 8)
+    set_aside(tmp_path, tmp_path / "step-00000004")
+    assert names(tmp_path) == ["step-00000004", "step-00000006-damaged", "step-00000008-damaged"]
+
+
+# --- damage ---
+
+
+def test_a_file_of_another_checkpoint_is_noticed_though_the_manifest_was_made_to_match(tmp_path: Path) -> None:
+    save(tmp_path, 1, text="first")
+    path = save(tmp_path, 2)
+    (path / "model" / "model.safetensors").write_text("first")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["model/model.safetensors"] = json.loads((tmp_path / "step-00000001" / "manifest.json").read_text())[
+        "model/model.safetensors"
+    ]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is not the file that state\.json was saved with"):
+        verify(path)
+
+
+@pytest.mark.parametrize("name", ["../step-00000001/state.json", "/etc/passwd", "a\0b"])
+def test_a_manifest_that_names_files_elsewhere_is_damaged(name: str, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    path = save(tmp_path, 2)
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, name: manifest["state.json"]}))
+    with pytest.raises(CheckpointError, match="is no file of the checkpoint"):
+        verify(path)
+
+
+def test_weights_that_the_manifest_does_not_list_are_damage(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    (path / "model" / "more.safetensors").write_text("")
+    with pytest.raises(CheckpointError, match=r"more\.safetensors is not in the manifest"):
+        verify(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("exp_avg/w", [float("nan")], "not finite"),
+        ("exp_avg_sq/w", [-1.0], "negative"),
+        ("step/w", [-1.0], "negative"),
+    ],
+)
+def test_moments_that_no_step_leaves_behind_are_damage(
+    name: str, values: list[float], reason: str, tmp_path: Path
+) -> None:
+    save_file({name: torch.tensor(values)}, tmp_path / "optimizer.safetensors")
+    with pytest.raises(CheckpointError, match=reason):
+        Checkpoint(tmp_path, {}).optimizer()
+
+
+def test_moments_that_are_missing_after_a_step_are_damage(tmp_path: Path) -> None:
+    save_file({"master/w": torch.ones(1)}, tmp_path / "optimizer.safetensors")
+    assert list(Checkpoint(tmp_path, {"optimizer": {"num_steps": 0}}).optimizer()) == ["master/w"]
+    with pytest.raises(CheckpointError, match="no moments, and 2 optimizer steps"):
+        Checkpoint(tmp_path, {"optimizer": {"num_steps": 2}}).optimizer()
+
+
+def test_a_file_of_moments_that_is_none_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "optimizer.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged"):
+        Checkpoint(tmp_path, {}).optimizer()
+
+
+def test_a_file_in_the_place_of_all_checkpoints_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(CheckpointError, match="no folder"):
+        load_newest(tmp_path / "checkpoints")
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def alter(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+FILES = ["model/model.safetensors", "model/tokenizer.json", "optimizer.safetensors", "state.json"]
+DAMAGES = [(truncate, "is truncated: "), (alter, "is damaged: its contents differ"), (remove, "is missing")]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("damage", "word"), DAMAGES)
+def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], word: str
+) -> None:
+    save(tmp_path, 1)
+    path = save(tmp_path, 2)
+    damage(path / name)
+    with pytest.raises(CheckpointError, match=re.escape(f"{path / name} {word}")):
+        verify(path)
+    found = load_newest(tmp_path)
+    assert found is not None and found.state["step"] == 1
+    assert len(found.damaged) == 1 and f"{path / name} {word}" in found.damaged[0]
+
+
+MANIFESTS = ["", "{", "[]", "7", "{}", '{"state.json": 3}', '{"state.json": {"bytes": "x", "sha256": ""}}', "\x00\x00"]
+
+
+@pytest.mark.parametrize("text", [None, *MANIFESTS])
+def test_a_missing_or_damaged_manifest_is_named_and_the_checkpoint_before_is_used(
+    tmp_path: Path, text: str | None
+) -> None:
+    save(tmp_path, 1)
+    manifest = save(tmp_path, 2) / "manifest.json"
+    manifest.unlink() if text is None else manifest.write_text(text)
+    found = load_newest(tmp_path)
+    assert found is not None and found.state["step"] == 1
+    assert str(manifest) in found.damaged[0] and "damaged" in found.damaged[0]
+
+
+def test_an_empty_checkpoint_folder_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "step-00000009").mkdir()
+    with pytest.raises(CheckpointError, match=r"no usable checkpoint: .*step-00000009/manifest.json is missing"):
+        load_newest(tmp_path)
+
+
+def test_where_all_are_damaged_each_is_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        (save(tmp_path, step) / "optimizer.safetensors").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        load_newest(tmp_path)
+    assert re.search("step-00000002/optimizer.* is missing; .*step-00000001/optimizer.* is missing", str(caught.value))
+
+
+def test_where_none_was_ever_finished_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / ".step-00000001.tmp").mkdir()
+    assert load_newest(tmp_path) is None
+    assert load_newest(tmp_path / "nowhere") is None

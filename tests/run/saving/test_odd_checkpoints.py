@@ -1,0 +1,341 @@
+"""Whatever stands in a checkpoint whose manifest agrees with it: a resume goes through the numbers of the run that was
+not touched, from this checkpoint or the one before, or ends with one line. It never believes what cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from loops import each
+from podsrl.config.schema import RunConfig
+from podsrl.errors import CheckpointError
+from podsrl.run.saving.state import MAX_BYTES, check_state, read_object
+
+Pods = Callable[..., tuple[int, str, str]]
+Json = dict[str, Any]
+SMALL = (
+    "--rollouts.num_prompts=2", "--rollouts.num_rollouts=8", "--select.num_kept=4", "--rollouts.max_new_tokens=24",
+    "--task.num_eval=8", "--eval.every_seconds=0", "--eval.every_steps=3", "--stop.seconds=0", "--stop.steps=4",
+    "--record.groups_every_steps=1", "--checkpoint.every_seconds=0", "--checkpoint.every_steps=2", "--model.matmul=mkl",
+)  # fmt: skip
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2.5, float("nan"), float("inf"), 10**30, -(10**30), "", "x", "\0", "../..", [], {}, [1],
+    {"a": 1}, [[[[]]]], 10**12, 1e300,
+)  # fmt: skip
+
+
+# --- what is odd ---
+
+
+def mutate_json(rng: random.Random, tree: Any) -> Any:
+    """Another value, a key less or a key more, somewhere in a tree."""
+    node, places = tree, []
+    while isinstance(node, dict) and node:
+        key = rng.choice(list(node))
+        places.append((node, key))
+        if rng.random() < 0.5:
+            break
+        node = node[key]
+    parent, key = places[-1]
+    kind = rng.random()
+    if kind < 0.2:
+        del parent[key]
+    elif kind < 0.3:
+        parent[rng.choice(["more", "", "a" * 5000, "step "])] = rng.choice(ODD)
+    elif kind < 0.5 and isinstance(parent[key], int | float):
+        parent[key] = parent[key] + rng.choice([-1, 1, 0.5, 10**6, -(10**6)])
+    else:
+        parent[key] = rng.choice(ODD)
+    return tree
+
+
+def mutate_tensors(rng: random.Random, file: Path) -> None:
+    tensors = load_file(file)
+    name = rng.choice(sorted(tensors))
+    tensor = tensors[name]
+    kind = rng.randrange(7)
+    if kind == 0:
+        del tensors[name]
+    elif kind == 1:
+        tensors[rng.choice(["more", "exp_avg/more", "", "a" * 5000])] = torch.ones(3)
+    elif kind == 2:
+        tensors[name] = tensor.to(rng.choice([torch.float64, torch.int32, torch.float16, torch.uint8]))
+    elif kind == 3:
+        tensors[name] = torch.zeros([*tensor.shape, 2])
+    elif kind == 4:
+        odd = [float("nan"), float("inf"), *([] if name.startswith("exp_avg/") else [-1.0])]  # -1 may be a mean
+        tensors[name] = torch.full_like(tensor, rng.choice(odd))
+    elif kind == 5:
+        tensors = {}
+    else:
+        tensors[name] = tensor.flatten()[:0]
+    save_file(tensors, file)
+
+
+def mutate_bytes(rng: random.Random, file: Path) -> None:
+    content = file.read_bytes()
+    place = rng.randrange(len(content) or 1)
+    kind = rng.randrange(6)
+    if kind == 5:
+        file.unlink()
+        file.mkdir()
+        return
+    file.write_bytes(
+        [
+            b"",
+            content[:place],
+            bytes(rng.randrange(256) for _ in range(64)) + content[64:],
+            content[:place] + b"\xff" * 8 + content[place + 8 :],
+            b"[" * 100_000,
+        ][kind]
+    )
+
+
+def seal(path: Path, *, with_table: bool) -> None:
+    """Make the manifest anew, and where asked the table in the state too, so that both agree with the files."""
+    state = path / "state.json"
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "manifest.json"]
+    digests = {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    if with_table and state.is_file():
+        try:
+            tree = json.loads(state.read_bytes())
+            tree["files"] = {name: digest for name, digest in digests.items() if name != "state.json"}
+            state.write_text(json.dumps(tree))
+            digests["state.json"] = hashlib.sha256(state.read_bytes()).hexdigest()
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+    sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
+    manifest = {name: {"bytes": sizes[name], "sha256": digest} for name, digest in digests.items()}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def damage(rng: random.Random, run: Path, path: Path) -> str:
+    """Change one file of a checkpoint. Returns what was done."""
+    tensors = [path / "optimizer.safetensors", path / "model" / "model.safetensors"]
+    older = run / "checkpoints" / "step-00000002"
+    kinds = ["state", "state", "state", "manifest", "tensors", "tensors", "bytes", "swapped"]
+    kind = rng.choice(kinds if path == older else [*kinds, "older"])
+    if kind in ("state", "manifest"):
+        file = path / f"{kind}.json"
+        file.write_text(json.dumps(mutate_json(rng, json.loads(file.read_text()))))
+    elif kind == "tensors":
+        mutate_tensors(rng, tensors[0])
+    elif kind == "bytes":
+        file = rng.choice([*tensors, path / "state.json", path / "manifest.json"])
+        mutate_bytes(rng, file)
+        kind = f"bytes of {file.name}"
+        if file.name == "manifest.json":
+            return kind
+    elif kind == "swapped":
+        other = path / "other"
+        tensors[0].rename(other)
+        tensors[1].rename(tensors[0])
+        other.rename(tensors[1])
+    else:
+        name = rng.choice(["optimizer.safetensors", "model/model.safetensors", "state.json"])
+        shutil.copy(older / name, path / name)
+        kind = f"{name} of another checkpoint"
+    if kind != "manifest":
+        is_believable = kind.endswith("of another checkpoint")  # by itself: only the table tells
+        seal(path, with_table=not is_believable and rng.random() < 0.7)
+    return kind
+
+
+def damage_folder(rng: random.Random, run: Path) -> str:
+    """Change one of a run's own files, or put something in its place."""
+    file = run / rng.choice(["config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", "checkpoints", ".lock"])
+    if file.is_dir():
+        shutil.rmtree(file)
+        file.write_text("")
+    elif file.exists():
+        mutate_bytes(rng, file)
+    return f"folder: {file.name}"
+
+
+# --- what must come of it ---
+
+
+def numbers(run: Path) -> list[Json]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.startswith(("seconds/", "memory/"))} for line in lines]
+
+
+def results(run: Path) -> tuple[Any, ...]:
+    last = run / "checkpoints" / "step-00000004"
+    files = (last / "model" / "model.safetensors", last / "optimizer.safetensors")
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return digests, numbers(run), (run / "groups.jsonl").read_text()
+
+
+@pytest.mark.timeout(1800)
+def test_a_resume_from_an_odd_checkpoint_gives_the_same_numbers_or_one_line(pods: Pods, tmp_path: Path) -> None:
+    assert pods("train", "pods", *SMALL, "--out", "whole")[0] == 0
+    whole, expected = tmp_path / "whole", results(tmp_path / "whole")
+    counts = dict.fromkeys(["as before", "fell back", "one line"], 0)
+    for seed in range(30):
+        rng, run = random.Random(seed), tmp_path / "odd"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(whole, run)
+        newest = run / "checkpoints" / "step-00000004"
+        done = damage_folder(rng, run) if seed % 10 == 9 else damage(rng, run, newest)
+        if seed % 10 == 8:
+            done += " and " + damage(random.Random(seed), run, run / "checkpoints" / "step-00000002")
+        code, _, errors = pods("train", "--resume", str(run))
+        shown = f"seed {seed}, {done}: exit code {code}, {errors[-1500:]}"
+        assert code in (0, 1, 2) and "Traceback" not in errors, shown
+        if code == 0 and not done.startswith("folder: checkpoints"):
+            assert results(run) == expected, shown
+            counts["fell back" if "the checkpoint before it" in errors else "as before"] += 1
+        elif code != 0:
+            last = errors.splitlines()[-1]
+            assert last.startswith(("error: ", "failed: ")) and len(last) < 1050, shown
+            counts["one line"] += 1
+    assert counts["fell back"] > 12 and counts["one line"] > 2, counts
+
+
+def change_step_under_way(rng: random.Random, path: Path, older: Path) -> str:
+    """Change what a checkpoint holds of the step that had begun. Returns what was done."""
+    file, state = path / "parts.safetensors", path / "state.json"
+    tensors = load_file(file)
+    name = rng.choice(sorted(tensors))
+    kind = rng.choice(["state", "dropped", "shorter", "altered", "empty", "gone", "of another checkpoint"])
+    if kind == "state":
+        tree = json.loads(state.read_text())
+        tree["underway"] = rng.choice(["", "0" * 64, tree["underway"].upper(), tree["underway"] + "0"])
+        state.write_text(json.dumps(tree))
+    elif kind == "gone":
+        file.unlink()
+    elif kind == "of another checkpoint":
+        shutil.copy(older / file.name, file)
+    else:
+        if kind == "dropped":
+            del tensors[name]
+        elif kind == "shorter":
+            tensors[name] = tensors[name][:-1]
+        elif kind == "altered":
+            tensors[name][rng.randrange(len(tensors[name]))] += 1
+        save_file({} if kind == "empty" else tensors, file)
+    seal(path, with_table=True)
+    return f"{kind}, {name}"
+
+
+def test_a_step_under_way_that_is_not_what_was_saved_is_never_trained_on(pods: Pods, tmp_path: Path) -> None:
+    ahead = ("--steps.name=ahead", "--rollouts.generator=beside:beside", "--checkpoint.keep=3", "--stop.steps=5")
+    options = [option for option in SMALL if not option.startswith("--stop.steps")]
+    assert pods("train", "pods", *options, *ahead, "--out", "whole")[0] == 0
+    whole = tmp_path / "whole"
+    expected, groups = numbers(whole), (whole / "groups.jsonl").read_text()
+    shutil.rmtree(whole / "checkpoints" / "step-00000005")
+    older = whole / "checkpoints" / "step-00000002"
+    for seed in range(14):
+        run = tmp_path / "odd"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(whole, run)
+        done = change_step_under_way(random.Random(seed), run / "checkpoints" / "step-00000004", older)
+        code, _, errors = pods("train", "--resume", str(run))
+        shown = f"seed {seed}, {done}: exit code {code}, {errors[-1500:]}"
+        assert code == 0 and "the checkpoint before it" in errors, shown
+        assert (numbers(run), (run / "groups.jsonl").read_text()) == (expected, groups), shown
+
+
+# --- the state alone ---
+
+
+def state(step: int = 4) -> Json:
+    side = {"questions": 3, "ids": "a", "prompts": "b", "answers": "c"}
+    return {
+        "step": step,
+        "version": 3,
+        "data_position": 8 * step,
+        "train_seconds": 1.5,
+        "optimizer": {"num_steps": 3, "num_skipped_steps": 1},
+        "config": RunConfig().model_dump(mode="json"),
+        "schedule": {"last_eval_step": 0, "next_eval_seconds": 0.0},
+        "log_bytes": {"metrics.jsonl": 10, "groups.jsonl": 0},
+        "matmul": None,
+        "data": {"train": side, "eval": side},
+        "device": "cpu",
+    }
+
+
+PATH = Path("step-00000004")
+
+
+def test_a_state_as_it_is_saved_passes_and_so_does_one_without_what_older_versions_did_not_write() -> None:
+    check_state(PATH, state())
+    check_state(PATH, {key: value for key, value in state().items() if key not in ("matmul", "data", "device")})
+    check_state(PATH, {**state(), "of a newer version": 1})
+
+
+@each(
+    ("changes", "named"),
+    [
+        ({"step": 5}, "step"),
+        ({"step": "4"}, "step"),
+        ({"step": 4.0}, "step"),
+        ({"step": True}, "step"),
+        ({"version": -1}, "version"),
+        ({"version": 2}, "num_steps"),
+        ({"data_position": 31}, "data_position"),
+        ({"train_seconds": float("nan")}, "train_seconds"),
+        ({"train_seconds": -1.0}, "train_seconds"),
+        ({"train_seconds": 1e300}, "train_seconds"),
+        ({"optimizer": {"num_steps": 3}}, "optimizer.num_skipped_steps"),
+        ({"optimizer": {"num_steps": 3, "num_skipped_steps": 2}}, "optimizer steps"),
+        ({"optimizer": []}, "optimizer"),
+        ({"config": {"seed": "x"}}, "seed"),
+        ({"config": 7}, "config"),
+        ({"schedule": {"last_eval_step": 5, "next_eval_seconds": 0.0}}, "last_eval_step"),
+        ({"schedule": {"last_eval_step": 0, "next_eval_seconds": 3.0}}, "next_eval_seconds"),
+        ({"schedule": {}}, "schedule.last_eval_step"),
+        ({"log_bytes": {"metrics.jsonl": 1}}, "groups.jsonl"),
+        ({"log_bytes": {"metrics.jsonl": -1, "groups.jsonl": 0}}, "log_bytes"),
+        ({"data": {"train": {}}}, "data"),
+        ({"device": 3}, "device"),
+    ],
+)
+def test_what_cannot_be_is_named(changes: Json, named: str) -> None:
+    with pytest.raises(CheckpointError, match=f"state.json is damaged: .*{named}"):
+        check_state(PATH, {**state(), **changes})
+
+
+@pytest.mark.parametrize("key", sorted(set(state()) - {"matmul", "data", "device"}))
+def test_what_is_missing_is_named(key: str) -> None:
+    with pytest.raises(CheckpointError, match=key):
+        check_state(PATH, {name: value for name, value in state().items() if name != key})
+
+
+def test_two_hundred_seeded_changes_pass_or_are_a_checkpoint_error() -> None:
+    refused = 0
+    for seed in range(200):
+        tree = mutate_json(random.Random(seed), state())
+        try:
+            check_state(PATH, tree)
+        except CheckpointError:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
+def test_a_file_that_is_no_json_object_is_a_checkpoint_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"state\.json is"):
+        read_object(tmp_path / "state.json")
+
+
+def test_a_file_that_is_a_folder_missing_or_huge_is_a_checkpoint_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    for name in ("folder", "missing", "huge"):
+        with pytest.raises(CheckpointError, match=name):
+            read_object(tmp_path / name)

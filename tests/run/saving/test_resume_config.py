@@ -1,0 +1,59 @@
+"""The config of a checkpoint against the config of the run that loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run.saving.changes import check_config, check_device, forbidden_changes
+from podsrl.run.saving.checkpoint import Checkpoint
+
+
+def stored(*overrides: str) -> dict[str, Any]:
+    return load_config("pods", overrides).model_dump(mode="json")
+
+
+def check(config: dict[str, Any], *overrides: str) -> list[str]:
+    return check_config(Checkpoint(path=Path("run/step-1"), state={"config": config}), load_config("pods", overrides))
+
+
+def test_options_of_a_step_may_not_change_and_those_around_it_may() -> None:
+    assert check(stored()) == []
+    assert check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2") == []
+    with pytest.raises(UsageError, match=r"another config: optim\.lr \(0\.0003 -> 0\.5\), select\.rule"):
+        check(stored(), "optim.lr=0.5", "select.rule=random")
+
+
+def test_a_checkpoint_older_than_an_option_has_its_default() -> None:
+    old = stored()
+    del old["model"]["matmul"], old["select"]["num_chunks"]
+    [warning] = check(old)
+    assert "is older than these options" in warning
+    assert "model.matmul (None -> auto), select.num_chunks (None -> 1)" in warning
+    with pytest.raises(UsageError, match=r"another config: model\.matmul \(auto -> mkl\)"):
+        check(old, "model.matmul=mkl")
+
+
+def test_another_kind_of_device_is_a_warning_that_names_both() -> None:
+    made_on = Checkpoint(path=Path("run/step-1"), state={"device": "cuda"})
+    assert check_device(made_on, "cuda") == []
+    [warning] = check_device(made_on, "cpu")
+    assert "'cuda'" in warning and "'cpu'" in warning
+    assert check_device(Checkpoint(path=Path("run/step-1"), state={}), "cpu") == []  # an older one does not say
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_allowed"),
+    [
+        ("vllm+http://a:1", "vllm+http://b:2,http://c:3", True),
+        ("vllm+http://a:1", "vllm", False),
+        ("engine", "vllm+http://a:1", False),
+    ],
+)
+def test_servers_may_move(before: str, after: str, is_allowed: bool) -> None:
+    new = stored(f"rollouts.generator={after}", "options.vllm.retry_seconds=3.0")
+    assert (not forbidden_changes(stored(f"rollouts.generator={before}"), new)) == is_allowed

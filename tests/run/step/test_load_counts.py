@@ -1,0 +1,86 @@
+"""What a step needed of the machine: which counts are summed over processes, and which are the largest."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from podsrl.generate import EngineStats
+from podsrl.run.step.collected import Collected, Load, gather_load
+from podsrl.score.scorer import ScoreStats
+from podsrl.types import Completion
+
+OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"], 1, 6)
+"""What another process counted, in the order in which a process sends it."""
+
+
+def unfinished(length: int) -> Completion:
+    return Completion(
+        request_id="q",
+        index=0,
+        token_ids=(7,) * length,
+        logprobs=(-1.0,) * length,
+        finish_reason="postponed",
+        version=0,
+    )
+
+
+SCORED = ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))
+
+
+def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Load:
+    """`others` are the counts of further processes."""
+    processes: Any = SimpleNamespace(gather=lambda own: [own, *others])
+    return gather_load(step, SCORED, peak_bytes, processes)
+
+
+def collected(*lengths: int) -> Collected:
+    """A step's, with unfinished completions of these lengths."""
+    stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
+    return Collected(
+        seen=(),
+        trained=frozenset(),
+        data_position=0,
+        postponed=tuple(map(unfinished, lengths)),
+        stats=stats,
+        peak_kv_bytes=400,
+        overlapped_seconds=0.0,
+    )
+
+
+ALONE = Load(
+    num_decode_steps=7,
+    num_forwarded=41,
+    num_reread=5,
+    peak_generate_bytes=400,
+    peak_update_bytes=5000,
+    num_stopped=3,
+    num_hurried=4,
+    stopped_reasons=("time", "late"),
+    num_postponed=2,
+    num_postponed_tokens=5,
+)
+
+
+def test_a_process_alone_has_its_own_counts() -> None:
+    assert load(collected(2, 3)) == ALONE
+
+
+def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_largest() -> None:
+    assert load(collected(2, 3), OTHER) == Load(
+        num_decode_steps=9,
+        num_forwarded=141,
+        num_reread=25,
+        peak_generate_bytes=400,
+        peak_update_bytes=8000,
+        num_stopped=4,
+        num_hurried=6,
+        stopped_reasons=("time", "late", "memory"),
+        num_postponed=3,
+        num_postponed_tokens=11,
+    )
+
+
+def test_a_cpu_counts_no_memory_of_the_update() -> None:
+    other = (*OTHER[:4], None, *OTHER[5:])
+    assert load(collected(), other, peak_bytes=None).peak_update_bytes is None
