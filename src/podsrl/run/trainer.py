@@ -39,6 +39,7 @@ from podsrl.run.checks import (
     check_generator,
     check_processes,
     check_same_choice,
+    check_same_run,
     check_window,
 )
 from podsrl.run.clock import StageClock, timed
@@ -106,6 +107,8 @@ class Trainer:
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
+        if not self.processes.is_one_machine:
+            check_same_run(config, self.data, self.processes)
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
