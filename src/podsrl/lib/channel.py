@@ -15,8 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _HEADER = struct.Struct("<?QQ")
 """Of a frame: whether a descriptor comes with it, and the bytes of its head and of its body."""
@@ -28,8 +27,7 @@ class Malformed(ValueError):
     """What came is no valid message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One message."""
 
     head: Any = None
@@ -70,18 +68,22 @@ class Channel:
 
     def flush(self) -> None:
         """Send what fits, without waiting. OSError: the other end is closed."""
-        with suppress(BlockingIOError):
+        try:
             while self._out:
                 del self._out[: self._end.send(self._out)]
+        except BlockingIOError:
+            pass
 
     def send(
         self, head: Any = None, body: bytes = b"", descriptor: int | None = None, *, seconds: float | None = None
     ) -> None:
         """Send a message. OSError: the other end is closed; TimeoutError: it has not read in so many seconds."""
-        deadline = _deadline(seconds)
         if descriptor is None:
             self.put(head, body)
-        else:
+        if descriptor is None and not self._out:
+            return
+        deadline = _deadline(seconds)
+        if descriptor is not None:
             self._empty(deadline)
             self.put(head, body, has_descriptor=True)
             self._wait(select.POLLOUT, deadline)
@@ -133,18 +135,15 @@ class Channel:
         has_descriptor, head_bytes, body_bytes = _HEADER.unpack_from(self._in)
         if head_bytes + body_bytes > self.max_bytes:
             raise Malformed(f"a message of over {self.max_bytes:,} bytes")
-        body_start = _HEADER.size + head_bytes
-        if len(self._in) < body_start + body_bytes:
+        start = _HEADER.size + head_bytes
+        end = start + body_bytes
+        if len(self._in) < end:
             return None
-        with memoryview(self._in) as view:
-            text, body = bytes(view[_HEADER.size : body_start]), bytes(view[body_start : body_start + body_bytes])
-        del self._in[: body_start + body_bytes]
+        text, body = self._in[_HEADER.size : start], bytes(self._in[start:end])
+        del self._in[:end]
         try:
-            return Frame(
-                json.loads(text.decode("utf-8", "surrogatepass")) if text else None,
-                body,
-                self._descriptors.popleft() if has_descriptor else None,
-            )
+            head = json.loads(text.decode("utf-8", "surrogatepass")) if text else None
+            return Frame(head, body, self._descriptors.popleft() if has_descriptor else None)
         except (ValueError, RecursionError, IndexError) as error:
             raise Malformed(f"no message: {type(error).__name__}") from error
 
