@@ -15,6 +15,7 @@ from podsrl.cli.progress import waiting
 from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes, run_folder
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
+from podsrl.lib.child import how_it_ended
 from podsrl.lib.imports import load
 from podsrl.scale.launch import INTERRUPTED, TORCHRUN_COMMAND, End
 
@@ -114,6 +115,5 @@ def _show(end: End) -> None:
 def _reason(end: End) -> str:
     if end.code >= 0:
         return printable(end.last_line) or f"ended with exit code {end.code}"
-    name = signal.Signals(-end.code).name
     hint = "; the system does that when memory runs out" if -end.code == signal.SIGKILL else ""
-    return f"killed by {name}{hint}"
+    return how_it_ended(end.code) + hint

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -21,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podsrl.lib.child import Process, last_line
 from podsrl.lib.machine import num_cores
-from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import STOPPING, answered_by, interrupt
 
 LAUNCHER = "PODS_LAUNCHER"
@@ -41,7 +39,7 @@ _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of torchrun: a process writes there why it failed, and torchrun shows it."""
 _LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 """Environment variable that torch reads when it is imported."""
-Members = dict[int, subprocess.Popen[bytes]]
+Members = dict[int, Process]
 """Process number in the run -> the process."""
 
 
@@ -74,7 +72,8 @@ def launch(command: Sequence[str], num_processes: int, logs: Path, *, grace_seco
         with _forwarding(members):
             return _watch(members, logs, grace_seconds)
     finally:
-        _kill(members)
+        for member in members.values():
+            member.kill()
         del store
 
 
@@ -164,16 +163,14 @@ def _store_type() -> Any:
     return distributed.TCPStore  # type: ignore[attr-defined]
 
 
-def _start(command: Sequence[str], rank: int, meeting: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], rank: int, meeting: Mapping[str, str], log: Path) -> Process:
     ranks = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
-    environment = {**os.environ, **meeting, **ranks, LAUNCHER: "yes", **asked_of_child()}
+    environment = {**os.environ, **meeting, **ranks, LAUNCHER: "yes"}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // int(meeting["WORLD_SIZE"]))))
     if rank == 0:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        return Process(command, variables=environment)
     with log.open("wb") as file:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+        return Process(command, variables=environment, output=file)
 
 
 def _log(logs: Path, rank: int) -> Path:
@@ -184,8 +181,7 @@ def _end_of(rank: int, code: int, logs: Path) -> End:
     if rank == 0:
         return End(rank, code)
     log = _log(logs, rank)
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return End(rank, code, next((line.strip() for line in reversed(lines) if line.strip()), ""), str(log))
+    return End(rank, code, last_line(log), str(log))
 
 
 def _weight(end: End) -> int:
@@ -203,8 +199,8 @@ def _watch(members: Members, logs: Path, grace_seconds: float) -> End:
     known: dict[int, End] = {}
     while True:
         for rank, member in members.items():
-            if rank not in known and member.poll() is not None:
-                known[rank] = _end_of(rank, member.returncode, logs)
+            if rank not in known and (code := member.code) is not None:
+                known[rank] = _end_of(rank, code, logs)
                 if _weight(known[rank]) > _weight(decided):
                     decided = known[rank]
         if decided.code:
@@ -212,15 +208,6 @@ def _watch(members: Members, logs: Path, grace_seconds: float) -> End:
         if time.monotonic() > deadline or len(known) == len(members):
             return decided
         time.sleep(POLL_SECONDS)
-
-
-def _kill(members: Members) -> None:
-    """Kill every process that still runs, and all that it has started."""
-    for member in members.values():
-        with suppress(ProcessLookupError):
-            os.killpg(member.pid, signal.SIGKILL)
-    for member in members.values():
-        member.wait()
 
 
 @contextmanager
@@ -232,8 +219,7 @@ def _forwarding(members: Members) -> Iterator[None]:
         if asked:
             interrupt(number)
         asked.append(number)
-        if members[0].poll() is None:
-            members[0].send_signal(number)
+        members[0].send_signal(number)
 
     with answered_by(handle):
         yield
