@@ -188,10 +188,7 @@ os._exit(0)
 """
 
 
-def test_processes_of_one_machine_meet_where_no_other_machine_reaches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podsrl.scale.launch.subprocess", children)
+def test_processes_of_one_machine_meet_where_no_other_machine_reaches(tmp_path: Path) -> None:
     end = launched(tmp_path, LISTENERS, 3)
     assert end.code == 0
     for rank in (1, 2):

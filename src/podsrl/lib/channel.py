@@ -58,13 +58,10 @@ class Channel:
     def has_unsent(self) -> bool:
         return bool(self._out)
 
-    def put(self, head: Any = None, body: bytes = b"", *, has_descriptor: bool = False) -> None:
+    def put(self, head: Any = None, body: bytes = b"") -> None:
         """Queue a message, and send what fits, without waiting. OSError: the other end is closed."""
-        text = b"" if head is None else _encoder.encode(head).encode("utf-8", "surrogatepass")
-        self._out += _HEADER.pack(has_descriptor, len(text), len(body)) + text
-        self._out += body
-        if not has_descriptor:
-            self.flush()
+        self._queue(head, body, False)
+        self.flush()
 
     def flush(self) -> None:
         """Send what fits, without waiting. OSError: the other end is closed."""
@@ -78,15 +75,13 @@ class Channel:
         self, head: Any = None, body: bytes = b"", descriptor: int | None = None, *, seconds: float | None = None
     ) -> None:
         """Send a message. OSError: the other end is closed; TimeoutError: it has not read in so many seconds."""
+        deadline = _deadline(seconds)
         if descriptor is None:
             self.put(head, body)
-        if descriptor is None and not self._out:
-            return
-        deadline = _deadline(seconds)
-        if descriptor is not None:
+        else:
             self._empty(deadline)
-            self.put(head, body, has_descriptor=True)
             self._wait(select.POLLOUT, deadline)
+            self._queue(head, body, True)
             socket.send_fds(self._end, [self._out[:1]], [descriptor])
             del self._out[:1]
         self._empty(deadline)
@@ -115,6 +110,11 @@ class Channel:
 
     def close(self) -> None:
         self._end.close()
+
+    def _queue(self, head: Any, body: bytes, has_descriptor: bool) -> None:
+        text = b"" if head is None else _encoder.encode(head).encode("utf-8", "surrogatepass")
+        self._out += _HEADER.pack(has_descriptor, len(text), len(body)) + text
+        self._out += body
 
     def _take_in(self) -> None:
         with suppress(BlockingIOError):
@@ -148,7 +148,6 @@ class Channel:
             raise Malformed(f"no message: {type(error).__name__}") from error
 
     def _empty(self, deadline: float | None) -> None:
-        self.flush()
         while self._out:
             self._wait(select.POLLOUT, deadline)
             self.flush()

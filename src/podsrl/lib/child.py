@@ -141,7 +141,7 @@ class Child(Process):
         super().kill()
         self.channel.close()
 
-    def ask(self, head: Any = None, body: bytes = b"", descriptor: int | None = None, *, seconds: float) -> Frame:
+    def ask(self, head: Any = None, body: bytes = b"", *, seconds: float) -> Frame:
         """Send a message and wait for the next one that comes.
 
         After any exception the child has ended: its answer would be taken for that to the next message.
@@ -151,7 +151,7 @@ class Child(Process):
         """
         frame, why = None, "it closed its connection"
         try:
-            self.channel.send(head, body, descriptor, seconds=seconds)
+            self.channel.send(head, body, seconds=seconds)
             frame = self.channel.receive(seconds)
         except TimeoutError:
             why = f"no answer within {seconds:g} s"
@@ -231,5 +231,6 @@ def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
     kill_below(process.pid)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GONE_SECONDS)

@@ -50,11 +50,12 @@ class Supervisor:
             load_known(self._setup.names)
         with suppress(EOFError, ConnectionError):
             while os.getppid() == self._parent:
-                ready, _, _ = select.select([self._control, self._wake_receiver], [], [], _PARENT_CHECK_SECONDS)
+                ends = self._control.fileno(), self._wake_receiver
+                ready, _, _ = select.select(ends, [], [], _PARENT_CHECK_SECONDS)
                 if self._wake_receiver in ready:
                     os.read(self._wake_receiver, 1 << 12)
                 self._reap()
-                if self._control in ready:
+                if self._control.fileno() in ready:
                     for frame in self._control.read():
                         assert frame.descriptor is not None
                         self._start(frame.descriptor)
