@@ -12,11 +12,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 DEVICE_FOLDER = Path(__file__).parent / "device"
@@ -146,9 +148,13 @@ def two_digit_sums_are_looked_at_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def children_are_forked() -> Iterator[None]:
     """What the package starts from a test is forked too; what a command starts that a test has started is not."""
+
+    def popen(words: Sequence[str], **options: Any) -> Any:
+        is_slow_to_import = any(word == "podsrl.cli" or "podsrl.scale" in word for word in words)
+        return (children if is_slow_to_import else subprocess).Popen(words, **options)
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("compare.runs", "scale.launch", "scale.generators.process"):
-            patch.setattr(f"podsrl.{module}.subprocess", children)
+        patch.setattr("podsrl.lib.child.subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
         yield
 
 

@@ -33,12 +33,13 @@ class CheckpointError(PodsError):
 class LostGenerator(PodsError):
     """A generator's process, actor, server or cluster has ended, or does not answer. The message says how.
 
-    A pool makes it anew (`podsrl.scale.generators.pool`), unless it `is_final`: there is no place for another.
+    A pool makes it anew (`podsrl.scale.generators.pool`), unless it `is_final`: there is no place for another. It may
+    be away for `retry_seconds` before that.
     """
 
-    def __init__(self, message: str, *, is_final: bool = False) -> None:
+    def __init__(self, message: str, *, is_final: bool = False, retry_seconds: float = 0.0) -> None:
         super().__init__(message)
-        self.is_final = is_final
+        self.is_final, self.retry_seconds = is_final, retry_seconds
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

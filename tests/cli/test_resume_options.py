@@ -45,7 +45,7 @@ def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int
 def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
-    def launch(command: list[str], num_processes: int, logs: Path, nodes: None) -> End:
+    def launch(command: list[str], num_processes: int, logs: Path) -> End:
         commands.append(command)
         return End(0, 0)
 

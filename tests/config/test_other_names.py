@@ -103,7 +103,7 @@ vllm.sync_backend vllm.tensor_parallel_size
 def test_every_cure_is_an_option_or_a_flag() -> None:
     cures = {other.ours for other in OTHER_NAMES if other.ours}
     assert {cure for cure in cures if not cure.startswith("--")} <= set(all_keys(RunConfig))
-    assert {cure for cure in cures if cure.startswith("--")} == {"--out", "--resume", "--processes", "--nodes"}
+    assert {cure for cure in cures if cure.startswith("--")} == {"--out", "--resume", "--processes"}
     assert all(other.difference for other in OTHER_NAMES if not other.ours)
     names = [(other.origin, other.theirs) for other in OTHER_NAMES]
     assert len(names) == len(set(names))

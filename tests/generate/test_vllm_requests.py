@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from podsrl.config.load import load_config
 from podsrl.errors import PodsError, UnavailableError, UsageError
 from podsrl.generate import Request, Sampling, resolve_generator
+from podsrl.generate.vllm.handover import tied_names, with_tied
 from podsrl.generate.vllm.make import OWN_OPTIONS
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import new_cache_salt, new_completion, rollout_options, rollout_seed
 from podsrl.generate.vllm.start import check_installed
-from podsrl.generate.vllm.weights import tied_names, weights_folder, with_tied
 from podsrl.run.before.checks import check_generator
 from podsrl.types import Completion
 
@@ -104,42 +101,6 @@ def test_lengths_are_learned_from_completions(order: str, first: str) -> None:
 
 
 # --- weights for other processes ---
-
-
-def test_weights_are_written_as_they_come_and_removed_whatever_happens(tmp_path: Path) -> None:
-    def temporary() -> Any:
-        buffer = torch.zeros(3)
-        for name in ("a", "b"):
-            buffer.add_(1.0)
-            yield name, buffer
-
-    with pytest.raises(KeyError), weights_folder(temporary(), str(tmp_path)) as folder:
-        (file,) = folder.iterdir()
-        assert {name: tensor.tolist() for name, tensor in load_file(file).items()} == {"a": [1.0] * 3, "b": [2.0] * 3}
-        raise KeyError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_process_left_is_removed_and_what_is_used_is_not(tmp_path: Path) -> None:
-    left, fresh = tmp_path / "podsrl-weights-left", tmp_path / "podsrl-weights-fresh"
-    left.mkdir()
-    fresh.mkdir()
-    (left / "model.safetensors").write_bytes(b"x")
-    old = time.time() - 3600
-    with weights_folder([("a", torch.ones(2))], str(tmp_path)) as used:
-        assert not (tmp_path / "nothing").exists()
-        os.utime(left, (old, old))
-        os.utime(used, (old, old))
-        with weights_folder([("b", torch.ones(2))], str(tmp_path)):
-            assert used.exists() and fresh.exists() and not left.exists()
-
-
-def test_a_folder_that_cannot_be_written_names_the_option(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UsageError, match=r"options\.vllm\.weights_folder"),
-        weights_folder([], str(tmp_path / "no such folder")),
-    ):
-        pass
 
 
 def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from podsrl.errors import UsageError
 from podsrl.integrations.trackers import follow, tracking
 from podsrl.integrations.trackers import start as trackers_start
 from podsrl.integrations.trackers.table import COLUMNS, markdown, rows_of
+from podsrl.lib.child import Child
 from podsrl.run.before import checks
 from podsrl.run.session import resume, start
 from waiting import words_of
@@ -171,36 +171,36 @@ def test_a_tracker_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ctrl_c_while_trackers_start_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[str]] = []
-    popen = subprocess.Popen
+    started: list[Child] = []
 
-    def start_one(*args: Any, **options: Any) -> subprocess.Popen[str]:
+    def start_one(*arguments: Any, **options: Any) -> Child:
         if started:
             raise KeyboardInterrupt
-        started.append(popen(*args, **options))
+        started.append(Child(*arguments, **options))
         return started[0]
 
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(trackers_start.subprocess, "Popen", start_one)
+    monkeypatch.setattr(trackers_start, "Child", start_one)
     with pytest.raises(KeyboardInterrupt), tracking(config_of("--record.trackers=tensorboard,mlflow"), tmp_path, print):
         pytest.fail("the run began")
-    assert started[0].poll() is not None and list((tmp_path / "temporary").iterdir()) == []
+    assert started[0].code is not None and list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_trackers_process_ends_within_a_bound_after_its_run_also_before_it_has_begun(tmp_path: Path) -> None:
     import fcntl
 
-    (tmp_path / "trackers").mkdir()
-    code = (
-        "import sys; from pathlib import Path; from podsrl.integrations.trackers import follow\n"
+    (tmp_path / "own_follow.py").write_text(
+        "from podsrl.integrations.trackers import follow\n"
         "follow.END_SECONDS = -4.0  # the bound is 5 s more\n"
-        "follow.main('tensorboard', Path(sys.argv[1]))"
+        "main = follow.main\n"
     )
-    with (tmp_path / "trackers" / "tensorboard.log").open("a") as log:
+    file = tmp_path / "tensorboard.log"
+    with file.open("a") as log, file.open("ab") as printed:
         fcntl.flock(log, fcntl.LOCK_EX)  # of another process, which does not let go
-        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.DEVNULL, timeout=300)
-    assert ended.returncode == 1 and not (tmp_path / "trackers" / "tensorboard.log").read_text(), "it failed"
+        child = Child(f"{tmp_path}/own_follow.py:main", "tensorboard", str(tmp_path), output=printed, ends_itself=True)
+        child.channel.put("end")
+        assert child.wait(300) == 1 and not file.read_text(), "it failed"
 
 
 def test_ctrl_c_ends_trackers_at_once(tmp_path: Path) -> None:

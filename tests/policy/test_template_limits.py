@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.lib.channel import Channel
 from podsrl.policy import check_chat_template, prompt_ids, prompts_ids, render
 from podsrl.types import Task
+from waiting import is_alive, wait_for
 
 SAYS = "{{ messages[0]['content'] }}"
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -129,29 +131,24 @@ def test_long_conversations_are_rendered_too(with_template: Any) -> None:
     assert render.render(with_template(SAYS), [[{"role": "user", "content": long}]] * 3) == [long] * 3
 
 
-def test_a_process_that_was_killed_is_said_and_the_next_prompt_has_a_new_one(with_template: Any) -> None:
+def test_a_process_that_was_killed_is_replaced(with_template: Any) -> None:
     ours = with_template(SAYS)
     prompt_ids(ours, chat("1"))
-    process = render._renderer._process
-    assert process is not None
-    os.kill(process.pid, 9)
-    process.wait()
-    with pytest.raises(UsageError, match="ended with code -9"):
-        prompt_ids(ours, chat("1"))
-    assert prompt_ids(ours, chat("1")) == tuple(ours.encode("1"))
+    child = render._renderer._child
+    assert child is not None
+    os.kill(child.pid, 9)
+    wait_for(lambda: not is_alive(child.pid))
+    assert prompt_ids(ours, chat("2")) == tuple(ours.encode("2"))
 
 
 def test_an_interrupt_leaves_no_answer_for_the_next_prompt(with_template: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = with_template(SAYS)
-    exchange = render._exchange
 
-    def interrupted(process: Any, request: str) -> Any:
-        process.stdin.write(f"{request}\n")
-        process.stdin.flush()
+    def interrupted(self: Channel, seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(render, "_exchange", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prompt_ids(ours, chat("1"))
-    monkeypatch.setattr(render, "_exchange", exchange)
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prompt_ids(ours, chat("1"))
     assert prompt_ids(ours, chat("2")) == tuple(ours.encode("2"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_server import EngineServer, serving
 
-from podsrl.generate.vllm.handover import DEFAULT_FOLDER, name_of
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, name_of
 from podsrl.policy import model_folder
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -46,7 +46,8 @@ def metrics(path: Path) -> list[dict[str, Any]]:
 
 def left_for(*servers: EngineServer) -> list[str]:
     """Other tests may use servers of their own meanwhile."""
-    return [path.name for server in servers for path in Path(DEFAULT_FOLDER).glob(f"{name_of(server.url)}*")]
+    names = (f"podsrl-{RUN}", *(name_of(server.url) for server in servers))
+    return [path.name for name in names for path in Path(DEFAULT_FOLDER).glob(f"{name}*")]
 
 
 def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_had_been(
@@ -57,11 +58,15 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
     assert code == 0, err
     assert metrics(tmp_path / "whole")[-1]["step"] == 3
 
+    has_ended: list[str] = []
+
     def end_in_step_2(path: str, body: Any, answer: Any) -> Any:
         if path == "/v1/completions" and str(body.get("request_id")).startswith("podsrl-"):
             loads = [each for each in server.bodies("/collective_rpc") if each["method"] == "reload_weights"]
             if len(loads) == 3:  # the empty folder, the first weights, and those after step 1
-                raise ConnectionAbortedError
+                has_ended.append(path)
+        if has_ended:
+            raise ConnectionAbortedError
         return answer
 
     server.asked.clear()

@@ -138,6 +138,17 @@ def test_the_error_of_the_process_that_fails_is_the_one_shown(tmp_path: Path) ->
     assert ranks_of(tmp_path / "run") == {}
 
 
+def test_torchrun_names_the_process_that_failed_with_its_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "-m", "podsrl.cli", "train", "pods"]
+    command += [*SMALL, "--stop.steps=500", '--task.rewards={"test_launch:breaks_on_one" = 1.0}']
+    done = children.run(
+        [*command, "--task.correct=test_launch:breaks_on_one", "--out", str(tmp_path / "run")],
+        capture_output=True, text=True, env=environment() | {"TMPDIR": str(tmp_path)}, timeout=300,
+    )  # fmt: skip
+    cause = done.stderr.partition("Root Cause")[2]
+    assert done.returncode == 1 and "(local_rank: 1)" in cause and "breaks_on_one" in cause, done.stderr
+
+
 def test_no_process_outlives_a_killed_launcher(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launcher = start("launch", "--processes", "2", "pods", *SMALL, "--stop.steps=5000", "--out", str(folder))
@@ -177,10 +188,7 @@ os._exit(0)
 """
 
 
-def test_processes_of_one_machine_meet_where_no_other_machine_reaches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podsrl.scale.launch.subprocess", children)
+def test_processes_of_one_machine_meet_where_no_other_machine_reaches(tmp_path: Path) -> None:
     end = launched(tmp_path, LISTENERS, 3)
     assert end.code == 0
     for rank in (1, 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from test_reward_workers import rows
 from test_scorer_workers import SUM, score
 
+from podsrl.lib.channel import Frame
 from podsrl.score import REWARDS, Scorer
 from podsrl.score.base import Fault, Rows
 from podsrl.score.panel import Panel
@@ -139,7 +141,7 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
     ids=repr,
 )
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
-    """As if the function had written to the socket: the line comes instead of the first job's answer."""
+    """As if the function had written to the socket: the message comes instead of the first job's answer."""
     name = "worker_rewards:odd"
     with WorkerPool([name], num_workers=1, timeout_seconds=100) as workers:
         workers.judge(name, rows(["a"]))
@@ -147,8 +149,9 @@ def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Pat
         [worker] = workers._dispatcher._workers
         wait_for(lambda: bool(worker.jobs))
         job = worker.jobs[0]
-        worker.lines.read = lambda: [message]  # type: ignore[method-assign]
-        worker.lines._end.shutdown(0)  # wakes the thread
+        frame = Frame(body=json.dumps(message).encode())
+        worker.channel.read = lambda: iter([frame])  # type: ignore[method-assign]
+        worker.channel._end.shutdown(0)  # wakes the thread
         wait_for(lambda: job.outcome is not None)
         assert isinstance(job.outcome, Fault) and job.outcome.kind == "died"
         assert "what is no answer" in job.outcome.reason or "no value" in job.outcome.reason

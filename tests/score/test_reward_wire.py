@@ -2,7 +2,6 @@
 
 import math
 import random
-import socket
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,10 +16,11 @@ from hypothesis import strategies as st
 
 from loops import each
 from podsrl.errors import RewardError
+from podsrl.lib.channel import Malformed
 from podsrl.score.base import Fault, Rows
 from podsrl.score.forms import judge_of
 from podsrl.score.workers.jobs import BatchJob, RowJob, capture, read_message, read_tasks, restore, task_line
-from podsrl.score.workers.wire import Lines, Malformed, Unsendable, decode, encode, to_bytes, to_json
+from podsrl.score.workers.wire import Unsendable, decode, encode, to_bytes, to_json
 from podsrl.types import Task
 
 PLAIN = Task(id="a", prompt="x", answer="1")
@@ -172,25 +172,3 @@ def test_the_state_of_all_generators_goes_over_and_comes_back() -> None:
     restore(state)
     again = (random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand(), torch.rand(3).tolist())
     assert drawn == again
-
-
-def test_neither_end_waits_for_the_other_and_long_lines_are_refused() -> None:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        lines = Lines(ours)
-        lines.write("x" * 10_000_000)  # nobody reads
-        assert lines.has_unsent
-        assert list(lines.read()) == []
-        theirs.sendall(b"[1]\n[2")
-        assert list(lines.read()) == [[1]]
-        theirs.sendall(b"]\n")
-        assert list(lines.read()) == [[2]]
-        lines.max_line_bytes = 10
-        theirs.sendall(b"[3]\n" + b"1" * 11)
-        found = lines.read()
-        assert next(found) == [3]  # what comes before is whole
-        with pytest.raises(Malformed, match="over 10 bytes"):
-            next(found)
-    with pytest.raises((EOFError, ConnectionResetError)):
-        list(lines.read())
-    lines.close()

@@ -29,7 +29,8 @@ from contract import (
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Setting, resolve_generator
-from podsrl.generate.vllm.server import VLLMServer
+from podsrl.run.generators import make_generator
+from podsrl.scale.processes import Processes
 
 START_SECONDS = 400
 FLAGS = ("--logprobs-mode", "processed_logprobs", "--scheduling-policy", "priority")
@@ -116,13 +117,13 @@ class TestServer(GeneratorContract):
         )
         kind = resolve_generator(f"vllm+{server.url}", {"vllm": {"folder": str(folder)}})
         kind.check()
-        generator = kind.make(setting)
+        generator = make_generator(kind, setting, Processes())
         yield generator
         generator.close()
         assert list(folder.iterdir()) == []
 
     def test_a_server_that_is_killed_and_started_again_gets_the_newest_weights(
-        self, generator: VLLMServer, server: Server, models: Models, record_property: Callable[[str, object], None]
+        self, generator: Generator, server: Server, models: Models, record_property: Callable[[str, object], None]
     ) -> None:
         requests = [Request("a", PROMPT, 16, PLAIN), Request("b", LONG_PROMPT, 16, PLAIN)]
         since = time.monotonic()

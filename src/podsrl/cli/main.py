@@ -20,6 +20,7 @@ from podsrl.errors import PodsError, UsageError, one_line, printable
 from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
+from podsrl.scale.launch import tell_torchrun
 
 DISK_ERRORS = {
     "No space left on device": "make room",
@@ -91,11 +92,9 @@ def main() -> None:
     try:
         app(prog_name="pods")
     except UsageError as error:
-        errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
-        sys.exit(2)
+        _fail("error", str(error), 2)
     except PodsError as error:
-        errors.print(f"[bold red]failed:[/] {_escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _fail("failed", str(error), 1)
     except KeyboardInterrupt:
         _end_interrupted()
     except SystemExit as end:
@@ -107,9 +106,17 @@ def main() -> None:
             _end_interrupted()
         refused = _what_the_system_refused(error)
         if refused is None:
+            tell_torchrun(f"{type(error).__name__}: {one_line(str(error))}")
             raise
-        errors.print(f"[bold red]failed:[/] {_escape(refused)}", soft_wrap=True)
-        sys.exit(1)
+        _fail("failed", refused, 1)
+
+
+def _fail(word: str, reason: str, code: int) -> NoReturn:
+    """End with one line. Square brackets in it are text, not markup."""
+    line = one_line(reason)
+    errors.print(f"[bold red]{word}:[/] {escape(line)}", soft_wrap=True)
+    tell_torchrun(f"{word}: {line}")
+    sys.exit(code)
 
 
 def _what_the_system_refused(error: Exception) -> str | None:
@@ -132,8 +139,3 @@ def _comes_of_interrupt(error: BaseException | None) -> bool:
 def _end_interrupted() -> NoReturn:
     errors.print("interrupted")
     sys.exit(exit_code())
-
-
-def _escape(text: str) -> str:
-    """Square brackets in a message are text, not markup; a message is one line."""
-    return escape(one_line(text))

@@ -17,7 +17,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.imports import TRAINING, load
 from podsrl.lib.signals import exit_code
-from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, resuming_command
+from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, resuming_command, tell_torchrun
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")]
 DryRunMemory = Annotated[
@@ -155,6 +155,7 @@ def _run(
             return outcome, display.num_steps
     except LostProcess as error:
         if not is_launched():
+            tell_torchrun(str(error), is_consequence=True)
             raise
         if not is_main_process():  # the terminal is for the error of the process that failed
             errors.print(str(error), markup=False, soft_wrap=True)

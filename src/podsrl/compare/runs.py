@@ -11,8 +11,7 @@ are resumed.
 
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +23,8 @@ from podsrl.config.files import Tree, check_extends, merge, read_changes, read_t
 from podsrl.config.load import build, changed_keys, dump
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
+from podsrl.lib.child import Process, last_line
 from podsrl.lib.logs import write_atomically
-from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import answered_by
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
@@ -128,7 +127,7 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
         RunFailed: a run ended with an error; the others were stopped with a checkpoint.
     """
     waiting = [member for member in members if not member.is_finished]
-    running: dict[Member, subprocess.Popen[bytes]] = {}
+    running: dict[Member, Process] = {}
     try:
         with answered_by(_interrupt):
             while waiting or running:
@@ -138,9 +137,9 @@ def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], n
                 time.sleep(0.5)
                 on_tick()
                 for member, process in list(running.items()):
-                    if process.poll() is not None:
+                    if (code := process.code) is not None:
                         del running[member]
-                        _check(member, process.returncode)
+                        _check(member, code)
     except KeyboardInterrupt:
         return False
     finally:
@@ -154,16 +153,13 @@ def _interrupt(number: int) -> None:
     raise KeyboardInterrupt
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop(processes: Sequence[Process]) -> None:
     """SIGTERM, which a run answers with a checkpoint, then patience, then SIGKILL."""
     for process in processes:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
     for process in processes:
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait(STOP_SECONDS)
+        process.kill()
 
 
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
@@ -188,8 +184,8 @@ def _changes(name: str, arm: Mapping[str, Any]) -> Tree:
     return merge(read_changes(check_extends(own.pop("extends"), f"arm {name!r}")), own) if "extends" in own else own
 
 
-def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
-    """Start a run in a session of its own, so that Ctrl-C reaches it once, from here; it ends with this process."""
+def _spawn(member: Member, num_processes: int) -> Process:
+    """Start a run, or resume it; what it prints goes to its log."""
     verb = ["train"] if num_processes == 1 else ["launch", "--processes", str(num_processes)]
     command = [sys.executable, "-P", "-m", "podsrl.cli", *verb, "--plain"]
     if (member.path / "config.toml").exists():
@@ -199,19 +195,11 @@ def _spawn(member: Member, num_processes: int) -> subprocess.Popen[bytes]:
         write_atomically(file, dump(member.config))
         command += [str(file), "--out", str(member.path)]
     with member.log.open("ab") as log:
-        return subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **asked_of_child()},
-        )
+        return Process(command, output=log)
 
 
 def _check(member: Member, code: int) -> None:
     if code != 0 or not member.is_finished:
-        last = [line for line in member.log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-        reason = "".join(last) or "no output"
+        reason = last_line(member.log) or "no output"
         kind = UsageError if code == 2 else RunFailed
         raise kind(f"run {member.path.name} ended with exit code {code}: {reason} (see {member.log})")

@@ -52,7 +52,8 @@ _BOTH_LEN = "here prompts have an option of their own, rollouts.max_prompt_token
 _LEFT_OUT = "longer prompts are left out, not cut"
 _K3 = "always the k3 estimator in the loss, never in the reward"
 _VLLM = '"vllm", whose own options stand in [options.vllm]'
-_NODES = "of pods launch"
+_PROCESSES = "of pods launch"
+_NODES = "several machines are torchrun's: torchrun --nnodes N ... -m podsrl.cli train my.toml, on each of them"
 _SHARDS = '"zero2" or "fsdp2"; nothing is offloaded to the CPU'
 _LOGITS = "no fused kernels; this bounds the memory of logits"
 _WHOLE_GROUPS = "whole groups go into groups.jsonl"
@@ -215,8 +216,8 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("verl", "trainer.test_freq", "eval.every_steps", ""),
     ("verl", "trainer.val_before_train", "eval.every_steps", "a run always begins with an evaluation"),
     ("verl", "trainer.max_actor_ckpt_to_keep", "checkpoint.keep", ""),
-    ("verl", "trainer.n_gpus_per_node", "--processes", _NODES),
-    ("verl", "trainer.nnodes", "--nodes", _NODES),
+    ("verl", "trainer.n_gpus_per_node", "--processes", _PROCESSES),
+    ("verl", "trainer.nnodes", "", _NODES),
     ("verl", "trainer.balance_batch", "", "rollouts are always balanced over processes by their tokens"),
     ("verl", "trainer.default_local_dir", "--out", ""),
     ("verl", "trainer.experiment_name", "--out", "a run is called as its folder"),
@@ -287,8 +288,8 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("OpenRLHF", "train.async_enable async_train", "steps.name", _AHEAD),
     ("OpenRLHF", "train.partial_rollout_enable", "", "a step's rollouts are all generated to their end"),
     ("OpenRLHF", "train.colocate_*", "scale.generators", _OWN_PROCESSES),
-    ("OpenRLHF", "actor.num_gpus_per_node", "--processes", _NODES),
-    ("OpenRLHF", "actor.num_nodes", "--nodes", _NODES),
+    ("OpenRLHF", "actor.num_gpus_per_node", "--processes", _PROCESSES),
+    ("OpenRLHF", "actor.num_nodes", "", _NODES),
     ("OpenRLHF", "ref.* ref_*", "", _REFERENCE),
     ("OpenRLHF", "critic.* critic_*", "", _NO_CRITIC),
 )

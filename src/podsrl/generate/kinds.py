@@ -122,9 +122,9 @@ def of_vllm(kind: Kind) -> Kind:
 def _servers(name: str, options: Mapping[str, Any]) -> Kind:
     """vLLM servers that run already: "vllm+http://HOST:PORT", several addresses separated by commas."""
     from podsrl.generate.vllm.checks import check_address
+    from podsrl.generate.vllm.handover import FolderStore
     from podsrl.generate.vllm.link import check_url
     from podsrl.generate.vllm.server import VLLMServer
-    from podsrl.generate.vllm.servers import FolderStore
 
     urls = [check_url(url) for url in name.removeprefix("vllm+").split(",")]
     if len(set(urls)) < len(urls):
@@ -144,10 +144,8 @@ def _servers(name: str, options: Mapping[str, Any]) -> Kind:
         check_run=check_run,
         is_beside=True,
     )
-    members = [
-        replace(whole, options={**checked, "url": url}, new_store=partial(FolderStore, url=url, **checked))
-        for url in urls
-    ]
+    new_store = partial(FolderStore, **checked)
+    members = [replace(whole, options={**checked, "url": url}, new_store=new_store) for url in urls]
     return replace(whole, members=tuple(members))
 
 

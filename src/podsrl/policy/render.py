@@ -6,12 +6,10 @@ loop in it is an error and not a run that hangs.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +17,15 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from podsrl.lib.child import Child, Lost
 from podsrl.policy.source import first_line, line_of
 
 MAX_SECONDS = 10
 """CPU time per request; a common template takes less than 0.1 ms per conversation."""
 MAX_BYTES = 1 << 30
 """Memory for data of the process."""
+WAIT_SECONDS = 600.0
+"""Limit for an answer, on a busy machine."""
 _BATCH, _BATCH_CHARACTERS = 256, 4 << 20
 """Most conversations per request, and most characters."""
 
@@ -60,10 +61,11 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
         template = tokenizer.get_chat_template()
     except ValueError as error:  # several templates, and none of them is the default
         raise RenderError(0, first_line(error)) from None
+    variables = json.loads(json.dumps(tokenizer.special_tokens_map, default=str))
     texts: list[str] = []
     for batch in _batches(plain):
-        request = {"template": template, "variables": tokenizer.special_tokens_map, "conversations": batch}
-        answer = _renderer.ask(json.dumps(request, default=str))
+        request = {"template": template, "variables": variables, "conversations": batch}
+        answer = _renderer.ask(request)
         if "texts" not in answer:
             raise RenderError(len(texts) + answer["place"], line_of(f"{answer['type']}: {answer['message']}"))
         texts += answer["texts"]
@@ -97,77 +99,31 @@ class _Renderer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._owner = 0
 
-    def ask(self, request: str) -> dict[str, Any]:
-        """Send one line and read one line."""
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request, and wait for its answer."""
         with self._lock:
-            process = self._running()
+            if self._child is None or self._child.code is not None or self._owner != os.getpid():
+                self._child, self._owner = _start(), os.getpid()
             try:
-                answer: dict[str, Any] | None = _exchange(process, request)
-            except BaseException:  # an interrupt: the pending answer would be read as the next one
-                self._end()
-                raise
-            if answer is None:
-                self._end()
-        return answer or {"place": 0, "type": "RuntimeError", "message": _how_it_ended(process.returncode)}
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None or self._owner != os.getpid():
-            self._process, self._owner = _start(), os.getpid()
-        return self._process
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        process.communicate()
+                answer: dict[str, Any] = self._child.ask(request, seconds=WAIT_SECONDS).head
+            except Lost as error:
+                is_slow = self._child.code == -signal.SIGXCPU
+                why = f"it takes more than {MAX_SECONDS} seconds of CPU time" if is_slow else f"its process: {error}"
+                answer = {"place": 0, "type": "RuntimeError", "message": why}
+            return answer
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
-            self._end()
+            self._child = None
 
 
 _renderer = _Renderer()
-atexit.register(_renderer.close)
 
 
-def _start() -> subprocess.Popen[str]:
-    script = str(Path(__file__).with_name("render_worker.py"))
-    main = (
-        f"import runpy, sys; sys.path[:] = {[*map(str, sys.path)]!r}; runpy.run_path({script!r}, run_name='__main__')"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", main, str(MAX_SECONDS), str(MAX_BYTES)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,  # Ctrl-C in the terminal is for the main process alone
-    )
-
-
-def _exchange(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
-    """None: the process has ended instead of answering."""
-    assert process.stdin is not None and process.stdout is not None  # both are pipes
-    try:
-        process.stdin.write(f"{request}\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-    except BrokenPipeError:
-        line = ""
-    if line.endswith("\n"):
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-    process.wait()
-    return None
-
-
-def _how_it_ended(code: int) -> str:
-    if code == -signal.SIGXCPU:
-        return f"it takes more than {MAX_SECONDS} seconds of CPU time"
-    return f"the process that renders it ended with code {code}"
+def _start() -> Child:
+    script = Path(__file__).with_name("render_worker.py")  # a module of this package would bring torch
+    return Child(f"{script}:main", MAX_SECONDS, MAX_BYTES, output=subprocess.DEVNULL, ends_itself=True)

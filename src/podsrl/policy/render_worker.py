@@ -1,35 +1,30 @@
 """Renders chat templates within limits, in a process of its own: a script, so that it imports no torch.
 
-Each input line is a JSON object: a template, its variables and conversations. Each output line is its answer: the
-texts, or the first conversation that failed and why. The process ends with its input, or when a request uses too much
-CPU time.
+Each message is a template, its variables and conversations. The answer is the texts, or the first conversation that
+failed and why. The process ends with its channel, or when a request uses too much CPU time.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import resource
-import sys
 from typing import Any
+
+from podsrl.lib.channel import Channel
 
 MAX_CHARACTERS = 64 << 20
 """Most characters that one request may render."""
 
 
-def main() -> None:
-    """Serve until the input ends. Arguments: CPU seconds per request, bytes of data."""
-    seconds, num_bytes = int(sys.argv[1]), int(sys.argv[2])
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not mix with the answers
+def main(channel: Channel, seconds: int, num_bytes: int) -> None:
+    """Serve until the channel is closed. A request may take `seconds` of CPU time, and all data `num_bytes`."""
     os.environ["USE_TORCH"] = "0"  # transformers would import it, and it is not needed
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, num_bytes))
-    for line in sys.stdin:
+    while (frame := channel.receive()) is not None:
         _limit_seconds(seconds)
-        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
-        answers.flush()
+        channel.send(_answer(frame.head))
 
 
 def _limit_seconds(seconds: int) -> None:
@@ -63,7 +58,3 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def _failure(place: int, kind: str, message: str) -> dict[str, Any]:
     return {"place": place, "type": kind, "message": message}
-
-
-if __name__ == "__main__":
-    main()

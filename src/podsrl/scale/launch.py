@@ -1,16 +1,15 @@
 """Start K processes of one run on this machine, watch them, and end all when one fails.
 
 Process 0 has the terminal; what the others print goes to a log each. Every process is the leader of a session of its
-own: Ctrl-C reaches the launcher alone, which hands it to its first process. All end with the launcher, however that
-ends. With processes on other machines, `Nodes` tells every launcher which process of all failed first.
+own: Ctrl-C reaches the launcher alone, which hands it to process 0. All end with the launcher, however that ends.
+Several machines are torchrun's.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -18,14 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from podsrl.lib.child import Process, last_line
 from podsrl.lib.machine import num_cores
-from podsrl.lib.parent import asked_of_child
 from podsrl.lib.signals import STOPPING, answered_by, interrupt
-
-if TYPE_CHECKING:
-    from podsrl.scale.nodes import Nodes
 
 LAUNCHER = "PODS_LAUNCHER"
 """Environment variable that a launched process has."""
@@ -33,12 +29,18 @@ LOST_EXIT_CODE = 3
 """Exit code of a process that ended because another one did; the other's error is shown."""
 INTERRUPTED = tuple(128 + number for number in STOPPING)
 """Exit codes of a process that was asked to stop, and has."""
-NEWS_SECONDS = 35.0
-"""How long a node whose processes lost another waits to hear from the other nodes which one failed."""
 POLL_SECONDS = 0.05
-ASKED = b"\nstopping after this step, with a checkpoint; once more to stop at once\n"
-Members = dict[int, subprocess.Popen[bytes]]
-"""Process number in the run -> the process, of this machine's."""
+TORCHRUN_COMMAND = (
+    "torchrun --nnodes {nodes} --node-rank R --nproc-per-node {processes} --master-addr {host} --master-port {port} "
+    "-m podsrl.cli train"
+)
+"""What starts, or resumes, a run on several machines, on each of them."""
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Environment variable of torchrun: a process writes there why it failed, and torchrun shows it."""
+_LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
+"""Environment variable that torch reads when it is imported."""
+Members = dict[int, Process]
+"""Process number in the run -> the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +48,32 @@ class End:
     """How a run of several processes ended."""
 
     rank: int
-    """The process that decided: the first that failed, else process 0; -1: a launcher."""
+    """The process that decided: the first that failed, else process 0."""
     code: int
     """Its exit code; negative: the signal that killed it."""
     last_line: str = ""
     """The last line of its log, which is its error; "" for process 0, which printed to its terminal."""
     log: str | None = None
-    """What it printed, on another node as HOST:FILE; None for process 0."""
-    node: str = ""
-    """The node that it ran on; "" for this one."""
+    """What it printed; None for process 0."""
 
 
-def launch(
-    command: Sequence[str], num_processes: int, logs: Path, nodes: Nodes | None = None, *, grace_seconds: float = 10.0
-) -> End:
+def launch(command: Sequence[str], num_processes: int, logs: Path, *, grace_seconds: float = 10.0) -> End:
     """Run a command K = `num_processes` times at once, until all have ended; rank-1.log … go to the folder `logs`.
 
-    RANK, WORLD_SIZE and the address to meet at are in the environment of each. With `nodes`, that have agreed, these K
-    are this node's share, and the first failure on any node ends the processes of all. When one has ended, the others
-    have `grace_seconds` to notice; then they are killed.
+    RANK, WORLD_SIZE and the address to meet at are in the environment of each. When one has ended, the others have
+    `grace_seconds` to notice; then they are killed.
     """
     logs.mkdir(parents=True, exist_ok=True)
     members: Members = {}
-    first = nodes.first_rank if nodes else 0
-    store, meeting = (None, nodes.environment) if nodes else _meeting(num_processes)
+    store, meeting = _meeting(num_processes)
     try:
-        for local_rank in range(num_processes):
-            rank, here = first + local_rank, {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(num_processes)}
-            members[rank] = _start(command, rank, {**meeting, **here}, _log(logs, rank))
+        for rank in range(num_processes):
+            members[rank] = _start(command, rank, meeting, _log(logs, rank))
         with _forwarding(members):
-            return _watch(members, logs, nodes, grace_seconds)
+            return _watch(members, logs, grace_seconds)
     finally:
-        _kill(members)
+        for member in members.values():
+            member.kill()
         del store
 
 
@@ -93,11 +89,23 @@ def num_processes() -> int:
 
 def resuming_command() -> str:
     """The command that resumes this run with as many processes, from the environment alone."""
-    num_here, num_nodes = os.environ.get("LOCAL_WORLD_SIZE", num_processes()), os.environ.get("GROUP_WORLD_SIZE", "1")
-    if num_nodes != "1":
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        return f"pods launch --nodes {num_nodes} --node-rank R --rendezvous {place} --processes {num_here}"
+    if (nodes := os.environ.get("GROUP_WORLD_SIZE", "1")) != "1":
+        here, host, port = (os.environ[name] for name in ("LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+        return TORCHRUN_COMMAND.format(nodes=nodes, processes=here, host=host, port=port)
     return f"pods launch --processes {num_processes()}" if num_processes() > 1 else "pods train"
+
+
+def tell_torchrun(line: str, *, is_consequence: bool = False) -> None:
+    """Say to torchrun, if it started this process, why it fails; of all that fail, torchrun names the earliest.
+
+    Args:
+        is_consequence: this process merely lost another, which therefore counts as the earlier one.
+    """
+    if (file := os.environ.get(_ERROR_FILE)) and not is_launched():
+        when = int(time.time()) + 60 * is_consequence
+        extra = {"py_callstack": line, "timestamp": str(when)}
+        with suppress(OSError), open(file, "x") as written:  # the first line stays
+            json.dump({"message": {"message": line, "extraInfo": extra}}, written)
 
 
 @contextmanager
@@ -133,28 +141,36 @@ def is_launched() -> bool:
 
 
 def _meeting(num_processes: int) -> tuple[Any, dict[str, str]]:
-    """The store in which processes of this machine alone meet, as long as it is held, and their environment variables.
+    """The store in which the processes meet, as long as it is held, and their environment variables.
 
     Made by process 0, it would listen on every address of the machine.
     """
-    from podsrl.scale.rendezvous import store_type
-
     listener = socket.create_server(("127.0.0.1", 0))
     host, port = listener.getsockname()
-    store = store_type()(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-    places = {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(num_processes)}
-    return store, places | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    store = _store_type()(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    places = {"MASTER_ADDR": host, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    return store, places | dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(num_processes))
 
 
-def _start(command: Sequence[str], rank: int, places: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "RANK": str(rank), **places, LAUNCHER: "yes", **asked_of_child()}
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // int(places["LOCAL_WORLD_SIZE"]))))
+def _store_type() -> Any:
+    """torch's TCPStore."""
+    is_set = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "FATAL")  # else each lost connection is logged with a C++ trace of many lines
+    from torch import distributed
+
+    if not is_set:
+        del os.environ[_LOG_LEVEL]
+    return distributed.TCPStore  # type: ignore[attr-defined]
+
+
+def _start(command: Sequence[str], rank: int, meeting: Mapping[str, str], log: Path) -> Process:
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    environment = {**os.environ, **meeting, **ranks, LAUNCHER: "yes"}
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // int(meeting["WORLD_SIZE"]))))
     if rank == 0:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        return Process(command, variables=environment)
     with log.open("wb") as file:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+        return Process(command, variables=environment, output=file)
 
 
 def _log(logs: Path, rank: int) -> Path:
@@ -165,8 +181,7 @@ def _end_of(rank: int, code: int, logs: Path) -> End:
     if rank == 0:
         return End(rank, code)
     log = _log(logs, rank)
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return End(rank, code, next((line.strip() for line in reversed(lines) if line.strip()), ""), str(log))
+    return End(rank, code, last_line(log), str(log))
 
 
 def _weight(end: End) -> int:
@@ -178,63 +193,33 @@ def _weight(end: End) -> int:
     return 4
 
 
-def _watch(members: Members, logs: Path, nodes: Nodes | None, grace_seconds: float) -> End:
-    """Wait until all have ended; returns the end of the process that decided, on whatever node."""
-    decided, deadline = End(min(members), 0), float("inf")
+def _watch(members: Members, logs: Path, grace_seconds: float) -> End:
+    """Wait until all have ended; returns the end of the process that decided."""
+    decided, deadline = End(0, 0), float("inf")
     known: dict[int, End] = {}
     while True:
         for rank, member in members.items():
-            if rank not in known and member.poll() is not None:
-                known[rank] = _end_of(rank, member.returncode, logs)
+            if rank not in known and (code := member.code) is not None:
+                known[rank] = _end_of(rank, code, logs)
                 if _weight(known[rank]) > _weight(decided):
                     decided = known[rank]
-        if nodes is not None:
-            decided = _of_all_nodes(decided, nodes, members)
-        is_open = nodes is not None and decided.code == LOST_EXIT_CODE  # another node may yet say why
-        if decided.code and not is_open:
+        if decided.code:
             deadline = min(deadline, time.monotonic() + grace_seconds)
-        elif is_open and deadline == float("inf"):
-            deadline = time.monotonic() + NEWS_SECONDS
-        if time.monotonic() > deadline or (len(known) == len(members) and not is_open):
-            if nodes is not None and is_open:
-                nodes.report(decided)
+        if time.monotonic() > deadline or len(known) == len(members):
             return decided
         time.sleep(POLL_SECONDS)
 
 
-def _of_all_nodes(decided: End, nodes: Nodes, members: Members) -> End:
-    """Tell the other nodes what decided here, and take what decided there if it says more or came first."""
-    if _weight(decided) > 1 and not decided.node:
-        nodes.report(decided)
-    there = nodes.end
-    if there is None or there.rank in members:
-        return decided
-    return there if _weight(there) > _weight(decided) or _weight(there) == 4 else decided
-
-
-def _kill(members: Members) -> None:
-    """Kill every process that still runs, and all that it has started."""
-    for member in members.values():
-        with suppress(ProcessLookupError):
-            os.killpg(member.pid, signal.SIGKILL)
-    for member in members.values():
-        member.wait()
-
-
 @contextmanager
 def _forwarding(members: Members) -> Iterator[None]:
-    """The first signal asks the first process (it tells the others) to stop after its step; the second ends all."""
+    """The first signal asks process 0 (it tells the others) to stop after its step; the second ends all."""
     asked: list[int] = []
 
     def handle(number: int) -> None:
         if asked:
             interrupt(number)
         asked.append(number)
-        first = min(members)
-        if members[first].poll() is None:
-            members[first].send_signal(number)
-        if first > 0:  # process 0 says so itself
-            os.write(2, ASKED)
+        members[0].send_signal(number)
 
     with answered_by(handle):
         yield

@@ -10,8 +10,8 @@ from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
 from engine_server import serving
 
 from podsrl.generate import Generator, Setting
+from podsrl.generate.vllm.handover import FolderStore
 from podsrl.generate.vllm.server import VLLMServer
-from podsrl.generate.vllm.servers import FolderStore
 from podsrl.scale.generators.pool import Pool
 
 
@@ -44,7 +44,7 @@ class TestTwoServers(GeneratorContract):
         with left_nothing(), serving(*of) as one, serving(*of) as other:
             setting = setting_of(models)
             factories = [partial(VLLMServer, setting, url=server.url) for server in (one, other)]
-            generator = Pool(factories, FolderStore(setting, url=one.url), what="2 servers")
+            generator = Pool(factories, FolderStore(setting), what="2 servers")
             generator.load_weights(models.first.named_parameters(), 0)
             yield generator
             generator.close()

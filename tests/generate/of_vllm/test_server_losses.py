@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from engine_server import EngineServer, serving
 
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Request, Sampling, Setting
+from podsrl.generate.vllm.handover import FolderStore
 from podsrl.generate.vllm.server import VLLMServer
-from podsrl.generate.vllm.servers import FolderStore
 from podsrl.scale.generators.pool import Pool
 
 LONG = Sampling(max_new_tokens=100)
@@ -46,9 +45,15 @@ def setting(models: Models) -> Setting:
     )
 
 
+def pool_of(*servers: EngineServer, models: Models, folder: Path, retry_seconds: float = 300) -> Pool:
+    """What a run makes of servers."""
+    of, options = setting(models), {"folder": str(folder), "retry_seconds": retry_seconds}
+    return Pool([partial(VLLMServer, of, url=server.url, **options) for server in servers], FolderStore(of, **options))
+
+
 @pytest.fixture
-def generator(server: EngineServer, models: Models, tmp_path: Path) -> Iterator[VLLMServer]:
-    found = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=300)
+def generator(server: EngineServer, models: Models, tmp_path: Path) -> Iterator[Pool]:
+    found = pool_of(server, models=models, folder=tmp_path)
     yield found
     found.close()
     assert list(tmp_path.iterdir()) == []
@@ -63,7 +68,7 @@ def restart_after_first_rollouts(server: EngineServer, stream: Iterator[Any]) ->
 
 @pytest.mark.parametrize("has_labels", [True, False])
 def test_a_server_that_restarts_gets_the_newest_weights_and_the_same_requests(
-    server: EngineServer, generator: VLLMServer, models: Models, has_labels: bool
+    server: EngineServer, generator: Pool, models: Models, has_labels: bool
 ) -> None:
     server.has_labels = has_labels
     generator.load_weights(models.second.named_parameters(), 3)
@@ -76,7 +81,7 @@ def test_a_server_that_restarts_gets_the_newest_weights_and_the_same_requests(
     assert max(gaps) < 2e-4
 
 
-def test_a_restart_between_two_calls_is_noticed(server: EngineServer, generator: VLLMServer, models: Models) -> None:
+def test_a_restart_between_two_calls_is_noticed(server: EngineServer, generator: Pool, models: Models) -> None:
     generator.load_weights(models.second.named_parameters(), 3)
     wanted = tokens_of(list(generator.generate(REQUESTS)))
     server.die()
@@ -90,7 +95,7 @@ def test_a_restart_between_two_calls_is_noticed(server: EngineServer, generator:
 
 
 def test_a_server_that_comes_back_with_another_flag_is_an_error(
-    server: EngineServer, generator: VLLMServer, models: Models
+    server: EngineServer, generator: Pool, models: Models
 ) -> None:
     generator.load_weights(models.second.named_parameters(), 3)
     server.die()
@@ -103,7 +108,7 @@ def test_a_server_that_comes_back_with_another_flag_is_an_error(
 def test_a_server_that_stays_away_is_lost_after_the_time_that_was_given(
     server: EngineServer, models: Models, tmp_path: Path
 ) -> None:
-    generator = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=1)
+    generator = pool_of(server, models=models, folder=tmp_path, retry_seconds=1)
     stream = generator.generate(REQUESTS)
     server.die()
     since = time.monotonic()
@@ -122,7 +127,7 @@ def test_a_server_that_stays_away_is_lost_after_the_time_that_was_given(
 def test_a_lost_server_that_is_back_at_the_next_call_goes_on(
     server: EngineServer, models: Models, tmp_path: Path
 ) -> None:
-    generator = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=0.5)
+    generator = pool_of(server, models=models, folder=tmp_path, retry_seconds=0.5)
     generator.load_weights(models.second.named_parameters(), 1)
     wanted = tokens_of(list(generator.generate(REQUESTS)))
     server.die()
@@ -133,40 +138,9 @@ def test_a_lost_server_that_is_back_at_the_next_call_goes_on(
     generator.close()
 
 
-def test_a_late_failure_of_an_aborted_request_ends_no_later_call(
-    server: EngineServer, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generator = VLLMServer(setting(models), url=server.url, folder=str(tmp_path), retry_seconds=0.5)
-    generator.load_weights(models.second.named_parameters(), 1)
-    wanted = tokens_of(list(generator.generate(REQUESTS)))
-    wait, failures, is_back = generator._upkeep.wait, count(), threading.Event()
-
-    def late(is_over: Any) -> None:
-        try:
-            wait(is_over)
-        except LostGenerator:
-            if next(failures) == 1:  # the first one ends the call
-                is_back.wait(300)
-            raise
-
-    monkeypatch.setattr(generator._upkeep, "wait", late)
-    server.die()
-    with pytest.raises(LostGenerator):
-        list(generator.generate(REQUESTS))
-    server.start()
-    stream = generator.generate(REQUESTS)
-    is_back.set()
-    assert tokens_of(list(stream)) == wanted
-    generator.close()
-
-
 def test_one_of_two_servers_restarts(server: EngineServer, models: Models, tmp_path: Path) -> None:
     with serving(models.first, models.tokenizer, models.folder) as other:
-        make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=300)
-        urls = (server.url, other.url)
-        pool = Pool(
-            [partial(make, url=url) for url in urls], FolderStore(setting(models), url=urls[0], folder=str(tmp_path))
-        )
+        pool = pool_of(server, other, models=models, folder=tmp_path)
         pool.load_weights(models.second.named_parameters(), 1)
         assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 1  # written once for both
         wanted = tokens_of(list(pool.generate(REQUESTS)))
@@ -179,11 +153,7 @@ def test_one_of_two_servers_restarts(server: EngineServer, models: Models, tmp_p
 
 def test_a_dead_one_of_two_servers_is_lost(server: EngineServer, models: Models, tmp_path: Path) -> None:
     with serving(models.first, models.tokenizer, models.folder) as other:
-        make = partial(VLLMServer, setting(models), folder=str(tmp_path), retry_seconds=0.5)
-        urls = (server.url, other.url)
-        pool = Pool(
-            [partial(make, url=url) for url in urls], FolderStore(setting(models), url=urls[0], folder=str(tmp_path))
-        )
+        pool = pool_of(server, other, models=models, folder=tmp_path, retry_seconds=0.5)
         other.die()
         with pytest.raises(LostGenerator):
             list(pool.generate(REQUESTS))
@@ -223,7 +193,7 @@ def of_completions(change: Any) -> Any:
         (lambda choice: (500, {"error": {"message": "out of order"}}), "out of order"),
     ],
 )
-def test_a_wrong_answer_is_one_line(server: EngineServer, generator: VLLMServer, change: Any, wanted: str) -> None:
+def test_a_wrong_answer_is_one_line(server: EngineServer, generator: Pool, change: Any, wanted: str) -> None:
     server.alter = of_completions(change)
     with pytest.raises(PodsError, match=wanted) as found:
         list(generator.generate([Request("a", PROMPT, 2, LONG)]))
@@ -232,15 +202,13 @@ def test_a_wrong_answer_is_one_line(server: EngineServer, generator: VLLMServer,
 
 
 @pytest.mark.parametrize("value", [float("nan"), -9999.0])
-def test_a_logprob_that_is_none_makes_the_rollout_invalid(
-    server: EngineServer, generator: VLLMServer, value: float
-) -> None:
+def test_a_logprob_that_is_none_makes_the_rollout_invalid(server: EngineServer, generator: Pool, value: float) -> None:
     server.alter = of_completions(lambda choice: choice["logprobs"]["token_logprobs"].__setitem__(5, value))
     for done in generator.generate([Request("a", PROMPT, 2, LONG)]):
         assert (len(done.token_ids), done.finish_reason) == (5, "invalid")
 
 
-def test_a_short_fault_of_the_server_is_tried_again(server: EngineServer, generator: VLLMServer) -> None:
+def test_a_short_fault_of_the_server_is_tried_again(server: EngineServer, generator: Pool) -> None:
     wanted = tokens_of(list(generator.generate(REQUESTS)))
     left = [3]
 
@@ -254,13 +222,13 @@ def test_a_short_fault_of_the_server_is_tried_again(server: EngineServer, genera
     assert tokens_of(list(generator.generate(REQUESTS))) == wanted and left == [0]
 
 
-def test_an_answer_that_is_cut_is_asked_again(server: EngineServer, generator: VLLMServer) -> None:
+def test_an_answer_that_is_cut_is_asked_again(server: EngineServer, generator: Pool) -> None:
     wanted = tokens_of(list(generator.generate(REQUESTS)))
     server.cuts = [0, 20, 0, 1]
     assert tokens_of(list(generator.generate(REQUESTS))) == wanted and server.cuts == []
 
 
-def test_a_rollout_that_the_server_aborts_by_itself_is_asked_again(server: EngineServer, generator: VLLMServer) -> None:
+def test_a_rollout_that_the_server_aborts_by_itself_is_asked_again(server: EngineServer, generator: Pool) -> None:
     """As vLLM does with what runs when it is told to end."""
     wanted, left = tokens_of(list(generator.generate(REQUESTS))), [3]
 
@@ -277,7 +245,7 @@ def test_a_rollout_that_the_server_aborts_by_itself_is_asked_again(server: Engin
 # --- who shares a server ---
 
 
-def test_the_rollouts_of_others_are_not_aborted(server: EngineServer, generator: VLLMServer) -> None:
+def test_the_rollouts_of_others_are_not_aborted(server: EngineServer, generator: Pool) -> None:
     body = {"prompt": [5], "max_tokens": 200, "temperature": 1.0, "top_k": 0, "logprobs": 0, "priority": 0}
     theirs: list[Any] = []
     other = threading.Thread(target=lambda: theirs.append(server.answer("/v1/completions", body | {"request_id": "x"})))
@@ -292,7 +260,7 @@ def test_the_rollouts_of_others_are_not_aborted(server: EngineServer, generator:
     assert lists and all(lists) and all(name.startswith("cmpl-podsrl-") for names in lists for name in names)
 
 
-def test_another_run_on_the_server_is_noticed(server: EngineServer, generator: VLLMServer, models: Models) -> None:
+def test_another_run_on_the_server_is_noticed(server: EngineServer, generator: Pool, models: Models) -> None:
     generator.load_weights(models.second.named_parameters(), 1)
     server.answer("/update_weight_version", {"new_version": "podsrl-another-7"})
     with pytest.raises(PodsError, match="another run"):

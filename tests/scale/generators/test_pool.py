@@ -117,6 +117,24 @@ def test_a_member_that_cannot_be_made_anew_is_lost(new_pool: Any, monkeypatch: p
         list(pool.generate(REQUESTS))
 
 
+def test_a_member_that_may_be_away_for_a_while_is_made_anew_when_it_is_back(new_pool: Any, qwen2: Any) -> None:
+    pool, made = new_pool(1)
+    make, left = pool._factories[0], [2]
+
+    def new() -> Fragile:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise UnavailableError("nothing answers at the test's address")
+        return make()
+
+    def gone(requests: Iterable[Request]) -> Iterator[Completion]:
+        raise LostGenerator("the server does not answer", retry_seconds=300)
+
+    made[0].generate, pool._factories = gone, (new,)  # type: ignore[method-assign]
+    assert tokens_of(pool.generate(REQUESTS)) == tokens_of(Engine(qwen2, seed=3).generate(REQUESTS))
+    assert left == [-1] and len(made) == 2
+
+
 def test_a_loss_for_good_ends_the_call_and_nothing_is_made_anew(new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool, made = new_pool(2)
 

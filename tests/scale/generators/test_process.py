@@ -21,11 +21,11 @@ import children
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
+from podsrl.lib.channel import Channel
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore, _receive_all
-from podsrl.scale.generators.wire import send
 from podsrl.types import Completion
 from waiting import is_alive, wait_for
 
@@ -171,15 +171,15 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
         list(process.generate(REQUESTS))
 
 
-def test_a_message_that_finds_no_memory_ends_the_wait_for_it() -> None:
+def test_a_message_that_is_none_ends_the_wait_for_it() -> None:
     ours, theirs = socket.socketpair()
     inbox: SimpleQueue[Any] = SimpleQueue()
     with ours, theirs:
-        send(theirs, {"number": 1})
-        theirs.sendall(struct.pack("<QQ", 2, 1 << 62) + b"{}")
-        _receive_all(ours, inbox)
+        Channel(theirs).send({"number": 1})
+        theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
+        _receive_all(Channel(ours), inbox)
     assert inbox.get_nowait().head == {"number": 1}
-    assert "MemoryError" in inbox.get_nowait()
+    assert "cannot be read" in inbox.get_nowait()
 
 
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
 from podsrl.policy import load_model
 from podsrl.scale.generators import ray as ray_generators
-from podsrl.scale.generators.ray_cluster import Need, check_cluster, reserve
+from podsrl.scale.generators.ray_cluster import Need, check_cluster, examine, reserve
 from podsrl.scale.generators.ray_join import Address, joined
 from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
@@ -184,7 +184,7 @@ def test_what_cannot_fit(cluster: RayCluster, pool: RayPool) -> None:
     check_cluster(cluster.address, 4, Need())
     for num, need in ((9, Need()), (1, Need(num_cpus=5)), (1, Need(num_gpus=1))):
         with pytest.raises(UsageError, match=rf"scale\.generators = {num}.* 4 CPU cores and 0 GPUs"):
-            check_cluster(cluster.address, num, need)
+            examine(cluster.address, num, need)
     with joined(Address(cluster.address)), pytest.raises(UsageError, match="free"):
         reserve(cluster.address, 6, Need(), seconds=0.5)  # as many as there are, of which the pool has two
 
@@ -202,11 +202,11 @@ CHECKS = """
 import os, sys
 import ray
 from podsrl.errors import UsageError
-from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_cluster import Need, examine
 
 def check():
     try:
-        check_cluster(sys.argv[1], 1, Need())
+        examine(sys.argv[1], 1, Need())
     except UsageError as error:
         print(error)
 

@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from podsrl.errors import LostGenerator, UnavailableError, UsageError
-from podsrl.scale.generators import ray_join
-from podsrl.scale.generators.ray_join import check_cluster_lives, lives, probe
+from podsrl.scale.generators import ray_cluster, ray_join
+from podsrl.scale.generators.ray_cluster import Need, check_cluster
+from podsrl.scale.generators.ray_join import check_address, check_cluster_lives, lives
 
 Pods = Callable[..., tuple[int, str, str]]
 
@@ -29,7 +30,7 @@ def mute() -> object:
 @pytest.mark.parametrize("option", ["here", "host:", ":6379", "host:port", "host:0", "host:70000", "ray://host:10001"])
 def test_what_is_no_address_is_an_error(option: str) -> None:
     with pytest.raises(UsageError, match=r"scale\.ray"):
-        probe(option)
+        check_address(option)
 
 
 def test_a_dead_address_is_one_line_at_once() -> None:
@@ -38,25 +39,28 @@ def test_a_dead_address_is_one_line_at_once() -> None:
         port = end.getsockname()[1]
     start = time.monotonic()
     with pytest.raises(UnavailableError) as error:
-        probe(f"127.0.0.1:{port}", connect_seconds=300.0)
+        check_address(f"127.0.0.1:{port}", connect_seconds=300.0)
     assert time.monotonic() - start < 100
     assert f"127.0.0.1:{port}" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_web_server_is_no_cluster() -> None:
+    pytest.importorskip("ray")
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with pytest.raises(UsageError, match="8265"):
-            probe(f"127.0.0.1:{server.server_port}")
+            check_cluster(f"127.0.0.1:{server.server_port}", 1, Need())
     finally:
         server.shutdown()
         server.server_close()
 
 
-def test_what_never_answers_is_no_cluster(mute: int) -> None:
-    with pytest.raises(UsageError, match="no Ray cluster"):
-        probe(f"127.0.0.1:{mute}", answer_seconds=0.1)
+def test_what_never_answers_is_no_cluster(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "START_SECONDS", 0.5)
+    monkeypatch.setattr(ray_cluster, "check_package", lambda: None)
+    with pytest.raises(UsageError, match=r"no Ray cluster \(no answer within 0\.5 s"):
+        check_cluster(f"127.0.0.1:{mute}", 1, Need())
 
 
 @pytest.mark.parametrize("what", ["the head", "the Ray node"])

@@ -24,10 +24,6 @@ _NO_LOGPROB = -9999.0
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-class EngineEnded(Unreachable):
-    """The server answered until it was asked for tokens."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
     """What a server says of itself."""
@@ -88,13 +84,10 @@ def check_server(link: Link) -> ServerFacts:
         UsageError: it was started without a flag that a run needs, or it is no vLLM server.
     """
     try:
-        return examine(link)
-    except EngineEnded as error:
-        raise UsageError(
-            f"rollouts.generator: the engine of the server at {link.url} ended at its first request ({error}); see the "
-            "server's log. vLLM for CPUs takes attention heads of 32, 64, 80, 96, 112, 128 … numbers; those of "
-            "builtin:arithmetic have 16"
-        ) from error
+        facts = _facts(link)
+        _check_dev_mode(link)
+        _probe(link, facts)
+        _check_chunks(link)
     except Unreachable as error:
         raise UnavailableError(
             f"rollouts.generator: no vLLM server answers at {link.url} ({error}); start one (MODEL as in model.path): "
@@ -103,14 +96,6 @@ def check_server(link: Link) -> ServerFacts:
     except Refused as error:
         hint = "; set options.vllm.key_from to the variable with its key" if error.status in (401, 403) else ""
         raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}{hint}") from error
-
-
-def examine(link: Link) -> ServerFacts:
-    """As `check_server`, with `Unreachable` and `Refused` as they come."""
-    facts = _facts(link)
-    _check_dev_mode(link)
-    _check_drawing(link, facts)
-    _check_chunks(link)
     return facts
 
 
@@ -130,12 +115,12 @@ def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
             f"(rollouts.max_prompt_tokens + rollouts.max_new_tokens): start it with --max-model-len {wanted}, or "
             "lower the options"
         )
-    start = server_command(link.url, setting.folder, wanted)
+    start = f"start it with the run's model: {server_command(link.url, setting.folder, wanted)}"
     for name in ("architectures", *_SHAPE):
         if name in own and name in its and own[name] != its[name]:
             raise UsageError(
                 f"the server at {link.url} has another model than the run: {name} = {short(its[name])}, wanted "
-                f"{short(own[name])}; start it with the run's model: {start}"
+                f"{short(own[name])}; {start}"
             )
     if setting.tokenizer is None:
         return
@@ -151,7 +136,7 @@ def check_model(link: Link, facts: ServerFacts, setting: Setting) -> None:
     if not isinstance(answer, dict) or answer.get("tokens") != list(ids):
         raise UsageError(
             f"the server at {link.url} has another tokenizer than the run: it reads {short(_TEXT)} as other tokens; "
-            f"start it with the run's model: {start}"
+            f"{start}"
         )
 
 
@@ -198,6 +183,10 @@ def is_abort(answer: Any) -> bool:
         return False
 
 
+def _wrong(link: Link, what: str, cure: str) -> UsageError:
+    return UsageError(f"rollouts.generator: the server at {link.url} {what}; {cure}: {server_command(link.url)}")
+
+
 def _facts(link: Link) -> ServerFacts:
     answer = link.ask("/v1/models", timeout_seconds=10)
     try:
@@ -206,10 +195,8 @@ def _facts(link: Link) -> ServerFacts:
     except (KeyError, IndexError, TypeError):
         name = length = None
     if not isinstance(name, str) or not isinstance(length, int):
-        raise UsageError(
-            f"rollouts.generator: the server at {link.url} is no vLLM server: /v1/models names no model with its "
-            f"max_model_len; start one (MODEL as in model.path): {server_command(link.url)}"
-        )
+        what = "is no vLLM server: /v1/models names no model with its max_model_len"
+        raise _wrong(link, what, "start one (MODEL as in model.path)")
     try:
         version = link.ask("/version", timeout_seconds=10)
     except Refused:
@@ -222,53 +209,40 @@ def _check_dev_mode(link: Link) -> None:
     try:
         link.ask("/collective_rpc", {"method": "check_health"}, timeout_seconds=60)
     except Refused as error:
-        if error.status in (404, 405):
-            raise UsageError(
-                f"rollouts.generator: the server at {link.url} takes no weights: it has no route /collective_rpc; "
-                f"start it in development mode (VLLM_SERVER_DEV_MODE=1): {server_command(link.url)}"
-            ) from error
-        raise
+        if error.status not in (404, 405):
+            raise
+        what = "takes no weights: it has no route /collective_rpc"
+        raise _wrong(link, what, "start it in development mode (VLLM_SERVER_DEV_MODE=1)") from error
 
 
-def _check_drawing(link: Link, facts: ServerFacts) -> None:
+def _probe(link: Link, facts: ServerFacts) -> None:
     """One request with every field that a run's requests have.
 
     With top-k 1 a drawn token has probability 1, but for logits that are equal, which are rare.
     """
     num_tokens = min(PROBE_TOKENS, facts.max_model_len - 1)
-    body = {
-        "model": facts.model,
-        "prompt": [1, 2, 3],
-        "max_tokens": num_tokens,
-        "temperature": 1.0,
-        "top_k": 1,
-        "ignore_eos": True,
-        "logprobs": 0,
-        "return_token_ids": True,
-        "priority": 1,
-    }
+    drawing = {"temperature": 1.0, "top_k": 1, "ignore_eos": True, "logprobs": 0, "return_token_ids": True}
+    body = {"model": facts.model, "prompt": [1, 2, 3], "max_tokens": num_tokens, "priority": 1, **drawing}
     try:
         answer = link.ask("/v1/completions", body, timeout_seconds=PROBE_SECONDS)
-    except (Refused, Unreachable) as error:
-        if isinstance(error, Refused) and error.status == 400 and "priority" in str(error).lower():
-            raise UsageError(
-                f"rollouts.generator: the server at {link.url} takes no priorities; start it with "
-                f"--scheduling-policy priority: {server_command(link.url)}"
-            ) from error
-        try:
-            link.ask("/health", timeout_seconds=10)
-        except (Refused, Unreachable):
-            raise EngineEnded(str(error)) from error
-        raise
-    try:
         _, logprobs, _ = read_choice(answer, num_tokens, 2**31)
     except ValueError as error:
         raise UsageError(f"rollouts.generator: the server at {link.url} answers with {error}") from error
+    except (Refused, Unreachable) as error:
+        if isinstance(error, Refused) and error.status == 400 and "priority" in str(error).lower():
+            raise _wrong(link, "takes no priorities", "start it with --scheduling-policy priority") from error
+        try:
+            link.ask("/health", timeout_seconds=10)
+        except (Refused, Unreachable):
+            raise UsageError(
+                f"rollouts.generator: the engine of the server at {link.url} ended at its first request ({error}); see "
+                "the server's log. vLLM for CPUs takes attention heads of 32, 64, 80, 96, 112, 128 … numbers; those of "
+                "builtin:arithmetic have 16"
+            ) from error
+        raise
     if 2 * sum(value is not None and value > -1e-6 for value in logprobs) < num_tokens:
-        raise UsageError(
-            f"rollouts.generator: the server at {link.url} gives log-probs before temperature and filters; start it "
-            f"with --logprobs-mode processed_logprobs: {server_command(link.url)}"
-        )
+        what = "gives log-probs before temperature and filters"
+        raise _wrong(link, what, "start it with --logprobs-mode processed_logprobs")
 
 
 def _check_chunks(link: Link) -> None:
@@ -279,10 +253,8 @@ def _check_chunks(link: Link) -> None:
     except (Refused, KeyError, TypeError):  # not of every release
         return
     if is_chunked and "cpu" in str(device):
-        raise UsageError(
-            f"rollouts.generator: the server at {link.url} runs on a CPU with chunked prefill, where seeded requests "
-            f"end it; start it with --no-enable-chunked-prefill: {server_command(link.url)}"
-        )
+        what = "runs on a CPU with chunked prefill, where seeded requests end it"
+        raise _wrong(link, what, "start it with --no-enable-chunked-prefill")
 
 
 def _config(folder: str) -> dict[str, Any]:

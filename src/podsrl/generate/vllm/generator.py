@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import InvalidStateError
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -15,6 +15,7 @@ from torch import Tensor
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate.base import EngineStats, Generator, Request, Sampling
 from podsrl.generate.vllm import start
+from podsrl.generate.vllm.handover import WeightFolder, with_tied
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
     check_sampling,
@@ -23,7 +24,6 @@ from podsrl.generate.vllm.sampling import (
     rollout_options,
 )
 from podsrl.generate.vllm.watch import Watch
-from podsrl.generate.vllm.weights import weights_folder, with_tied
 from podsrl.types import Completion
 
 ABILITIES = frozenset({"join", "abort_rollouts", "proof"})
@@ -116,13 +116,12 @@ class VLLM(Generator):
                 "and values: read their completions to the end, or abort them, first"
             )
         named_tensors = with_tied(named_tensors, self._tied)
-        with ExitStack() as stack:
+        with closing(WeightFolder(self._weights_parent, "options.vllm.weights_folder")) as folder:
             if self._watch is None:
                 copies = ((name, tensor.detach().clone()) for name, tensor in named_tensors)  # it keeps a layer's
                 given: Mapping[str, Any] = {"weights_iterator": copies}
             else:
-                folder = stack.enter_context(weights_folder(named_tensors, self._weights_parent))
-                given = {"weights_path": str(folder)}
+                given = {"weights_path": folder.write(named_tensors)}
             try:
                 with self._limited():
                     self._llm.collective_rpc("reload_weights", kwargs=given)

@@ -1,7 +1,7 @@
-"""Weights for servers on files: a folder that both sides see, and a lock by which a server belongs to one run.
+"""Weights for vLLM's own processes and for servers, in a folder that both sides see; and locks.
 
-Everything has a name `podsrl-<hash of an address>…` and is readable by its owner alone. What a killed run left behind
-is removed by the next one that gets the lock.
+Everything has a name `podsrl-…`, is readable by its owner alone and goes with the run. What a killed run left behind is
+removed by the next one that writes there: nobody holds its lock any more.
 """
 
 from __future__ import annotations
@@ -11,23 +11,33 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
+from torch import Tensor
 
 from podsrl.errors import PodsError, UsageError
-from podsrl.generate.vllm.weights import write_weights
+from podsrl.generate.base import Setting
+
+if TYPE_CHECKING:
+    from podsrl.generate.vllm.server import VLLMServer
 
 DEFAULT_FOLDER = "/dev/shm"
 RUN = secrets.token_hex(6)
 """Names this process on servers and in folders."""
+_FILE_BYTES = 1 << 30
+"""A file is written when so much has come: until then its tensors are held twice."""
+_numbers = count()
 
 
 def name_of(url: str) -> str:
-    """How all files for a server begin.
+    """How the lock of a server is called.
 
     Example:
         >>> name_of("http://127.0.0.1:8000")
@@ -36,13 +46,13 @@ def name_of(url: str) -> str:
     return "podsrl-" + hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
 
-def check_parent(parent: str) -> Path:
-    """The folder that `options.vllm.folder` names. UsageError: there is none, or it cannot be written to."""
+def check_parent(parent: str, option: str = "options.vllm.folder") -> Path:
+    """The folder that an option names. UsageError: there is none, or it cannot be written to."""
     folder = Path(parent).absolute()
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(
-            f"options.vllm.folder = {parent!r}: no such folder that can be written to; wanted one that the servers see "
-            "under the same path"
+            f"{option} = {parent!r}: no such folder that can be written to; wanted one that vLLM sees under the same "
+            "path"
         )
     return folder
 
@@ -51,43 +61,42 @@ class WeightFolder:
     """The newest weights as a folder of safetensors files.
 
     Args:
-        parent: a folder that the servers see under the same path.
-        url: of the server, or of the first of several that share the weights.
+        parent: a folder that vLLM sees under the same path; "": shared memory, or where temporary files go.
+        option: that names the parent.
     """
 
-    def __init__(self, parent: str, url: str) -> None:
-        self._option, self._name = f"options.vllm.folder = {parent!r}", name_of(url)
-        self._parent = Path(parent).absolute()
+    def __init__(self, parent: str, option: str = "options.vllm.folder") -> None:
+        shared = DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()
+        self._parent, self._option = parent or shared, option
         self._remove: Callable[[], object] = lambda: None
         """Also with the object or the process, at the latest."""
 
-    def write(self, named_tensors: Iterable[tuple[str, torch.Tensor]], label: str) -> str:
+    def write(self, named_tensors: Iterable[tuple[str, Tensor]]) -> str:
         """Write weights in place of the last ones.
 
         Each tensor is only looked at until the next one is asked for.
 
-        Args:
-            label: a name for them, of letters, digits and "-".
-
         Returns:
-            The folder's path. It stays until the next weights are written, for a server that restarts.
+            The folder's path. It stays until the next weights are written.
 
         Raises:
-            PodsError: they cannot be written; what was written is removed.
+            UsageError: there is no folder to write to.
+            PodsError: the weights cannot be written; what was written is removed.
         """
         self.close()
-        folder = self._parent / f"{self._name}-{RUN}-{label}"
-        self._remove = weakref.finalize(self, _remove, folder, os.getpid())
+        above = check_parent(self._parent, self._option)
+        _remove_left(above)
+        folder = above / f"podsrl-{RUN}-{next(_numbers)}"
         try:
+            lock = folder.with_suffix(".lock")
+            self._remove = weakref.finalize(self, _remove, folder, lock, _locked(lock), os.getpid())
             folder.mkdir(mode=0o700)
-            write_weights(named_tensors, folder)
-            if not any(folder.iterdir()):
-                save_file({}, folder / "model.safetensors")
+            _write(named_tensors, folder)
         except OSError as error:
             self.close()
             raise PodsError(
-                f"{self._option}: the weights cannot be written there ({error}); wanted a folder that the servers see "
-                "too, with room for the weights"
+                f"{self._option} = {self._parent!r}: the weights cannot be written there ({error.strerror or error}); "
+                "wanted a folder that vLLM sees too, with room for the weights"
             ) from None
         except BaseException:
             self.close()
@@ -97,6 +106,31 @@ class WeightFolder:
     def close(self) -> None:
         """Remove the weights."""
         self._remove()
+
+
+class FolderStore:
+    """The newest weights for servers, written once for all: the store of a pool of `VLLMServer`.
+
+    Args:
+        setting: of the run.
+        folder: as of `VLLMServer`, whose other options may be there too.
+    """
+
+    def __init__(self, setting: Setting, *, folder: str = DEFAULT_FOLDER, **options: Any) -> None:
+        self._tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
+        self._weights, self._path, self._version = WeightFolder(folder), "", 0
+
+    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Keep these weights instead of those before."""
+        self._path, self._version = self._weights.write(with_tied(named_tensors, self._tied)), version
+
+    def give(self, member: VLLMServer) -> None:
+        """Let a server load the weights that were put last."""
+        member.load_folder(self._path, self._version)
+
+    def close(self) -> None:
+        """Remove the weights."""
+        self._weights.close()
 
 
 class ServerLock:
@@ -111,45 +145,121 @@ class ServerLock:
     """
 
     def __init__(self, parent: str, url: str) -> None:
-        self._option, folder = f"options.vllm.folder = {parent!r}", check_parent(parent)
-        self._path = folder / f"{name_of(url)}.lock"
-        self.close = weakref.finalize(self, _release, self._take(url), self._path, os.getpid())
+        path = check_parent(parent) / f"{name_of(url)}.lock"
+        try:
+            lock = _locked(path)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"rollouts.generator: another run (process {error.filename}) uses the server {url}; one server has "
+                "the weights of one run: start a second server, or wait"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"options.vllm.folder = {parent!r}: {path.name} cannot be opened there ({error.strerror}); wanted a "
+                f"folder that this user can write to, and that no other user's run uses for {url}"
+            ) from error
+        self.close = weakref.finalize(self, _release, path, lock, os.getpid())
         """Gives the server back; also with the object or the process, at the latest."""
-        for left in folder.glob(f"{name_of(url)}-*"):
-            if not left.name.startswith(f"{name_of(url)}-{RUN}-"):
-                shutil.rmtree(left, ignore_errors=True)
 
-    def _take(self, url: str) -> int:
-        while True:
-            try:
-                lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            except OSError as error:
-                raise UsageError(
-                    f"{self._option}: {self._path.name} cannot be opened there ({error.strerror}); wanted a folder "
-                    f"that this user can write to, and that no other user's run uses for {url}"
-                ) from error
+
+def tied_names(folder: str, *, trust_remote_code: bool = False) -> dict[str, tuple[str, ...]]:
+    """Name of a weight -> the other names of the same one, of a model folder's architecture; most models have none.
+
+    Raises:
+        UsageError: the model's config cannot be read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            model.tie_weights()
+    except (ValueError, OSError, KeyError) as error:
+        raise UsageError(f"model.path = {folder!r}: its config cannot be read: {error}") from None
+    names: dict[Tensor, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(weight, []).append(name)
+    return {first: tuple(others) for first, *others in names.values() if others}
+
+
+def with_tied(
+    named_tensors: Iterable[tuple[str, Tensor]], tied: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Tied weights under all of their names: on a CPU vLLM packs a copy for the head, and renews it by its own name."""
+    for name, tensor in named_tensors:
+        for each in (name, *tied.get(name, ())):
+            yield each, tensor
+
+
+def _write(named_tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """At least one file. OSError: there is no room for them."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    held: dict[str, Tensor] = {}
+    num_bytes = num_files = 0
+
+    def save() -> None:
+        try:
+            save_file(held, folder / f"model-{num_files:05}.safetensors")
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+        held.clear()
+
+    for name, tensor in named_tensors:
+        held[name] = tensor.detach().to("cpu", copy=True).contiguous()
+        num_bytes += tensor.nbytes
+        if num_bytes >= _FILE_BYTES:
+            save()
+            num_bytes, num_files = 0, num_files + 1
+    if held or not num_files:
+        save()
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of the file, which says whose it is; the lock lasts as long as that.
+
+    Raises:
+        BlockingIOError: another one has it; `filename` is the holder's process id.
+        OSError: the file cannot be opened.
+    """
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+            os.close(lock)
+            raise BlockingIOError(error.errno, error.strerror, holder or "unknown") from None
+        if _is_at(lock, path):  # else the last holder has just removed it
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
+            return lock
+        os.close(lock)
+
+
+def _remove_left(above: Path) -> None:
+    """Remove what is of no living process."""
+    for path in above.glob("podsrl-*.lock"):
+        with suppress(OSError):
+            lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(lock, self._path):  # else the last holder has just removed it
-                    os.ftruncate(lock, 0)
-                    os.write(lock, f"{os.getpid()}\n".encode())
-                    return lock
-            except BlockingIOError:
-                holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+                if _is_at(lock, path):
+                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                    path.unlink()
+            finally:
                 os.close(lock)
-                raise UsageError(
-                    f"rollouts.generator: another run (process {holder or 'unknown'}) uses the server {url}; one "
-                    "server has the weights of one run: start a second server, or wait"
-                ) from None
-            os.close(lock)
 
 
-def _remove(folder: Path, process: int) -> None:
+def _remove(folder: Path, path: Path, lock: int, process: int) -> None:
     if os.getpid() == process:  # not in a child that was forked
         shutil.rmtree(folder, ignore_errors=True)
+    _release(path, lock, process)
 
 
-def _release(lock: int, path: Path, process: int) -> None:
+def _release(path: Path, lock: int, process: int) -> None:
     if os.getpid() == process:
         path.unlink(missing_ok=True)  # while the lock is held: nobody else removes another one's file
     os.close(lock)

@@ -10,10 +10,10 @@ from podsrl.errors import UsageError
 from podsrl.generate.base import EngineStats, Sampling, Setting
 from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
+from podsrl.generate.vllm.handover import tied_names
 from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
 from podsrl.generate.vllm.watch import Watch
-from podsrl.generate.vllm.weights import tied_names
 
 OWN_OPTIONS = {
     "model": "model.path",

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
 import torch
 
-from podsrl.errors import LostGenerator, PodsError, UsageError, short
+from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError, short
 from podsrl.generate.base import EngineStats, Generator, Request, Setting
-from podsrl.generate.vllm.checks import is_abort, read_choice, vocabulary_size
-from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, ServerLock, WeightFolder
+from podsrl.generate.vllm.checks import (
+    check_model,
+    check_server,
+    is_abort,
+    read_choice,
+    server_command,
+    vocabulary_size,
+)
+from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import check_sampling, new_cache_salt, new_completion, rollout_options
-from podsrl.generate.vllm.upkeep import Upkeep
-from podsrl.generate.vllm.weights import tied_names, with_tied
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.types import Completion
 
@@ -31,16 +37,16 @@ ABORT_SECONDS = 10.0
 
 
 class VLLMServer(Generator):
-    """Generates on one server, whose weights are this run's alone.
+    """Generates on one server, whose weights are this run's alone: a member of a pool, whose store is a `FolderStore`.
 
-    A server that does not answer is tried again for `retry_seconds`; one that has restarted gets the newest weights
-    before anything is asked of it, and what it had not answered is asked again with the same seeds.
+    One that does not answer any more, or does not hold the weights that it was given since it has restarted, is lost.
+    The pool makes it anew: the server is checked again and gets the newest weights.
 
     Args:
         setting: of the run.
         url: "http://HOST:PORT".
         folder: a folder that the server sees under the same path; it holds one copy of the weights.
-        retry_seconds: how long a server may be away before the run ends, above 0.
+        retry_seconds: how long a lost server may be away before the run ends, above 0.
         timeout_seconds: longest time that a server may take for one rollout, from the request to the last byte of the
             answer, with its time in the server's queue.
         key_from: environment variable that holds the server's API key; "": none.
@@ -63,21 +69,23 @@ class VLLMServer(Generator):
         key_from: str = "",
     ) -> None:
         self.version = 0
+        self._setting, self._folder = setting, folder
         self._seed, self._retry_seconds, self._timeout_seconds = setting.seed, retry_seconds, timeout_seconds
         self._vocabulary = vocabulary_size(setting)
         self._num_slots = setting.num_slots or MAX_OPEN
         self._priorities = Priorities(setting.scheduler, self._num_slots)
         self._stats, self._names = EngineStats(), count()
-        self._weights, self._salt = WeightFolder(folder, url), new_cache_salt()
-        self._tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
+        self._salt, self._num_failures = new_cache_salt(), 0
+        self._label, self._is_given, self._has_labels = "", False, True  # the weights' name on the server
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
         self._workers = Workers(self._complete, self._num_slots)
         self._lock: ServerLock | None = None
         try:
-            self._upkeep = Upkeep(self._link, setting, retry_seconds)
+            self.facts = check_server(self._link)
+            check_model(self._link, self.facts, setting)
             self._lock = ServerLock(folder, url)
-            self._upkeep.check_folder(self._weights.write((), "empty"))
-            self._weights.close()
+            with closing(WeightFolder(folder)) as empty:
+                self._check_folder(empty.write(()))
         except BaseException:
             self.close()
             raise
@@ -102,7 +110,7 @@ class VLLMServer(Generator):
 
         Raises:
             UsageError: a request that the server cannot answer.
-            LostGenerator: the server was away for longer than `retry_seconds`.
+            LostGenerator: the server does not answer any more, or has restarted.
             PodsError: it answers with an error, or with what is no completion.
         """
         wanted = list(requests)
@@ -110,7 +118,7 @@ class VLLMServer(Generator):
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
         jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]
-        self._upkeep.doubt(is_idle=not self._workers.num_wanted)
+        self._check_weights()
         self._workers.submit(jobs)
         reading = self._read(jobs, results)
         next(reading)
@@ -125,22 +133,32 @@ class VLLMServer(Generator):
         """Sample from these weights from now on; what is still being generated is waited for.
 
         Raises:
-            LostGenerator: the server was away for longer than `retry_seconds`, or takes no weights.
+            LostGenerator: the server does not answer any more, or takes no weights.
             PodsError: the weights cannot be written.
         """
-        self._wait_until_idle()
-        self.load_folder(
-            self._weights.write(with_tied(named_tensors, self._tied), f"{version}-{self._upkeep.num_loads}"), version
-        )
+        with closing(FolderStore(self._setting, folder=self._folder)) as store:
+            store.put(named_tensors, version)
+            store.give(self)
 
     def load_folder(self, folder: str, version: int) -> None:
-        """As `load_weights`, from a folder of safetensors files that has to stay until the next weights come."""
+        """As `load_weights`, from a folder of safetensors files."""
         self._wait_until_idle()
         self.version, self._salt = version, new_cache_salt()
-        self._upkeep.give(folder, version)
+        self._label = f"podsrl-{RUN}-{version}-{next(self._names)}"
+        try:
+            self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+        except (Unreachable, Refused) as error:
+            raise self._lost(error, is_final=isinstance(error, Refused)) from error
+        try:
+            self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
+        except Refused:  # not of every release
+            self._has_labels = False
+        except Unreachable as error:
+            raise self._lost(error) from error
+        self._is_given = True
 
     def describe(self, requests: Sequence[Request]) -> str:
-        facts = self._upkeep.facts
+        facts = self.facts
         for request in requests:
             num_tokens = len(request.prompt_ids) + request.sampling.max_new_tokens
             if num_tokens > facts.max_model_len:
@@ -154,7 +172,7 @@ class VLLMServer(Generator):
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         body = self._body(Request("first", tuple(prompt_ids)), 0, 0)
         body |= {"temperature": 1.0, "max_tokens": 1, "logprobs": 1, "return_tokens_as_token_ids": True}
-        self._upkeep.doubt(is_idle=not self._workers.num_wanted)
+        self._check_weights()
         answer = self._ask(lambda: body)
         try:
             found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
@@ -164,12 +182,11 @@ class VLLMServer(Generator):
             raise PodsError(f"the server at {self.url} gives no log-prob of a prompt: {short(answer)}") from error
 
     def close(self) -> None:
-        """Abort what runs, remove the weights' folder and give the server back."""
+        """Abort what runs and give the server back."""
         if self._lock is not None:
             self._abort(lambda job: True, seconds=1.0)
         self._workers.close()
         self._link.close()
-        self._weights.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -213,31 +230,37 @@ class VLLMServer(Generator):
             ) from error
 
     def _ask(self, new_body: Callable[[], dict[str, Any]], job: Job | None = None) -> Any:
-        """Ask `/v1/completions` until an answer comes whole from the newest weights; None: the job is aborted."""
+        """Ask `/v1/completions` until an answer comes whole from the newest weights; None: the job is aborted.
+
+        A server that is still there, with the run's weights, is asked again.
+        """
         num_tries, since = 0, time.monotonic()
 
         def is_aborted() -> bool:
             return job is not None and job.is_aborted
 
         while True:
-            self._upkeep.wait(is_aborted)
-            num_loads, body = self._upkeep.num_loads, new_body()
+            num_failures, body = self._num_failures, new_body()
             try:
                 if is_aborted():
                     return None
                 answer = self._link.ask("/v1/completions", body) or {}
                 if is_abort(answer) and not is_aborted():
                     raise Unreachable(f"{self.url} has aborted a rollout, as a server that is told to end does")
-                if num_loads == self._upkeep.num_loads:  # else it has restarted, and this may be of older weights
-                    return answer
+                if num_failures != self._num_failures:  # it may have restarted, and this be of older weights
+                    self._check_weights()
+                return answer
             except (Unreachable, Refused) as error:
                 num_tries += 1
-                self._upkeep.doubt(was_away=True)
+                self._num_failures += 1
                 if isinstance(error, Refused) and (error.status != 500 or num_tries >= NUM_TRIES):
                     raise PodsError(f"the server at {self.url} answers a request with {error}") from error
+                if is_aborted():
+                    return None
                 if num_tries >= NUM_TRIES and time.monotonic() - since > self._retry_seconds:
-                    raise self._upkeep.lost(error) from error
+                    raise self._lost(error) from error
                 time.sleep(0.1 * num_tries)
+                self._check_weights(error)
             finally:
                 if job is not None:
                     job.name = ""
@@ -245,7 +268,7 @@ class VLLMServer(Generator):
     def _body(self, request: Request, index: int, priority: int) -> dict[str, Any]:
         """Of `/v1/completions`. What it leaves out would be taken from the model's generation config."""
         return {
-            "model": self._upkeep.facts.model,
+            "model": self.facts.model,
             "prompt": list(request.prompt_ids),
             "priority": priority,
             "cache_salt": self._salt,
@@ -255,6 +278,59 @@ class VLLMServer(Generator):
             "frequency_penalty": 0.0,
             **rollout_options(request, index, self._seed),
         }
+
+    def _check_weights(self, failure: Exception | None = None) -> None:
+        """Ask the server for the name of its weights; without names, it may have restarted at any failure.
+
+        Raises:
+            LostGenerator: it does not answer, or may have restarted.
+            PodsError: another run has given it weights.
+        """
+        try:
+            if not self._is_given:
+                self._link.ask("/health", timeout_seconds=10)
+            elif self._has_labels:
+                answer = self._link.ask("/weight_info", timeout_seconds=60)
+                label = answer.get("weight_version") if isinstance(answer, dict) else None
+                if isinstance(label, str) and label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
+                    raise PodsError(
+                        f"another run has given its weights to the server at {self.url}; one server has the weights "
+                        "of one run: start a second server"
+                    )
+                if label != self._label:
+                    raise self._lost("it has restarted")
+            elif failure is not None:
+                raise self._lost(failure)
+        except (Unreachable, Refused) as error:
+            raise self._lost(failure or error) from error
+
+    def _check_folder(self, empty: str) -> None:
+        """Let the server load a folder with a file without tensors, which changes nothing: it has to see it.
+
+        Raises:
+            UsageError: it does not.
+            UnavailableError: it does not answer any more.
+        """
+        kwargs = {"weights_path": empty, "is_checkpoint_format": False}
+        try:
+            self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
+        except Refused as error:
+            if "is_checkpoint_format" not in str(error):  # not of every release
+                raise UsageError(
+                    f"options.vllm.folder: the server at {self.url} cannot read what this run writes there ({error}); "
+                    "wanted a folder that both see under the same path, as the same user"
+                ) from error
+        except Unreachable as error:
+            raise UnavailableError(f"the server at {self.url} does not answer any more ({error})") from error
+
+    def _lost(self, why: object, *, is_final: bool = False) -> LostGenerator:
+        command = server_command(self.url, self._setting.folder, self.facts.max_model_len)
+        return LostGenerator(
+            f"the vLLM server at {self.url} is lost after options.vllm.retry_seconds = {self._retry_seconds:g}: {why}; "
+            f"start it again, then resume the run: {command}",
+            is_final=is_final,
+            retry_seconds=self._retry_seconds,
+        )
 
     def _abort(self, wanted: Callable[[Job], bool], seconds: float = ABORT_SECONDS) -> None:
         """End jobs; returns when none of them runs any more, or after so many seconds."""

@@ -1,9 +1,7 @@
 """A tracker's process: read the logs of a run while they grow, and give each new line to the tool.
 
-    python -m podsrl.integrations.trackers.follow NAME RUN
-
-A line on standard input, or its end, says that the logs are complete. Lines on standard output are for the user; what
-the tool itself prints goes to RUN/trackers/NAME.log.
+A message of the run, or the end of its channel, says that the logs are complete. Messages to the run are lines for the
+user; what the tool itself prints goes to RUN/trackers/NAME.log.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 import traceback
@@ -22,10 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from podsrl.errors import UsageError, one_line
 from podsrl.integrations.trackers.start import END_SECONDS, FOLDER, SAID_WHY, TEMPORARY, Histogram, switched_off
+from podsrl.lib.below import kill_below
+from podsrl.lib.channel import Channel
 from podsrl.lib.logs import LogTail, write_atomically
 
 Json = dict[str, Any]
@@ -217,27 +216,25 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def main(name: str, folder: Path) -> int:
-    """Follow a run. Returns the exit code."""
+def main(channel: Channel, name: str, folder: str) -> int:
+    """Follow a run; standard output and standard error are the tracker's log. Returns the exit code."""
     os.nice(NICENESS)
-    user = os.fdopen(os.dup(1), "w", buffering=1, errors="replace")
 
     def say(line: str) -> None:
         with suppress(OSError):  # the run was killed
-            user.write(f"{one_line(line)}\n")
+            channel.send(one_line(line))
 
-    log, ended = folder / FOLDER / f"{name}.log", _when_ended()
+    ended = _when_ended(channel)
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
-        for standard in (1, 2):
-            os.dup2(descriptor, standard)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # the process of a run that was killed may still be finishing
-        Follower(name, folder, say).follow(ended)
+        fcntl.flock(1, fcntl.LOCK_EX)  # the process of a run that was killed may still be finishing
+        Follower(name, Path(folder), say).follow(ended)
     except (Exception, SystemExit) as error:
-        say(f"warning: {switched_off(name, _reason(error), log)}")
+        say(f"warning: {switched_off(name, _reason(error), Path(folder, FOLDER, f'{name}.log'))}")
         with suppress(OSError):  # a full disk
             traceback.print_exc()
         return SAID_WHY
+    finally:
+        _clear()
     return 0
 
 
@@ -246,7 +243,7 @@ def _reason(error: BaseException) -> str:
     return first if isinstance(error, UsageError) else f"{type(error).__name__}: {first}"
 
 
-def _when_ended() -> threading.Event:
+def _when_ended(channel: Channel) -> threading.Event:
     """Set when the run says that its logs are complete, or is gone; the process then ends within a bound.
 
     The run ends it at the same bound; this holds where the run is gone.
@@ -254,24 +251,18 @@ def _when_ended() -> threading.Event:
     ended = threading.Event()
 
     def wait() -> None:
-        sys.stdin.readline()
+        channel.receive()
         faulthandler.dump_traceback_later(END_SECONDS + 10, exit=True)  # even where no thread of Python goes on
         ended.set()
         time.sleep(END_SECONDS + 5)
-        _leave(1)
+        _clear()
+        kill_below(os.getpid())
+        os._exit(1)  # without what tools do at Python's end, which may hang
 
     threading.Thread(target=wait, name="end of the run", daemon=True).start()
     return ended
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process without what tools do at Python's end, which may hang."""
-    with suppress(OSError):
-        sys.stdout.flush()
+def _clear() -> None:
     if temporary := os.environ.get(TEMPORARY):
         shutil.rmtree(temporary, ignore_errors=True)
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    _leave(main(sys.argv[1], Path(sys.argv[2])))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -13,19 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from podsrl.config.schema import RunConfig
 from podsrl.errors import one_line
 from podsrl.lib.callbacks import Say
+from podsrl.lib.child import Child, how_it_ended
 from podsrl.lib.parent import outside_the_run
 
 END_SECONDS = 60.0
 """How long trackers may take to finish after the run, all at the same time; then they are killed."""
 SAID_WHY = 3
 """Exit code of a tracker's process that has said why it ended."""
-KILL_SECONDS = 5.0
-"""How long a killed process may take to be gone."""
 PATIENCE_SECONDS = 5.0
 """After this long a line says what the run is waiting for."""
 FOLDER = "trackers"
@@ -88,7 +83,7 @@ class _Tracker:
     def __init__(self, name: str, folder: Path, say: Say) -> None:
         self._name, self._say, self._log = name, say, folder / FOLDER / f"{name}.log"
         self._is_killed = False
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
         self._temporary = ""
 
@@ -98,18 +93,18 @@ class _Tracker:
         try:
             self._temporary = tempfile.mkdtemp(prefix="podsrl-tracker-")
             self._log.parent.mkdir(exist_ok=True)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "podsrl.integrations.trackers.follow", self._name, folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # Ctrl-C is for the run, which then ends its trackers
-                # Without the run's own rendezvous variables, and without GPU memory for its torch.
-                env=outside_the_run()
-                | {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": self._temporary, TEMPORARY: self._temporary},
-            )
+            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            with open(log, "ab") as printed:
+                self._child = Child(
+                    "podsrl.integrations.trackers.follow:main",
+                    self._name,
+                    folder,
+                    # Without the run's own rendezvous variables, and without GPU memory for its torch.
+                    variables=outside_the_run()
+                    | {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": self._temporary, TEMPORARY: self._temporary},
+                    output=printed,
+                    ends_itself=True,
+                )
         except OSError as error:
             self._switched_off(f"its process cannot be started: {error}")
             return
@@ -117,60 +112,42 @@ class _Tracker:
 
     def ask_to_end(self) -> None:
         """Tell the process that the logs are complete."""
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):
-                self._process.stdin.write("end\n")
-                self._process.stdin.close()
+        if self._child is not None:
+            with suppress(OSError):
+                self._child.channel.put("end")
 
     def wait(self, until: float) -> None:
         """Wait until the process has ended and what it said is printed, at most to a time of the monotonic clock."""
-        if self._process is not None:
+        if self._child is not None:
             self._thread.join(max(0.0, until - time.monotonic()))
 
     def say_if_running(self) -> None:
         """Say that the run waits for it."""
-        if self._process is not None and self._thread.is_alive():
+        if self._child is not None and self._thread.is_alive():
             self._say(f"waiting for tracker {self._name} to finish, at most {END_SECONDS:g} s")
 
     def kill(self) -> None:
         """Kill the process and its own children if it still runs, and say so."""
-        process = self._process
-        if process is not None:
-            self._end(process)
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        if process.poll() is None:
+        if self._child is not None and self._child.code is None:
             self._is_killed = True
-            with suppress(psutil.Error):
-                for child in psutil.Process(process.pid).children(recursive=True):
-                    with suppress(psutil.Error):
-                        child.kill()
-            process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(KILL_SECONDS)
+            self._child.kill()
             self._say(
                 f"warning: tracker {self._name} did not finish after the run and was ended; what it lacks it gets by "
                 f"pods train --resume {shown(self._log.parents[1])}"
             )
         if self._thread.ident is not None:
             self._thread.join(1.0)
-        for stream in (process.stdin, process.stdout):
-            with suppress(OSError, ValueError):
-                if stream is not None:
-                    stream.close()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _listen(self) -> None:
-        process = self._process
-        assert process is not None and process.stdout is not None
-        with suppress(ValueError):  # closed by `kill`
-            for line in process.stdout:
-                self._say(one_line(line))
-        code = process.wait()
-        if code not in (0, SAID_WHY) and not self._is_killed:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            self._switched_off(f"its process {how}")
+        assert self._child is not None
+        with suppress(OSError, ValueError):  # closed by `kill`
+            while (frame := self._child.channel.receive()) is not None:
+                self._say(one_line(str(frame.head)))
+        code = self._child.wait(END_SECONDS)
+        if code is not None and code not in (0, SAID_WHY) and not self._is_killed:
+            self._switched_off(f"its process ended: {how_it_ended(code)}")
 
     def _switched_off(self, why: str) -> None:
         self._say(f"warning: {switched_off(self._name, why, self._log)}")

@@ -1,15 +1,19 @@
-"""Whether all processes of a run have the same: questions, choices, weights, checkpoint."""
+"""Whether all processes of a run have the same: config, questions, choices, weights, checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from podsrl.config.load import changed_keys
+from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.run.before.data_digest import Side
 from podsrl.run.saving.checkpoint import Checkpoint, open_checkpoint, verify
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
@@ -31,6 +35,23 @@ def check_same_choice(selections: Sequence[Selection], rule: str, processes: Pro
             f"select.rule = {rule!r} kept other rollouts in one process than in another: whatever it draws has to come "
             "from its argument `generator`, which is the same in all, and from no generator of its own"
         )
+
+
+def check_same_run(config: RunConfig, data: Mapping[str, Side], processes: Processes) -> None:
+    """All machines of a run have the same versions, config and data. All processes call it.
+
+    Args:
+        data: as `describe_data` gives it.
+    """
+    versions = {name: version(name) for name in ("podsrl", "torch", "transformers")}
+    told = processes.gather({"versions": versions, "data": dict(data)} | config.model_dump(mode="json"))
+    hosts = processes.gather(socket.gethostname())
+    for rank, facts in enumerate(told):
+        if differences := changed_keys(told[0], facts):
+            raise UsageError(
+                f"process 0 ({hosts[0]}) and process {rank} ({hosts[rank]}) differ: {', '.join(differences)}; a run "
+                "wants the same versions, config and data on every machine"
+            )
 
 
 def check_same_weights(digest: str, processes: Processes) -> None:

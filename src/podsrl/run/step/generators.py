@@ -52,17 +52,17 @@ def new_generator(config: RunConfig, parts: Prepared, policy: Policy, processes:
 
 
 def make_generator(kind: Kind, setting: Setting, processes: Processes) -> Generator:
-    """The generator of a kind that is made in this process; of several servers, this process's share in a pool.
+    """The generator of a kind that is made in this process; of servers, this process's share in a pool.
 
     Raises:
         UsageError: it cannot be made.
     """
     members = list(processes.share(kind.members))
-    if len(members) < 2:
-        return (members[0] if members else kind).make(setting)
-    new_store = members[0].new_store
+    if not members:
+        return kind.make(setting)
+    new_store, what = members[0].new_store, f"{len(members)} server{'s' * (len(members) > 1)}"
     store = new_store(setting) if new_store is not None else None
-    return Pool([partial(member.make, setting) for member in members], store, what=f"{len(members)} servers")
+    return Pool([partial(member.make, setting) for member in members], store, what=what)
 
 
 def new_pool(

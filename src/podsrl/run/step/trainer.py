@@ -39,7 +39,7 @@ from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.before.sizes import at_most
 from podsrl.run.saving.checkpoint import Checkpoint
-from podsrl.run.step.agreement import check_same_choice
+from podsrl.run.step.agreement import check_same_choice, check_same_run
 from podsrl.run.step.clock import StageClock, timed
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.run.step.counters import Progress
@@ -101,6 +101,8 @@ class Trainer:
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
+        if not self.processes.is_one_machine:
+            check_same_run(config, self.data, self.processes)
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""

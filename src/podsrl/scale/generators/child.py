@@ -1,4 +1,4 @@
-"""The child process of a `ProcessGenerator`: a worker that answers over a socket.
+"""The child process of a `ProcessGenerator`: a worker that answers over a channel.
 
 The main thread does one call after the other, as some engines insist on; a second thread receives, so that `abort` is
 heard during a call and the end of the parent at any time. Every answer carries the number of its call.
@@ -7,8 +7,6 @@ heard during a call and the end of the parent at any time. Every answer carries 
 from __future__ import annotations
 
 import os
-import socket
-import sys
 import threading
 import traceback
 from contextlib import suppress
@@ -16,52 +14,41 @@ from queue import SimpleQueue
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError, one_line
+from podsrl.lib.channel import Channel, Frame
+from podsrl.lib.imports import load
 from podsrl.lib.user_function import reason_of
 from podsrl.scale.generators.weights import mapped
-from podsrl.scale.generators.wire import Frame, receive, send
 from podsrl.scale.generators.worker import Blueprint, Worker
 
 
-def main() -> None:
-    """Serve the socket whose descriptor is the first argument, until it is closed."""
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    end = socket.socket(fileno=descriptor)
-    try:
-        _serve(end)
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
-
-
-def _serve(end: socket.socket) -> None:
-    first = receive(end)
+def serve(channel: Channel) -> None:
+    """Answer until the other end is closed."""
+    load("transformers.modeling_utils")
+    first = channel.receive()
     if first is None:
         return
     try:
         worker = Worker(Blueprint.of_json(first.body.decode()))
     except Exception as error:
-        _report(end, error, 0)
+        _report(channel, error, 0)
         return
-    send(end, {"result": worker.facts(), "number": 0})
+    channel.send({"result": worker.facts(), "number": 0})
     calls: SimpleQueue[Frame] = SimpleQueue()
-    threading.Thread(target=_hear, args=(end, worker, calls), daemon=True).start()
+    threading.Thread(target=_hear, args=(channel, worker, calls), daemon=True).start()
     while (frame := calls.get()).head["call"] != "close":
         try:
-            result = _do(end, worker, frame)
+            result = _do(channel, worker, frame)
         except Exception as error:
-            _report(end, error, frame.head["number"])
+            _report(channel, error, frame.head["number"])
         else:
-            send(end, {"result": result, "number": frame.head["number"]})
+            channel.send({"result": result, "number": frame.head["number"]})
     worker.close()
 
 
-def _hear(end: socket.socket, worker: Worker, calls: SimpleQueue[Frame]) -> None:
-    """Receive until the parent has closed the socket, which ends the process, whatever it does just now."""
+def _hear(channel: Channel, worker: Worker, calls: SimpleQueue[Frame]) -> None:
+    """Receive until the parent has closed the channel, which ends the process, whatever it does just now."""
     with suppress(OSError):
-        while (frame := receive(end)) is not None:
+        while (frame := channel.receive()) is not None:
             if frame.head["call"] == "abort":
                 worker.abort(frame.head["ids"], frame.head["number"])
             else:
@@ -69,13 +56,13 @@ def _hear(end: socket.socket, worker: Worker, calls: SimpleQueue[Frame]) -> None
     os._exit(0)
 
 
-def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
+def _do(channel: Channel, worker: Worker, frame: Frame) -> Any:
     """The result of one call, as JSON; completions are sent on the way."""
     head = frame.head
     match head["call"]:
         case "generate":
             for completions in worker.generate(frame.body, head["number"]):
-                send(end, {"number": head["number"]}, completions)
+                channel.send({"number": head["number"]}, completions)
             return {"stats": worker.stats(), "peak_kv_bytes": worker.peak_kv_bytes()}
         case "load_weights":
             assert frame.descriptor is not None
@@ -90,9 +77,9 @@ def _do(end: socket.socket, worker: Worker, frame: Frame) -> Any:
     raise ValueError(f"no call {head['call']!r}")
 
 
-def _report(end: socket.socket, error: Exception, number: int) -> None:
+def _report(channel: Channel, error: Exception, number: int) -> None:
     """Tell the parent in one line; what is no error of the user's own, with its traceback in the output."""
     if not isinstance(error, PodsError):
         traceback.print_exception(error)
     text = str(error) if isinstance(error, PodsError) else f"generator process {os.getpid()}: {reason_of(error)}"
-    send(end, {"error": one_line(text), "is_usage": isinstance(error, UsageError), "number": number})
+    channel.send({"error": one_line(text), "is_usage": isinstance(error, UsageError), "number": number})

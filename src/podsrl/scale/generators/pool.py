@@ -8,6 +8,7 @@ share again; completions that had arrived are passed over by (request id, index)
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 MAX_LOSSES = 3
 """Losses of one member in one call after which the run ends."""
+MAX_PAUSE_SECONDS = 5.0
+"""Between two tries to make a lost member anew."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
 _TRAVELS = frozenset({"join", "abort_rollouts", "proof"})
@@ -283,10 +286,7 @@ class Pool(Generator):
                 raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
             old = self._members[i]
             old.close()
-            try:
-                new = self._members[i] = self._factories[i]()
-            except UnavailableError:  # a server that nobody has started again
-                raise error from None
+            new = self._members[i] = self._made_anew(i, error)
             new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
             if not self._has_weights:
                 return
@@ -294,6 +294,18 @@ class Pool(Generator):
             if lost is None:
                 return
             error = lost
+
+    def _made_anew(self, i: int, error: LostGenerator) -> Generator:
+        """Try for as long as the lost one may be away, such as a server that somebody starts again."""
+        deadline, pause = time.monotonic() + error.retry_seconds, 0.1
+        while True:
+            try:
+                return self._factories[i]()
+            except UnavailableError:
+                if self._is_closed or time.monotonic() + pause > deadline:
+                    raise error from None
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
 def _read(i: int, stream: Iterator[Completion], inbox: SimpleQueue[Found]) -> None:

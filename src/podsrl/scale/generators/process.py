@@ -1,21 +1,12 @@
-"""A generator in a child process of this machine.
+"""A generator in a child process of this machine (`lib/child.py`).
 
-The child ends with its parent, however that ends, and is the leader of a session of its own, so that Ctrl-C reaches the
-parent alone. Both talk over a socket pair (`wire.py`); weights are in memory that both see (`weights.py`). What the
-child does stands in `child.py`.
+Weights are in memory that both see (`weights.py`). What the child does stands in `child.py`.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import struct
-import subprocess
-import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -23,26 +14,20 @@ from typing import IO, Any
 
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError, UsageError, one_line
+from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, add_stats
-from podsrl.lib.parent import asked_of_child, outside_the_run
+from podsrl.lib.channel import Channel, Frame
+from podsrl.lib.child import Child, last_line
+from podsrl.lib.parent import outside_the_run
 from podsrl.lib.user_function import reason_of
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
-from podsrl.scale.generators.wire import Frame, receive, send
 from podsrl.scale.generators.worker import Blueprint, encode_requests
 from podsrl.sync.in_process import SyncError
 from podsrl.types import Completion
 
 _CLOSE_SECONDS = 5.0
 """How long a child has to end by itself; then it is killed."""
-_TAIL_BYTES = 1 << 14
-"""Of the end of what a child printed, where its last line is looked for."""
-_START = (
-    "from podsrl.lib.parent import end_with_parent; end_with_parent(); "
-    "from podsrl.lib.imports import load; load('podsrl.scale.generators.child', 'transformers.modeling_utils'); "
-    "from podsrl.scale.generators.child import main; main()"
-)
 
 
 class ProcessGenerator(Generator):
@@ -71,30 +56,21 @@ class ProcessGenerator(Generator):
         self._number = 0  # of the newest call; 0: the start
         self._facts: dict[str, Any] | None = None
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lasts as long as the child)
-        self._end, theirs = socket.socketpair()
-        limit = struct.pack("ll", int(timeout_seconds) + 1, 0)
-        self._end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        with theirs:
-            main = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {_START}"
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", main, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._printed,
-                stderr=self._printed,
-                env={**outside_the_run(), **(variables or {}), **asked_of_child()},
-                start_new_session=True,
-            )
-        self._finalizer = weakref.finalize(self, _end, self._process, self._end)
+        self._child = Child(
+            "podsrl.scale.generators.child:serve",
+            variables={**outside_the_run(), **(variables or {})},
+            output=self._printed,
+        )
         self._inbox: SimpleQueue[Frame | str] = SimpleQueue()
-        threading.Thread(target=_receive_all, args=(self._end, self._inbox), daemon=True, name="generator").start()
+        of = (self._child.channel, self._inbox)
+        threading.Thread(target=_receive_all, args=of, daemon=True, name="generator").start()
         with suppress(LostGenerator):  # the first call says so
             self._send({}, blueprint.to_json().encode())
 
     @property
     def pid(self) -> int:
         """Process id of the child."""
-        return self._process.pid
+        return self._child.pid
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
@@ -139,11 +115,11 @@ class ProcessGenerator(Generator):
 
     def close(self) -> None:
         """End the child."""
-        if self._facts is not None and not self._is_open and self._finalizer.alive:
-            with suppress(LostGenerator, subprocess.TimeoutExpired):
+        if self._facts is not None and not self._is_open and self._child.code is None:
+            with suppress(LostGenerator):
                 self._send({"call": "close"})
-                self._process.wait(_CLOSE_SECONDS)
-        self._finalizer()
+                self._child.wait(_CLOSE_SECONDS)
+        self._child.kill()
         self._printed.close()
 
     def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
@@ -195,7 +171,7 @@ class ProcessGenerator(Generator):
 
     def _send(self, head: dict[str, Any], body: bytes = b"", descriptor: int | None = None) -> None:
         try:
-            send(self._end, head, body, descriptor)
+            self._child.channel.send(head, body, descriptor, seconds=self._timeout_seconds)
         except OSError:
             raise self._lost("it reads no messages") from None
 
@@ -221,21 +197,9 @@ class ProcessGenerator(Generator):
 
     def _lost(self, reason: str) -> LostGenerator:
         """What to raise; the child has ended afterwards."""
-        with suppress(subprocess.TimeoutExpired):  # a closed connection comes just before the end
-            self._process.wait(0.5)
-        code = self._process.poll()
         self._is_open = False
-        self._finalizer()
-        how = reason if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        line = self._last_line()
+        how, line = self._child.lost(reason), last_line(self._printed)
         return LostGenerator(f"generator process {self.pid} is lost ({how}){f': {line}' if line else ''}")
-
-    def _last_line(self) -> str:
-        if self._printed.closed:
-            return ""
-        size = os.fstat(self._printed.fileno()).st_size
-        tail = os.pread(self._printed.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
-        return one_line(next((line for line in reversed(tail.splitlines()) if line.strip()), ""))
 
 
 class SharedStore:
@@ -255,21 +219,11 @@ class SharedStore:
         self._weights.close()
 
 
-def _end(process: subprocess.Popen[bytes], end: socket.socket) -> None:
-    """Kill a child with all that it has started in its session, and close the socket."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    with suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)  # so that the thread that reads it ends
-    end.close()
-
-
-def _receive_all(end: socket.socket, inbox: SimpleQueue[Frame | str]) -> None:
-    """Put every frame into the inbox, and at the end the reason: there is no memory for a message, for example."""
+def _receive_all(channel: Channel, inbox: SimpleQueue[Frame | str]) -> None:
+    """Put every message into the inbox, and at the end the reason: one that is none, for example."""
     reason = "it closed its connection"
     try:
-        while (frame := receive(end)) is not None:
+        while (frame := channel.receive()) is not None:
             inbox.put(frame)
     except Exception as error:
         if not isinstance(error, OSError):

@@ -1,22 +1,37 @@
 """The nodes of a Ray cluster, what each actor needs of them, and places for the actors.
 
 Everything that can be wrong with a cluster is found by `check_cluster`, in bounded time and before any weights are
-read: no answer, another protocol, a token that does not match, another version, or too few cores or GPUs.
+read: no answer, another protocol, a token that does not match, another version, or too few cores or GPUs. A child
+looks, since Ray ends a process that finds no cluster at an address.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
 from podsrl.errors import UsageError
-from podsrl.scale.generators.ray_join import Address, check_package, joined, reason_in
+from podsrl.lib.channel import Channel
+from podsrl.lib.child import Child, Lost
+from podsrl.lib.parent import outside_the_run
+from podsrl.scale.generators.ray_join import (
+    ENVIRONMENT,
+    Address,
+    check_address,
+    check_package,
+    joined,
+    reason_in,
+)
 
 START_SECONDS = 180.0
 """Limit for a local cluster, an actor or a task to start: a busy machine needs a minute."""
+_PATIENCE = {"RAY_gcs_rpc_server_connect_timeout_s": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+"""At an address that is no cluster, Ray would wait for 80 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,36 @@ def check_cluster(option: str, num_actors: int, need: Need) -> None:
         UnavailableError: Ray is not installed here.
     """
     check_package()
+    check_address(option)
+    own = {name: value for name, value in (ENVIRONMENT | _PATIENCE).items() if name not in os.environ}
+    function, wanted = "podsrl.scale.generators.ray_cluster:look", [option, num_actors, asdict(need)]
+    child = Child(function, *wanted, variables=outside_the_run() | own, output=subprocess.DEVNULL)
+    try:
+        why_not = child.ask(seconds=START_SECONDS).head
+    except Lost as lost:
+        raise UsageError(
+            f"scale.ray = {option!r}: what answers there is no Ray cluster ({lost}); wanted the port of `ray start "
+            "--head` (6379 unless it was given another one), which is not that of the dashboard (8265)"
+        ) from None
+    finally:
+        child.kill()
+    if why_not:
+        raise UsageError(why_not)
+
+
+def look(channel: Channel, option: str, num_actors: int, need: dict[str, Any]) -> None:
+    """In the child: answer why a cluster does not do; "" where it does."""
+    channel.receive()
+    why_not = ""
+    try:
+        examine(option, num_actors, Need(**need))
+    except UsageError as error:
+        why_not = str(error)
+    channel.send(why_not)
+
+
+def examine(option: str, num_actors: int, need: Need) -> None:
+    """As `check_cluster`, in this process."""
     with joined(Address(option)):
         check_room(option, num_actors, need)
         _check_code(option, need)

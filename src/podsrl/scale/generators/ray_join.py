@@ -1,7 +1,4 @@
-"""Joining a Ray cluster and leaving it again, in bounded time and with one line where it cannot be joined.
-
-Ray itself waits 80 seconds at an address where nothing speaks its protocol, and prints while it does.
-"""
+"""Joining a Ray cluster and leaving it again, with one line where it cannot be joined."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import atexit
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +25,6 @@ ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "error",
 }
 """Of Ray, in this process only while it is imported and joined."""
-_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +41,20 @@ def check_package() -> None:
         raise UnavailableError("scale.ray needs the package ray, which is not installed: pip install 'podsrl[ray]'")
 
 
-def probe(option: str, *, connect_seconds: float = CONNECT_SECONDS, answer_seconds: float = 30.0) -> None:
-    """UsageError: `option` is no "HOST:PORT", or nothing that speaks gRPC answers there within these seconds."""
+def check_address(option: str, *, connect_seconds: float = CONNECT_SECONDS) -> None:
+    """UsageError: `option` is no "HOST:PORT", or nothing listens there."""
     host, _, port = option.rpartition(":")
     host = host.strip("[]")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"scale.ray = {option!r}: wanted 'local', or the HOST:PORT that `ray start --head` prints")
     try:
-        with socket.create_connection((host, int(port)), timeout=connect_seconds) as connection:
-            connection.settimeout(answer_seconds)
-            try:
-                connection.sendall(_HTTP2)
-                answer = connection.recv(9)
-            except OSError:
-                answer = b""
+        socket.create_connection((host, int(port)), timeout=connect_seconds).close()
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnavailableError(
             f"scale.ray = {option!r}: nothing answers there ({reason}); start a cluster with `ray start --head "
             f"--port={port}`, or take the address that it printed"
         ) from None
-    if answer[3:4] != b"\x04":
-        raise UsageError(
-            f"scale.ray = {option!r}: what answers there is no Ray cluster; wanted the port of `ray start --head` "
-            "(6379 unless it was given another one), which is not that of the dashboard (8265)"
-        )
 
 
 @contextmanager
@@ -90,7 +74,6 @@ def join(address: Address) -> None:
         UsageError: it cannot be joined, for a reason that the message names.
     """
     option = address.host_port
-    probe(option)
     with _settings(address.token):
         import ray
 
@@ -100,7 +83,7 @@ def join(address: Address) -> None:
                 raise UsageError(f"scale.ray = {option!r}: this process is connected to the Ray cluster {now} already")
         try:
             if not is_there:
-                with _silence(), _own_signals():
+                with _own_signals():
                     _read_token_again()
                     ray.init(address=option, namespace="podsrl", log_to_driver=False, configure_logging=False)
             context = ray.get_runtime_context()
@@ -195,20 +178,6 @@ def _own_signals() -> Iterator[None]:
         with suppress(ValueError):  # only the main thread may, and only there Ray does
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Send what native code writes to standard error nowhere: the exception says the same."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def reason_in(error: BaseException) -> str:

@@ -2,32 +2,31 @@
 
 Ray itself leaves its log folder, and some of its processes for about a minute, when the process that started it is
 killed. So the cluster is started by a child, its keeper, which adopts all of these processes. The keeper ends when its
-parent ends or closes the pipe to it; then it kills what is below it, and removes the folder. When the keeper itself is
-killed, Ray's processes end with it, and the parent removes the folder.
+parent ends or closes the channel to it; then it kills what is below it, and removes the folder. When the keeper itself
+is killed, Ray's processes end with it, and the parent removes the folder.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import select
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+import weakref
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 from podsrl.errors import UsageError
-from podsrl.lib.below import adopt_orphans, kill_below
+from podsrl.lib.below import kill_below
+from podsrl.lib.channel import Channel
+from podsrl.lib.child import Child, Lost, last_line
 from podsrl.lib.parent import outside_the_run
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need
 from podsrl.scale.generators.ray_join import ENVIRONMENT, Address, check_package, token_variables
 
 _PARENT_CHECK_SECONDS = 1.0
-"""Between two checks that the parent still lives: its children may hold the pipe open."""
+"""Between two checks that the parent still lives: its children may hold the channel open."""
 
 
 class LocalCluster:
@@ -55,87 +54,69 @@ class LocalCluster:
             "object_store_memory": store_bytes,
         }
         environment = outside_the_run() | ENVIRONMENT | token_variables(token) | {"CUDA_VISIBLE_DEVICES": visible_gpus}
-        start = "from podsrl.scale.generators.ray_local import main; main()"
-        path = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {start}"
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the cluster
+        printed = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the cluster
         self.folder = tempfile.mkdtemp(prefix="pods-ray-")
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-P", "-c", path, str(os.getpid()), self.folder, json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal is for this process alone
-        )
+        self._keeper = Child(
+            "podsrl.scale.generators.ray_local:keep", os.getpid(), self.folder, options,
+            variables=environment, output=printed, ends_itself=True,
+        )  # fmt: skip
+        self.close = weakref.finalize(self, _end, self._keeper, printed, self.folder, os.getpid())
+        """Ends every process of the cluster, and removes its files; also with this object, at the latest."""
         try:
-            self.address = Address(self._answer()["address"], token)
+            answer = self._keeper.ask(seconds=START_SECONDS).head
+            error = answer.get("error")
+        except Lost as lost:
+            error = last_line(printed) or str(lost)
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """End every process of the cluster, and remove its files."""
-        assert self._keeper.stdin is not None and self._keeper.stdout is not None
-        with suppress(OSError):
-            self._keeper.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(START_SECONDS)
-        self._keeper.stdout.close()
-        self._errors.close()
-        self.clear()
-
-    def clear(self) -> None:
-        """Remove what a keeper that was killed has left."""
-        if self._keeper.poll() is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if error:
+            self.close()
+            raise UsageError(f"scale.ray = 'local': Ray could not start a cluster here: {error}")
+        self.address = Address(answer["address"], token)
 
     @property
     def keeper_pid(self) -> int:
         """Process id of the keeper; all processes of the cluster are below it, in its session."""
         return self._keeper.pid
 
-    def _answer(self) -> dict[str, str]:
-        stdout = self._keeper.stdout
-        assert stdout is not None
-        is_ready = select.select([stdout], [], [], START_SECONDS)[0]
-        answer = json.loads(stdout.readline() or "{}") if is_ready else {}
-        if "address" in answer:
-            return dict(answer)
-        self._errors.seek(0)
-        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        silence = "the process that starts it was killed" if is_ready else f"no answer within {START_SECONDS:g} s"
-        reason = answer.get("error") or (last[0] if is_ready and last else silence)
-        raise UsageError(f"scale.ray = 'local': Ray could not start a cluster here: {reason}")
+
+def _end(keeper: Child, printed: IO[bytes], folder: str, owner: int) -> None:
+    if os.getpid() != owner:  # a child that was forked
+        return
+    keeper.channel.close()
+    keeper.wait(START_SECONDS)
+    keeper.kill()
+    printed.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- in the keeper ---
 
 
-def main() -> None:
-    """Run a keeper; its arguments are the parent's process id, the cluster's folder, and options of `ray.init` as JSON.
+def keep(channel: Channel, parent: int, folder: str, options: dict[str, Any]) -> None:
+    """Hold a cluster until the channel is closed, or the parent has ended; answer with its address, or an error.
 
-    It prints one line of JSON: {"address": "HOST:PORT"} or {"error": "…"}.
+    Args:
+        folder: of the cluster.
+        options: of `ray.init`.
     """
-    parent, folder, options = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is no answer
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its parent does
-    adopt_orphans()
     try:
-        print(json.dumps(_start(folder, options)), file=answers, flush=True)
+        channel.receive()
+        channel.send(_start(folder, options))
         while os.getppid() == parent and _is_whole():
-            if select.select([0], [], [], _PARENT_CHECK_SECONDS)[0]:
-                break  # nothing is ever written to it, so it was closed
+            with suppress(TimeoutError):
+                channel.receive(_PARENT_CHECK_SECONDS)
+                break  # nothing more is ever sent, so it was closed
     finally:
         with suppress(BaseException):
             kill_below(os.getpid())
             with suppress(ChildProcessError):
                 while True:  # all of them are killed, and adopted where their own parent ended first
                     os.wait()
-        with suppress(BaseException):
-            shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)  # without Ray's own farewell to processes that have ended
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole() -> bool:
@@ -145,7 +126,7 @@ def _is_whole() -> bool:
     return _global_node is None or not {"gcs_server", "raylet"} & {name for name, _ in _global_node.dead_processes()}
 
 
-def _start(folder: str, options: dict[str, object]) -> dict[str, str]:
+def _start(folder: str, options: dict[str, Any]) -> dict[str, str]:
     try:
         import ray
 

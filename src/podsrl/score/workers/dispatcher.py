@@ -19,11 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 from podsrl.errors import RewardError
+from podsrl.lib.channel import Malformed
 from podsrl.score.base import Fault
 from podsrl.score.rewards import is_slow
 from podsrl.score.workers.handle import WorkerHandle
 from podsrl.score.workers.jobs import Job
-from podsrl.score.workers.wire import Malformed
+from podsrl.score.workers.wire import decode
 from podsrl.score.workers.worker import Setup
 
 MAX_CHUNK = 32
@@ -152,10 +153,10 @@ class Dispatcher:
 
     def _wait(self) -> None:
         """Wait for the first event: an answer, the end of a process, a wake-up, or a time limit."""
-        poll, workers = select.poll(), {worker.lines.fileno(): worker for worker in self._workers}
+        poll, workers = select.poll(), {worker.channel.fileno(): worker for worker in self._workers}
         poll.register(self._wake_receiver, select.POLLIN)
         for descriptor, worker in workers.items():
-            poll.register(descriptor, select.POLLIN | (select.POLLOUT if worker.lines.has_unsent else 0))
+            poll.register(descriptor, select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0))
         seconds = self._seconds_to_wait()
         ready = dict(poll.poll(None if seconds is None else 1000 * seconds))
         before, self._last_poll = self._last_poll, time.monotonic()
@@ -173,12 +174,12 @@ class Dispatcher:
         return max(0.01, min([_TICK_SECONDS, *left])) if busy else None
 
     def _receive(self, worker: WorkerHandle) -> None:
-        lines = worker.lines
+        channel = worker.channel
         try:
-            lines.flush()
-            for message in lines.read():
-                if worker.lines is lines:  # otherwise an earlier message has ended this worker
-                    self._handle(worker, message)
+            channel.flush()
+            for frame in channel.read():
+                if worker.channel is channel:  # otherwise an earlier message has ended this worker
+                    self._handle(worker, decode(frame.body))
         except Malformed as error:
             worker.stop()
             self._handle_death(worker, f"it sent {error}")

@@ -19,10 +19,11 @@ from typing import Any, get_args
 import numpy as np
 
 from podsrl.errors import RewardError
+from podsrl.lib.channel import Malformed
 from podsrl.lib.seeds import hash_bits, set_global_seed
 from podsrl.score.base import Fault, FaultKind, Judge, Rows, Values
 from podsrl.score.forms import BatchForm
-from podsrl.score.workers.wire import Malformed, Unsendable, encode, from_json, to_json
+from podsrl.score.workers.wire import Unsendable, encode, from_json, to_json
 from podsrl.types import Task
 
 _KINDS = frozenset(get_args(FaultKind))
@@ -54,7 +55,7 @@ class Job(ABC):
     @staticmethod
     @abstractmethod
     def line(jobs: Sequence[Any], first: int) -> str:
-        """Write jobs of this kind as one line, numbered from `first`."""
+        """Write jobs of this kind as one message, numbered from `first`."""
 
     @abstractmethod
     def read(self, body: Any) -> Any:
@@ -178,9 +179,9 @@ def read_tasks(tasks: Sequence[Any]) -> list[Task]:
     ]
 
 
-def read_message(line: bytes) -> Any:
-    """In a worker: read a line that the main process sent."""
-    return json.loads(line.decode("utf-8", "surrogatepass"), object_hook=from_json)
+def read_message(body: bytes) -> Any:
+    """In a worker: read what the main process sent."""
+    return json.loads(body.decode("utf-8", "surrogatepass"), object_hook=from_json)
 
 
 def read_fault(kind: object, reason: str) -> Fault:

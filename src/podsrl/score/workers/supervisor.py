@@ -4,22 +4,21 @@ It loads what the known rewards need and then forks, so that a worker that was k
 It adopts the orphans of its workers. When a worker ends, or the main process does, even by SIGKILL, the supervisor
 kills every process below itself.
 
-The main process talks to it over a socket: for each worker it sends one byte with the descriptor of the worker's own
-socket. The supervisor answers with the worker's exit code, negative where a signal ended it, on one line. It ends when
-the socket is closed.
+For each worker the main process sends a message with the descriptor of the worker's own socket; the answer is the
+worker's exit code, negative where a signal ended it. The supervisor ends when its channel is closed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
-import socket
 import sys
 from contextlib import suppress
+from typing import Any
 
-from podsrl.lib.below import adopt_orphans, kill_below
+from podsrl.lib.below import kill_below
+from podsrl.lib.channel import Channel
 from podsrl.lib.parent import end_with
 from podsrl.score.workers.worker import Setup, load_known, serve
 
@@ -27,22 +26,16 @@ _PARENT_CHECK_SECONDS = 1.0
 """Between two checks that the parent still lives: its children may hold the socket open."""
 
 
-def main() -> None:
-    """Run a supervisor; its arguments are the socket's descriptor, the parent's process id, and the setup as JSON."""
-    control, parent, setup = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), json.loads(sys.argv[3])
+def main(control: Channel, parent: int, setup: dict[str, Any]) -> None:
+    """Run a supervisor for the main process of that process id."""
     sys.stdout = sys.stderr  # what a reward prints must not mix with what a command prints as its result
-    supervisor = Supervisor(control, parent, Setup(**setup))
-    try:
-        supervisor.run()
-    finally:
-        kill_below(os.getpid())
-        os._exit(0)
+    Supervisor(control, parent, Setup(**setup)).run()
 
 
 class Supervisor:
-    """Described in the module's docstring; `control` is the socket to the main process, `parent` that one's id."""
+    """Described in the module's docstring; `control` is the channel to the main process, `parent` that one's id."""
 
-    def __init__(self, control: socket.socket, parent: int, setup: Setup) -> None:
+    def __init__(self, control: Channel, parent: int, setup: Setup) -> None:
         self._control, self._parent, self._setup = control, parent, setup
         self._worker: int | None = None
         self._wake_receiver, self._wake_sender = os.pipe()  # SIGCHLD writes into it, so that `select` returns
@@ -50,22 +43,22 @@ class Supervisor:
             os.set_blocking(end, False)
 
     def run(self) -> None:
-        """Serve until the main process has closed the socket, or has ended."""
-        adopt_orphans()
+        """Serve until the main process has closed the channel, or has ended."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_sender, warn_on_full_buffer=False)
         with suppress(Exception):  # a worker meets the same error, and reports it
             load_known(self._setup.names)
-        while os.getppid() == self._parent:
-            ready, _, _ = select.select([self._control.fileno(), self._wake_receiver], [], [], _PARENT_CHECK_SECONDS)
-            if self._wake_receiver in ready:
-                os.read(self._wake_receiver, 1 << 12)
-            self._reap()
-            if self._control.fileno() in ready:
-                order, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
-                if not order:
-                    return
-                self._start(descriptors[0])
+        with suppress(EOFError, ConnectionError):
+            while os.getppid() == self._parent:
+                ends = self._control.fileno(), self._wake_receiver
+                ready, _, _ = select.select(ends, [], [], _PARENT_CHECK_SECONDS)
+                if self._wake_receiver in ready:
+                    os.read(self._wake_receiver, 1 << 12)
+                self._reap()
+                if self._control.fileno() in ready:
+                    for frame in self._control.read():
+                        assert frame.descriptor is not None
+                        self._start(frame.descriptor)
 
     def _start(self, descriptor: int) -> None:
         supervisor = os.getpid()
@@ -96,4 +89,4 @@ class Supervisor:
                 if pid == self._worker:
                     self._worker = None
                     kill_below(os.getpid())
-                    self._control.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+                    self._control.send(os.waitstatus_to_exitcode(status))

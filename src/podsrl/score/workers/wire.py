@@ -1,7 +1,7 @@
-"""How the main process and a reward worker talk: JSON, one value per line, over a socket of their own.
+"""What the main process and a reward worker send each other: JSON, in UTF-8 in which lone surrogates survive.
 
-Nothing is pickled, so what a reward function writes to the socket cannot run code in the main process. Lines are UTF-8
-in which lone surrogates survive, and floats keep every bit.
+Nothing is pickled, so what a reward function writes to the socket cannot run code in the main process. Floats keep
+every bit.
 
 JSON's own values stand for themselves. An object with the key "$" stands for a value of another kind in a data set's
 column: tuple, set, frozenset, bytes, date and time, Decimal, Fraction, complex, numpy's numbers and arrays, a huge
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -22,17 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.lib.channel import Malformed
 from podsrl.types import TokenMarkup
 
-_READ_BYTES = 1 << 18
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # escapes would join two lone surrogates
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
 _PLAIN = frozenset({str, bool, float, type(None)})
 _MAX_BITS = 10_000
 """Python refuses to write integers of more than 4,300 digits."""
-
-
-class Malformed(ValueError):
-    """A line is not a valid message."""
 
 
 class Unsendable(ValueError):
@@ -40,87 +41,26 @@ class Unsendable(ValueError):
 
 
 def encode(value: Any) -> str:
-    """Write JSON; the line end is not part of it."""
+    """Write JSON."""
     return _encoder.encode(value)
 
 
-def to_bytes(line: str) -> bytes:
+def to_bytes(text: str) -> bytes:
     """Give what goes over the socket."""
-    return f"{line}\n".encode("utf-8", "surrogatepass")
+    return text.encode("utf-8", "surrogatepass")
 
 
-def decode(line: bytes) -> Any:
-    """Read a line from the worker, which is not trusted. Malformed: it is not JSON; NaN and infinity are not either.
+def decode(body: bytes) -> Any:
+    """Read what a worker sent, which is not trusted. Malformed: it is not JSON; NaN and infinity are not either.
 
     Example:
         >>> decode(b"[1, 0.5]")
         [1, 0.5]
     """
     try:
-        return json.loads(line.decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
+        return _decoder.decode(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {type(error).__name__}") from error
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-class Lines:
-    """The main process's end of a socket pair. No call ever waits for the other end."""
-
-    def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
-        self._end, self._out, self._in = end, bytearray(), bytearray()
-        self.max_line_bytes = 1 << 16
-        """A longer line is malformed."""
-
-    def fileno(self) -> int:
-        return self._end.fileno()
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._out)
-
-    def write(self, line: str) -> None:
-        """Queue a line, and send what fits. OSError: the other end is closed."""
-        self._out += to_bytes(line)
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what fits. OSError: the other end is closed."""
-        try:
-            while self._out:
-                del self._out[: self._end.send(self._out)]
-        except BlockingIOError:
-            pass
-
-    def read(self) -> Iterator[Any]:
-        """Give the lines that have come in whole, one by one: what is malformed does not spoil those before it.
-
-        Raises:
-            EOFError, OSError: the other end is closed.
-            Malformed: what came is no line of JSON.
-        """
-        try:
-            data = self._end.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            raise EOFError
-        self._in += data
-        *lines, self._in = self._in.split(b"\n")
-        for line in lines:
-            self._check_length(line)
-            yield decode(bytes(line))
-        self._check_length(self._in)
-
-    def _check_length(self, line: bytearray) -> None:
-        if len(line) > self.max_line_bytes:
-            raise Malformed(f"a line of over {self.max_line_bytes:,} bytes")
-
-    def close(self) -> None:
-        self._end.close()
 
 
 def to_json(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
 
-It receives jobs over a socket, as lines of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules`
+It receives jobs over a `Channel`, as bytes of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules`
 are loaded, then `[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's
 function does.
 """
@@ -11,6 +11,7 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from podsrl.lib.channel import Channel
 from podsrl.score.base import Judge
 from podsrl.score.forms import judge_of
 from podsrl.score.guard import Unguarded
@@ -59,14 +61,12 @@ def load_known(names: tuple[str, ...]) -> None:
 
 def serve(descriptor: int, setup: Setup) -> None:
     """Load what `setup` names and judge until the socket is closed; a high descriptor takes its place."""
-    end, owner = _hide(descriptor), os.getpid()
+    channel, owner = Channel(socket.socket(fileno=_hide(descriptor))), os.getpid()
 
     def send(value: Any) -> None:
         if os.getpid() != owner:  # a function has forked, and its child returned here too
             os._exit(0)
-        data = memoryview(to_bytes(encode(value)))
-        while data:
-            data = data[os.write(end, data) :]
+        channel.send(body=to_bytes(encode(value)))
 
     _limit_memory(setup)
     try:
@@ -75,10 +75,10 @@ def serve(descriptor: int, setup: Setup) -> None:
         send({"failed": f"{type(error).__name__}: {error}"[:2000]})
         return
     send("ready")
-    with suppress(BrokenPipeError, ConnectionResetError), open(end, "rb", closefd=False) as lines:
-        for line in lines:
+    with suppress(ConnectionError):
+        while (frame := channel.receive()) is not None:
             start = time.perf_counter()
-            message = read_message(line)
+            message = read_message(frame.body)
             answers = answer_rows(judges, message) if "rows" in message else [answer_batch(judges, message)]
             for number, body in answers:
                 send([number, time.perf_counter() - start, body])
