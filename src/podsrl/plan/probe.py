@@ -22,10 +22,9 @@ from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.lib.progress import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
-from podsrl.plan.resample import MIDDLE
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
-from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio
+from podsrl.plan.value import MIDDLE, GradientProbe, gradient_probe, noise_range, noise_ratio
 from podsrl.run.step_result import StepResult, samples_by_group
 from podsrl.run.steps import training_step
 from podsrl.run.trainer import Trainer
