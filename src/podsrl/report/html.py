@@ -60,9 +60,7 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
         podsrl.errors.UsageError: runs is empty; give at least one folder of `pods train` or `pods compare`
     """
     folders, target = [Path(run) for run in runs], Path(out)
-    check_folders(folders)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; give the file to write, for example {target / 'report.html'}")
+    check_folders(folders, target)
     if max_groups < 1:
         raise UsageError(f"max_groups = {max_groups}; show at least 1")
     write_page(target, render_report(folders, max_groups=max_groups))
@@ -76,14 +74,16 @@ def render_report(folders: Sequence[Path], *, max_groups: int = 60, live: LiveSt
     return _render(comparisons, _name_runs(comparisons, single, max_groups), live)
 
 
-def check_folders(folders: Sequence[Path]) -> None:
-    """Raise UsageError where there is no folder, or one is given twice."""
+def check_folders(folders: Sequence[Path], out: Path) -> None:
+    """Raise UsageError where there is no folder, one is given twice, or the file to write is a folder."""
     if not folders:
         raise UsageError("runs is empty; give at least one folder of `pods train` or `pods compare`")
     resolved = [folder.resolve() for folder in folders]
     twice = [folder for folder, real in zip(folders, resolved, strict=True) if resolved.count(real) > 1]
     if twice:
         raise UsageError(f"{twice[0]} is given twice; give each folder once")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; give the file to write, for example {out / 'report.html'}")
 
 
 def _name_runs(comparisons: Sequence[Comparison], single: Sequence[Run], max_groups: int) -> list[Shown]:
