@@ -48,7 +48,7 @@ def plan(
 
       pods plan pods                                   the demo, in about a minute
       pods plan my.toml --measure 120 --plot plan.png  longer, with a picture
-      pods plan runs/mine/config.toml --json           the config of a run, as JSON
+      pods plan runs/mine/config.toml --json          the config of a run
       pods plan my.toml --memory 24GiB                 for a smaller GPU
     """
     name, overrides = split_words(target, context.args)

@@ -23,7 +23,6 @@ from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
 from podsrl.report.page import LiveState, render_page, write_page
-from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
@@ -138,7 +137,6 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
                 _comparison_svg(c, i),
                 _narrow_svg(c, i),
                 headline(c),
-                _beside_paper(c, i),
                 _cost_svgs(c, i),
                 times_of(c),
             )
@@ -176,13 +174,3 @@ def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Ma
         cost: inline_svg(cost_figure(comparison, cost), f"{cost}-{index}", f"held-out accuracy against {COSTS[cost]}")
         for cost in comparison.costs
     }
-
-
-def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Markup, list[Row]] | None:
-    """The setting that a comparison reproduces, its figure and its table; None for any other comparison."""
-    setting = reproduced_setting(comparison.path)
-    if setting is None:
-        return None
-    text = f"our curves over the paper's, setting {setting.name}"
-    drawing = inline_svg(overlay_figure(comparison.path), f"paper-{index}", text)
-    return setting, drawing, rows_beside_paper(comparison, setting)
