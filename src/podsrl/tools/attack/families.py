@@ -88,15 +88,13 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 
 def _family(kind: str, entry: dict[str, Any]) -> Family:
     own = {**KINDS[kind], **entry}
-    for name, change in {
+    changes: dict[str, Callable[[Any], Any]] = {
         "texts": lambda texts: tuple((text,) if isinstance(text, str) else tuple(text) for text in texts),
         "each": lambda each: tuple((" ".join(t.split())[:37], t) if isinstance(t, str) else tuple(t) for t in each),
         "kinds": frozenset,
         "computed": lambda name: getattr(computed, name),
-    }.items():
-        if name in own:
-            own[name] = change(own[name])
-    return Family(**own)
+    }
+    return Family(**{name: changes[name](value) if name in changes else value for name, value in own.items()})
 
 
 def _families() -> Iterator[Family]:
