@@ -34,7 +34,7 @@ from benchmarks import command
 from benchmarks.models import batch_of, shaped_model, uniform_completion
 from benchmarks.timing import Clock, Say, Taken, ratios, spread_text, take_turns, titled
 from podsrl.config.schema import OptimConfig
-from podsrl.lib.matmul.linears import fast_linears
+from podsrl.lib.matmul import fast_linears
 from podsrl.update import ALGORITHMS, Batch, Updater
 
 NUM_KEPT = 16

@@ -45,7 +45,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import children  # noqa: E402
-from podsrl.lib.matmul import choice  # noqa: E402
+from podsrl.lib import matmul  # noqa: E402
 
 pytest_plugins = ["times", "leftovers"]
 sys.path.append(str(Path(__file__).parent / "generate"))  # contract.py, which tests of several folders import
@@ -129,10 +129,10 @@ def new_model(family: str, **changes: Any) -> Any:
 @pytest.fixture(autouse=True)
 def same_threads_and_matmul() -> Iterator[None]:
     """The number of threads and the rule of matrix products are the whole process's: no test leaves its own."""
-    before = choice._rule
+    before = matmul._rule
     torch.set_num_threads(NUM_THREADS)
     yield
-    choice.use(before)
+    matmul.use(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

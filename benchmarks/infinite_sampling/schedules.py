@@ -32,10 +32,10 @@ from rich.table import Table
 
 from benchmarks import command
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
+from benchmarks.infinite_sampling.simulate import Simulation, least_steps, simulate
 from benchmarks.timing import Say, spread_text
 from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
-from podsrl.generate.schedule.simulate import Simulation, least_steps, simulate
 
 GROUP_SIZES = (32, 128, 512)
 SHOWN_GROUP_SIZE = 128

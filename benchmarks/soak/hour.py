@@ -16,14 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,14 +72,11 @@ QUICK = {
 }
 SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 5.0, 1.0
 QUICK_SECONDS = 30.0
-PAGE_SECONDS = 15.0
-"""Between two looks at the live page."""
 END_SECONDS = 180.0
 """How long a command has to end after Ctrl-C, and a resumed run to take its steps."""
 LEAVE_SECONDS = 10.0
 """How long the processes below a command may outlive it: they look for it once per second."""
 RESUMED_STEPS = 5
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -113,12 +108,6 @@ class Started:
     segments: set[str] = field(default_factory=set)
     """Shared memory that it had, so far."""
 
-    @property
-    def address(self) -> str | None:
-        """Where a live page is served, once it says so."""
-        found = _ADDRESS.search(self.output.read_text(errors="replace"))
-        return found and found[0]
-
 
 def soak(options: argparse.Namespace, say: Say) -> Path:
     """Run everything for the given minutes; returns the folder with samples.jsonl and end.json.
@@ -148,7 +137,9 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
             commands[run] = start(("train", "pods", *flags, "--plain", "--out", str(folder / run)), folder, run)
         _wait_for_logs(commands, folder, say)
         commands["watch"] = start(("watch", str(folder / "pods"), "--plain"), folder, "watch")
-        commands["page"] = start(("report", str(folder / "pods"), "--live"), folder, "page")
+        commands["page"] = start(
+            ("report", str(folder / "pods"), "--live", "--out", str(folder / "page.html")), folder, "page"
+        )
         _look_on(commands, folder, seconds, pause, say)
         say("ending")
         end: Json = {name: stop(commands[name]) for name in (*RUNS, "watch", "page")}
@@ -220,17 +211,13 @@ def sample(name: str, started: Started, folder: Path) -> Json:
 
 
 def _look_on(commands: Mapping[str, Started], folder: Path, seconds: float, pause: float, say: Say) -> None:
-    begun, next_page = time.monotonic(), 0.0
+    begun = time.monotonic()
     while (passed := time.monotonic() - begun) < seconds:
         for name, started in commands.items():
             if started.process.poll() is not None:
                 last = started.output.read_text(errors="replace").strip().rpartition("\n")[2]
                 raise PodsError(f"{name} ended after {passed:.0f} s with code {started.process.returncode}: {last}")
             append_line(folder / "samples.jsonl", {"seconds": passed, **sample(name, started, folder)})
-        if passed >= next_page and (address := commands["page"].address):
-            next_page = passed + PAGE_SECONDS
-            with suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
-                append_line(folder / "pages.jsonl", {"seconds": passed, "bytes": len(answer.read())})
         say(f"{passed / 60:.1f} of {seconds / 60:g} minutes")
         time.sleep(pause)
 

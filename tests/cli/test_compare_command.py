@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import children
-from podsrl.plan.machine_use import MachineUse
-from podsrl.plan.pace import Pace
 
 PAGE = Path(__file__).parents[2] / "docs" / "comparing.md"
 Pods = Callable[..., tuple[int, str, str]]
@@ -61,22 +59,21 @@ def test_the_help_shows_the_docs_example(pods: Pods, monkeypatch: pytest.MonkeyP
     assert code == 0 and shown[first : first + len(wanted)] == wanted
 
 
-def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float, waited_share: float) -> list[list[str]]:
+def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float) -> list[list[str]]:
     """A machine on which a step takes so long; what the demo would then run."""
-    use = MachineUse(waited_share=waited_share, load=None, num_cores=2)
-    monkeypatch.setattr("podsrl.plan.pace.measure_pace", lambda config: Pace(step_seconds=step_seconds, use=use))
+    monkeypatch.setattr("podsrl.plan.pace.measure_pace", lambda config: step_seconds)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("podsrl.lib.machine.num_cores", lambda: 2)
     ran: list[list[str]] = []
     monkeypatch.setattr("podsrl.cli.compare._compare", lambda source, overrides, *rest: ran.append(list(overrides)))
     return ran
 
 
-@pytest.mark.parametrize(
-    ("step_seconds", "waited_share", "seconds"), [(0.1, 0.0, 60), (0.5, 0.0, 240), (0.3, 0.9, 120)]
-)
+@pytest.mark.parametrize(("step_seconds", "load", "seconds"), [(0.1, 1.0, 60), (0.5, 2.4, 240), (0.3, 9.0, 120)])
 def test_the_demo_takes_the_seconds_that_two_measured_steps_ask_for(
-    pods: Pods, monkeypatch: pytest.MonkeyPatch, step_seconds: float, waited_share: float, seconds: int
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float, seconds: int
 ) -> None:
-    ran = paced(monkeypatch, step_seconds, waited_share)
+    ran = paced(monkeypatch, step_seconds, load)
     code, _, errors = pods("demo", "--jobs=1")
     assert code == 0 and ran[0][-1] == f"--base.stop.seconds={seconds}", errors
 
@@ -84,11 +81,11 @@ def test_the_demo_takes_the_seconds_that_two_measured_steps_ask_for(
 def test_the_demo_on_a_machine_that_is_too_busy_ends_with_one_true_sentence(
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = paced(monkeypatch, 1.2, 0.75)
+    ran = paced(monkeypatch, 1.2, 7.5)
     code, _, errors = pods("demo", "--jobs=1")
     assert code == 1 and ran == []
     said = errors.splitlines()[-1]
-    assert said.startswith("failed: this machine is too busy") and "waited 75% of the time" in said
+    assert said.startswith("failed: this machine is too busy") and "7.5 processes wanted 2 cores" in said
     assert "1.2 s, 0.16 s where the demo was made" in said and said.endswith("pods demo --base.stop.seconds=480")
     assert pods("demo", "--base.stop.seconds=60")[0] == 0 and pods("demo", "--quick")[0] == 0 and len(ran) == 2
 

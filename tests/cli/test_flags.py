@@ -156,7 +156,7 @@ def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: P
         assert (options["select.num_kept"], options["stop.steps"]) == (8, 5)
 
 
-@pytest.mark.parametrize("command", ["train", "launch", "demo", "compare", "reproduce"])
+@pytest.mark.parametrize("command", ["train", "launch", "demo", "compare"])
 def test_out_has_a_short_form(command: str, pods: Pods) -> None:
     code, printed, _ = pods(command, "--help")
     assert code == 0 and "-o" in printed.split()

@@ -292,12 +292,12 @@ def test_lines_follow_a_run_to_the_word_of_its_end(pods: Pods, tmp_path: Path, m
     assert [line.split()[1].rstrip(":,") for line in out.splitlines()] == ["training", "stopped"]
 
 
-@pytest.mark.parametrize("arguments", [("watch", "RUN", "--plain"), ("report", "RUN", "--live")])
+@pytest.mark.parametrize("arguments", [("watch", "RUN", "--plain"), ("report", "RUN", "--live", "--out", "PAGE")])
 def test_ctrl_c_ends_it_and_leaves_the_run_as_it_was(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = write_run(tmp_path / "run")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with RunFolder(folder).lock():
-        words = [str(folder) if word == "RUN" else word for word in arguments]
+        words = [{"RUN": str(folder), "PAGE": str(tmp_path / "page.html")}.get(word, word) for word in arguments]
         process = children.Popen(
             [sys.executable, "-m", "podsrl.cli", *words], stdout=children.PIPE, stderr=children.PIPE, text=True
         )

@@ -85,7 +85,7 @@ FAULTS = (
         "a GPU takes indices of the CPU too; it costs a wait",
     ),
     Fault(
-        "lib/matmul/linears.py",
+        "lib/matmul.py",
         "module.weight.is_cpu and module.weight.dtype",
         "module.weight.dtype",
         "whether oneDNN is asked for products of this size depends on the machine",

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.lib.matmul import FIXED, Choice, Rule, cache, choice, choose, current, is_available, use, uses_onednn
-from podsrl.lib.matmul.rule import NEVER, Timing
+from podsrl.lib import matmul
+from podsrl.lib.matmul import FIXED, NEVER, Choice, Rule, Timing, choose, current, is_available, use, uses_onednn
 
 WON = [Timing(use="many_rows", work=4_000_000, mkl_seconds=2.0, onednn_seconds=1.0)]
 RULE = Rule(few_rows=math.inf, many_rows=4_000_000, update=math.inf)
@@ -22,7 +22,7 @@ OTHER = Rule(few_rows=5, many_rows=6, update=7)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's empty cache folder, on a machine where both libraries can be had."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(choice, "is_available", lambda: True)
+    monkeypatch.setattr(matmul, "is_available", lambda: True)
     a_new_process(monkeypatch)
     return tmp_path
 
@@ -36,12 +36,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         times.append(torch.get_num_threads())
         return WON
 
-    monkeypatch.setattr(choice, "measure", measure)
+    monkeypatch.setattr(matmul, "measure", measure)
     return times
 
 
 def a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_known", {})
+    monkeypatch.setattr(matmul, "_known", {})
     use(None)
 
 
@@ -50,7 +50,7 @@ def test_a_machine_is_measured_once(folder: Path, measured: list[int], monkeypat
     a_new_process(monkeypatch)
     assert choose().rule == RULE and len(measured) == 1
     [file] = (folder / "podsrl").iterdir()
-    assert json.loads(file.read_text()) == {"machine": cache.machine(), "rule": RULE.to_json()}
+    assert json.loads(file.read_text()) == {"machine": matmul.this_machine(), "rule": RULE.to_json()}
 
 
 @pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR"])
@@ -78,7 +78,7 @@ def test_another_number_of_threads_is_another_machine(measured: list[int]) -> No
 
 
 def test_versions_and_processor_are_part_of_a_machine() -> None:
-    machine = cache.machine()
+    machine = matmul.this_machine()
     assert machine["torch"] == torch.__version__ and machine["processor"]
     assert not torch.backends.mkl.is_available() or "Math Kernel Library" in machine["libraries"]
 
@@ -98,11 +98,11 @@ def test_versions_and_processor_are_part_of_a_machine() -> None:
 def test_a_damaged_file_is_measured_again_and_replaced(
     text: str, folder: Path, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = cache.path_of(cache.machine())
+    path = matmul.rule_path(matmul.this_machine())
     path.parent.mkdir()
-    path.write_text(text.replace("MACHINE", json.dumps(cache.machine())))
+    path.write_text(text.replace("MACHINE", json.dumps(matmul.this_machine())))
     assert choose().rule == RULE and len(measured) == 1
-    assert cache.read(cache.machine()) == RULE
+    assert matmul.read_rule(matmul.this_machine()) == RULE
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -125,19 +125,19 @@ def test_a_user_without_a_home_has_a_choice_too(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_of_two_that_measure_at_once_the_first_to_write_decides() -> None:
-    machine = cache.machine()
-    assert cache.write(machine, RULE) == RULE
-    assert cache.write(machine, OTHER) == RULE == cache.read(machine)
+    machine = matmul.this_machine()
+    assert matmul.write_rule(machine, RULE) == RULE
+    assert matmul.write_rule(machine, OTHER) == RULE == matmul.read_rule(machine)
 
 
 def test_a_file_system_without_links_keeps_a_choice_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: object) -> None:
         raise OSError("operation not supported")
 
-    monkeypatch.setattr(cache.os, "link", no_links)
-    machine = cache.machine()
-    assert cache.write(machine, RULE) == RULE == cache.read(machine)
-    assert cache.write(machine, OTHER) == RULE == cache.read(machine)
+    monkeypatch.setattr(matmul.os, "link", no_links)
+    machine = matmul.this_machine()
+    assert matmul.write_rule(machine, RULE) == RULE == matmul.read_rule(machine)
+    assert matmul.write_rule(machine, OTHER) == RULE == matmul.read_rule(machine)
 
 
 def test_what_is_insisted_on_is_not_measured(folder: Path, measured: list[int]) -> None:
@@ -149,7 +149,7 @@ def test_what_is_insisted_on_is_not_measured(folder: Path, measured: list[int]) 
 def test_where_there_is_one_library_nothing_is_measured(
     folder: Path, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "is_available", lambda: False)
+    monkeypatch.setattr(matmul, "is_available", lambda: False)
     assert choose().rule == NEVER and choose("mkl").rule == NEVER
     with pytest.raises(UsageError, match=r"model\.matmul = 'onednn'.*x86"):
         choose("onednn")

@@ -10,9 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from podsrl.lib.matmul import OnednnLinear, is_available
-from podsrl.lib.matmul.measure import SHAPES, measure
-from podsrl.lib.matmul.rule import FIXED, NEVER, Rule, Timing, Use, rule_from, rule_of
+from podsrl.lib.matmul import (
+    FIXED,
+    NEVER,
+    SHAPES,
+    OnednnLinear,
+    Rule,
+    Timing,
+    Use,
+    is_available,
+    measure,
+    rule_from,
+    rule_of,
+)
 
 INTEL = {(512, 64, 64): (76, 50), (512, 64, 160): (89, 69), (256, 256, 704): (97, 84), (2000, 256, 704): (96, 81)}
 AMD = {(512, 64, 64): (86, 114), (512, 64, 160): (91, 151), (256, 256, 704): (95, 200), (2000, 256, 704): (87, 178)}

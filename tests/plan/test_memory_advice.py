@@ -52,7 +52,7 @@ def large_shape(large: Path) -> ModelShape:
 
 
 def check(advice: MemoryAdvice, config: RunConfig, shape: ModelShape, num_processes: int = 1) -> None:
-    """Each step's figure is the estimate of the config with the steps so far; a possible set is enough and minimal."""
+    """Each step's figure is the estimate of the config with the steps so far; a possible set is enough."""
     check_processes(advice.config, num_processes)
     changed = config.model_dump(mode="json", exclude_none=True)
     for step in advice.steps:
@@ -63,25 +63,12 @@ def check(advice: MemoryAdvice, config: RunConfig, shape: ModelShape, num_proces
     assert advice.is_possible == (peak(estimate(advice.config, shape, num_processes)) <= advice.bound_bytes)
     order = list(LADDER)
     assert [step.key for step in advice.steps] == sorted((s.key for s in advice.steps), key=order.index)
-    if advice.fits or not advice.is_possible:
-        return
-    for left_out in advice.steps:
-        tree = config.model_dump(mode="json", exclude_none=True)
-        for step in advice.steps:
-            section, name = step.key.split(".")
-            if step is not left_out:
-                tree[section] = {**tree.get(section, {}), name: step.new}
-        try:
-            less = RunConfig.model_validate(tree)
-        except ValueError:
-            continue  # 4 bits without adapters
-        assert peak(estimate(less, shape, num_processes)) > advice.bound_bytes
 
 
 def test_a_config_that_fits_is_left_alone() -> None:
     config = load_config("pods")
     advice = advise(config, read_shape(config.model), 8 * GIB)
-    assert advice.fits and advice.steps == advice.alone == () and advice.config == config
+    assert advice.fits and advice.steps == () and advice.config == config
     assert advice.peak_bytes == peak(estimate(config, read_shape(config.model)))
 
 
@@ -146,12 +133,6 @@ def test_the_least_key_value_memory_holds_one_row(large_shape: ModelShape) -> No
         least = parse_memory(steps["rollouts.kv_cache_bytes"])
         tokens_left = steps.get("rollouts.max_new_tokens", tokens) + 100
         assert 0 <= least - row * tokens_left / (tokens + 100) < 1 << 20
-
-
-def test_changes_that_are_enough_alone_are_named(large_shape: ModelShape) -> None:
-    advice = advise(RunConfig.model_validate({"loss": {"kl_beta": 0.1}}), large_shape, 80 * GIB)
-    assert "model.gradient_checkpointing" in {step.key for step in advice.alone}
-    assert all(step.peak_bytes <= 80 * GIB for step in advice.alone)
 
 
 def test_processes_share_only_what_their_other_options_allow(large_shape: ModelShape) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from podsrl.config.load import dump, load_config
+from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.plan.probe import still_trainer
-from podsrl.plan.recorded import read_measurements
 
 OWN = ["budget.rollouts=my:own", "model.path=/nowhere"]
 
@@ -22,18 +19,7 @@ def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
         pass
 
 
-def test_steps_that_overlap_are_refused_before_the_model_loads(tmp_path: Path) -> None:
+def test_steps_that_overlap_are_refused_before_the_model_loads() -> None:
     config = load_config("pods", ["steps.name=ahead", "scale.generators=1", "model.path=/nowhere"])
     with pytest.raises(UsageError, match=r"^steps.name = 'ahead': .* steps.name = 'sync'"), still_trainer(config):
         pass
-    (tmp_path / "config.toml").write_text(dump(config))
-    (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(UsageError, match=r"^steps.name = 'ahead': .* steps.name = 'sync'"):
-        read_measurements(tmp_path)
-
-
-def test_a_run_with_a_budget_of_ones_own_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(dump(load_config("pods", OWN)))
-    (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own'"):
-        read_measurements(tmp_path)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from podsrl.plan.least_squares import fit_nonnegative, power_law
+from podsrl.plan.least_squares import _nonnegative, fit_nonnegative, power_law
 
 
 def test_exact_lines_are_found_exactly() -> None:
@@ -37,7 +39,29 @@ def test_an_all_zero_column_gets_no_coefficient() -> None:
     assert fit_nonnegative([[0.0, 1.0], [0.0, 2.0]], [3.0, 6.0]).tolist() == pytest.approx([0.0, 3.0])
 
 
-@pytest.mark.parametrize(("columns", "values"), [([], []), ([[1.0]], [0.0]), ([[1.0] * 7], [1.0]), ([[1.0]], [1, 2])])
+def test_of_columns_that_measurements_at_one_size_cannot_tell_apart_the_first_stays() -> None:
+    assert fit_nonnegative([[1.0, 8.0], [1.0, 8.0]], [2.0, 2.0]) == pytest.approx([2.0, 0.0])
+
+
+def test_the_fit_of_steps_is_as_good_as_the_best_subset_of_columns() -> None:
+    """Over all subsets of columns whose plain fit has no negative coefficient, of steps as a plan measures them."""
+    random = np.random.default_rng(0)
+    subsets = [list(subset) for size in (1, 2, 3) for subset in combinations(range(3), size)]
+    for _ in range(50):
+        sizes, steps = np.array([16, 64, 128] * 3), random.integers(80, 120, 9)
+        columns = np.stack([steps, 400 * sizes**0.8 * random.uniform(0.9, 1.1, 9), 400 * sizes], axis=1)
+        values = columns @ [1e-3, *random.uniform(0, 2e-6, 2)] * random.uniform(0.8, 1.2, 9)
+        relative = columns / values[:, None]
+
+        def error(kept: list[int], coefficients: object, relative: np.ndarray = relative) -> float:
+            return float(np.square(relative[:, kept] @ coefficients - 1).sum())
+
+        fits = [(kept, np.linalg.lstsq(relative[:, kept], np.ones(9), rcond=None)[0]) for kept in subsets]
+        best = min(error(kept, fit) for kept, fit in fits if (fit >= 0).all())
+        assert error([0, 1, 2], _nonnegative(relative)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(("columns", "values"), [([], []), ([[1.0]], [0.0]), ([[1.0]], [1, 2])])
 def test_what_cannot_be_fitted_is_an_error(columns: list[list[float]], values: list[float]) -> None:
     with pytest.raises(ValueError, match="columns of shape"):
         fit_nonnegative(columns, values)

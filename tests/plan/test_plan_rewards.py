@@ -56,12 +56,6 @@ def test_the_first_columns_are_a_smaller_draw_and_a_seed_repeats_it() -> None:
     assert (a.lengths == 10 + 5 * a.rewards).all()  # a reward keeps its own length
 
 
-def test_a_tilt_moves_every_question_s_log_odds() -> None:
-    model = from_pass_rate(0.2, 1000.0)  # all questions at 0.2
-    shifted = model.draw(50, 2000, tilt=np.log(4.0)).is_correct.mean()  # odds 1 : 4 become 1 : 1
-    assert shifted == pytest.approx(0.5, abs=0.01)
-
-
 def test_questions_share_the_draws_evenly_and_empty_groups_are_left_out() -> None:
     model = RewardModel.from_groups([seen(*[0] * 400), seen(), seen(*[1] * 400)])
     assert len(model.questions) == 2

@@ -12,7 +12,7 @@ from podsrl.config.load import load_config
 from podsrl.plan.measured import Measurements
 from podsrl.plan.result import flags, to_json
 from podsrl.plan.rewards import Seen
-from podsrl.plan.search import DoesNotFit, NothingTeaches, Plan, kept_sizes, make_plan, rollout_sizes, tilt_to
+from podsrl.plan.search import DoesNotFit, NothingTeaches, Plan, kept_sizes, make_plan, rollout_sizes
 
 
 def measurements(*overrides: str, pass_rate: float = 0.2, micro: int = 4096, **changes: Any) -> Measurements:
@@ -81,7 +81,6 @@ def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_to
     plan = make_plan(measured, bound)
     assert plan.own.micro_batch_tokens == 4096 and plan.own not in plan.candidates
     assert plan.best.micro_batch_tokens == 1024 and plan.best in plan.candidates
-    assert {choice.micro_batch_tokens for _, choice in plan.later} == {1024}
     assert all(max(c.kv_bytes, c.update_bytes or 0) <= 0.9 * bound for c in plan.candidates)
     assert to_json(plan, (), "here")["own"]["micro_batch_tokens"] == 4096
     with pytest.raises(DoesNotFit, match=r"--memory of 0\.93 GiB"):
@@ -127,16 +126,6 @@ def test_equal_rewards_everywhere_are_an_error_that_says_what_to_do() -> None:
     zeros = np.zeros(8)
     with pytest.raises(NothingTeaches, match="every reward that was seen is 0, so no group teaches: raise rollouts"):
         make_plan(measurements(groups=(Seen(rewards=zeros, lengths=zeros + 5, is_correct=zeros > 0),)))
-
-
-def test_later_choices_are_looked_up_beyond_the_present_pass_rate() -> None:
-    assert [rate for rate, _ in make_plan(measurements(pass_rate=0.4)).later] == [0.5, 0.8, 0.95]
-
-
-def test_a_tilt_reaches_the_wanted_pass_rate() -> None:
-    model = from_pass_rate(0.1, 2.0)
-    drawn = model.draw(32, 4000, seed=9, tilt=tilt_to(model, 0.7))
-    assert drawn.is_correct.mean() == pytest.approx(0.7, abs=0.03)
 
 
 def test_flags_build_the_suggested_config() -> None:

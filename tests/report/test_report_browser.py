@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from chromium import Browser, find
 
-from podsrl.report import live as live_page
 from podsrl.report.html import write_report
-from podsrl.report.live import LivePage, _Handler, _Server
+from podsrl.report.live import LivePage
 
 Make = Callable[..., Any]
 PHONE, DESK = 390, 1280
@@ -141,88 +140,23 @@ def test_without_scripts_everything_is_there_and_opens(browser: Browser, page: s
     assert browser.problems == []
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that is drawn again as soon as its logs change."""
-    monkeypatch.setattr(live_page, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(live_page, "COST", 0.0)
-
-
-@pytest.fixture
-def live(tmp_path: Path, make_run: Make, make_step: Make, make_group: Make) -> Iterator[tuple[Path, str]]:
-    """A run's folder and the address of its live page."""
-    steps, groups = [make_step(step) for step in range(1, 20)], [make_group(step) for step in range(1, 20)]
-    run = make_run(tmp_path / "run", steps=steps, groups=groups)
-    with _Server(("127.0.0.1", 0), _Handler) as server:
-        server.page = LivePage([run])
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield run, f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def append(file: Path, line: dict[str, Any]) -> None:
-    with file.open("a") as log:
-        log.write(json.dumps(line) + "\n")
-
-
-def test_a_live_page_takes_in_new_lines_and_keeps_its_place_and_what_is_open(
-    browser: Browser, live: tuple[Path, str], make_step: Make, make_group: Make
+def test_a_live_page_loads_itself_again_unless_a_group_is_read(
+    browser: Browser, tmp_path: Path, make_run: Make, make_group: Make
 ) -> None:
-    run, address = live
-    browser.show(DESK, height=600)
-    browser.open(address)
-    assert "stopped" in browser.run('document.getElementById("live").textContent')
-    browser.run('document.querySelectorAll("details.group")[9].open = true')
-    browser.run('document.querySelectorAll("details.group")[9].scrollIntoView()')
-    browser.run('window.drawing = document.querySelector("svg.plot").outerHTML')
-    place = 'document.querySelectorAll("details.group")[9].getBoundingClientRect().top'
-    before = browser.run(place)
-    for step in range(20, 40):
-        append(run / "metrics.jsonl", make_step(step, **{"reward/all": -5.0}))
-    append(run / "groups.jsonl", make_group(39))
-    browser.wait_for('document.querySelector("#runs + .card").textContent.includes("39")')
-    assert browser.run('document.querySelectorAll("details.group").length') == 20
-    assert browser.run('[...document.querySelectorAll("details.group")].map((one) => one.open).indexOf(true)') == 9
-    assert abs(browser.run(place) - before) < 2
-    assert browser.run("scrollY") > 500
-    assert browser.run('document.getElementById("count").textContent') == "20 of 20 groups"
-    assert browser.problems == []
-
-
-def test_a_live_page_says_that_the_run_has_ended_and_that_the_connection_is_lost(
-    browser: Browser, tmp_path: Path, make_run: Make
-) -> None:
-    run = make_run(tmp_path / "run")
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.page = LivePage([run])
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    says = 'document.getElementById("live").textContent'
-    try:
-        browser.show(PHONE)
-        browser.open(f"http://127.0.0.1:{server.server_port}/")
-        assert browser.run("document.documentElement.scrollWidth") <= PHONE
-        (run / "finished.json").write_text("{}")
-        browser.wait_for(f'{says} === "the run has ended"')
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-    browser.wait_for(f'{says}.startsWith("no connection")')
-
-
-def test_without_scripts_a_live_page_loads_itself_again(
-    browser: Browser, live: tuple[Path, str], make_group: Make
-) -> None:
-    run, address = live
-    browser.show(DESK, with_script=False)
-    browser.open(address)
-    append(run / "groups.jsonl", make_group(20))
-    browser.wait_for_load()
-    found = browser.call("Page.captureSnapshot")["data"]
-    assert found.replace("=\r\n", "").count('<details class=3D"group"') == 20
+    out = tmp_path / "page.html"
+    page = LivePage([run := make_run(tmp_path / "run")], out)
+    page.write()
+    out.write_text(out.read_text().replace('data-reload="5"', 'data-reload="0.1"'))
+    browser.show(PHONE)
+    browser.open(out.as_uri())
+    assert browser.run("document.documentElement.scrollWidth") <= PHONE
+    browser.run('document.querySelector("details.group").open = true')
+    with (run / "groups.jsonl").open("a") as log:
+        log.write(json.dumps(make_group(77)) + "\n")
+    page.write()
+    time.sleep(0.5)
+    has_new = 'document.getElementById("groups").textContent.includes("step 77")'
+    assert not browser.run(has_new)
+    browser.run('document.querySelector("details.group").open = false')
+    browser.wait_for(has_new)
     assert browser.problems == []

@@ -1,15 +1,9 @@
-"""The live page's server: for this machine alone, drawn only when something is new, whole again after trouble."""
+"""The page that follows a run: written only when something is new, whole again after trouble."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
-import socket
-import struct
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +12,10 @@ import pytest
 from podsrl.errors import UsageError
 from podsrl.report import live
 from podsrl.report.html import write_report
-from podsrl.report.live import LivePage, serve
+from podsrl.report.live import LivePage, keep_written
 
 Make = Callable[..., Any]
 NOTHING: dict[str, Any] = {"steps": [], "evaluations": [], "groups": []}
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(live, "COST", 0.0)
 
 
 @pytest.fixture
@@ -37,29 +25,8 @@ def run(tmp_path: Path, make_run: Make) -> Path:
 
 
 @pytest.fixture
-def server(run: Path) -> Iterator[live._Server]:
-    with live._Server(("127.0.0.1", 0), live._Handler) as found:
-        found.page = LivePage([run])
-        thread = threading.Thread(target=found.serve_forever, args=(0.02,))
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
-
-
-def ask(server: live._Server, path: str = "/", host: str = "127.0.0.1", method: str = "GET") -> tuple[Any, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
-    try:
-        connection.request(method, path, headers={"Host": f"{host}:{server.server_port}"})
-        answer = connection.getresponse()
-        return answer, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def tag_of(page: str) -> str:
-    (tag,) = re.findall(r'data-tag="(\w+)"', page)
-    return str(tag)
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "page.html"
 
 
 def append(file: Path, line: dict[str, Any]) -> None:
@@ -68,135 +35,106 @@ def append(file: Path, line: dict[str, Any]) -> None:
 
 
 def test_the_page_says_how_far_a_run_is_and_how_long_the_rest_takes(
-    tmp_path: Path, make_run: Make, make_step: Make
+    tmp_path: Path, out: Path, make_run: Make, make_step: Make
 ) -> None:
     """Steps of 1.5 s, 4 of 40 done: 36 are left, in 54 s."""
     run = make_run(tmp_path / "run", steps=[make_step(step) for step in range(1, 5)])
     (run / "config.toml").write_text((run / "config.toml").read_text() + "[stop]\nsteps = 40\n")
-    page = LivePage([run]).current()[1]
-    assert '<progress max="1" value="0.1"></progress> step 4 of 40 · 1.5 s per step · 5 rollouts/s · 54 s left' in page
+    page = LivePage([run], out)
+    page.write()
+    bar = '<progress max="1" value="0.1"></progress> step 4 of 40 · 1.5 s per step · 5 rollouts/s · 54 s left'
+    assert bar in out.read_text()
     (run / "finished.json").write_text("{}")
-    assert "<progress" not in LivePage([run]).current()[1]
+    page.write()
+    assert "<progress" not in out.read_text() and "the run has ended" in out.read_text()
 
 
-def test_the_page_is_sent_again_only_where_something_is_new(server: live._Server, run: Path, make_group: Make) -> None:
-    answer, page = ask(server)
-    assert answer.status == 200 and "No groups were recorded" in page
-    assert ask(server, f"/?since={tag_of(page)}")[0].status == 204
+def test_the_page_is_written_only_where_something_is_new(run: Path, out: Path, make_group: Make) -> None:
+    page = LivePage([run], out)
+    page.write()
+    assert "No groups were recorded" in out.read_text()
+    out.unlink()
+    page.write()
+    assert not out.exists()
     append(run / "groups.jsonl", make_group(7))
-    answer, newer = ask(server, f"/?since={tag_of(page)}")
-    assert answer.status == 200 and "step 7" in newer and tag_of(newer) != tag_of(page)
+    page.write()
+    assert "step 7" in out.read_text()
+
+
+def test_a_page_loads_itself_again_while_the_run_goes_on_and_never_another_address(run: Path, out: Path) -> None:
+    page = LivePage([run], out)
+    page.write()
+    reloads = ('http-equiv="refresh"', "data-reload=")
+    assert all(word in out.read_text() for word in reloads)
+    for word in ("connect-src", "fetch("):
+        assert word not in out.read_text()
+    page.end()
+    assert not any(word in out.read_text() for word in reloads)
     (run / "finished.json").write_text("{}")
-    assert 'data-state="finished"' in ask(server, f"/?since={tag_of(newer)}")[1]
+    page.write()
+    assert not any(word in out.read_text() for word in reloads)
 
 
-def test_all_pages_are_drawn_in_one_thread(run: Path, make_group: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fonts that matplotlib holds open belong to a thread."""
-    drawn: list[int] = []
-    render = live.render_report
-    monkeypatch.setattr(
-        live, "render_report", lambda *a, **k: [drawn.append(threading.get_ident()), render(*a, **k)][1]
-    )
-    page = LivePage([run])
-    for step in range(3):
-        append(run / "groups.jsonl", make_group(step))
-        if step == 0:
-            page.current()
-        else:  # each request has a thread of its own
-            with ThreadPoolExecutor(1) as asking:
-                asking.submit(page.current).result()
-    assert len(drawn) == 3 and len(set(drawn)) == 1 and drawn[0] != threading.get_ident()
-
-
-def test_only_who_asks_for_this_machine_by_its_name_gets_the_page(server: live._Server) -> None:
-    assert ask(server, host="localhost")[0].status == 200
-    for host in ("evil.example", "127.0.0.1.evil.example", "[::1]", ""):
-        answer, text = ask(server, host=host)
-        assert answer.status == 403 and "podsrl report" not in text
-    assert ask(server, "/../../etc/passwd")[0].status == 404
-    assert ask(server, method="POST")[0].status == 501
-    assert ask(server, method="HEAD")[1] == ""
-
-
-def test_the_live_page_may_ask_its_server_and_the_written_page_nobody(server: live._Server, run: Path) -> None:
-    answer, page = ask(server)
-    assert "connect-src 'self'" in page and "default-src 'none'" in page
-    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
-    assert "Access-Control-Allow-Origin" not in answer.headers
-    written = write_report([run], run / "report.html").read_text()
-    for word in ("connect-src", "fetch(", 'http-equiv="refresh"', 'id="live"'):
-        assert word in page and word not in written
-
-
-def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, make_group: Make) -> None:
-    page = LivePage([run])
-    tag, text = page.current()
+def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, out: Path, make_group: Make) -> None:
+    page = LivePage([run], out)
+    page.write()
+    before = out.read_text()
     append(run / "groups.jsonl", make_group(1))
     whole = (run / "groups.jsonl").read_bytes()
     (run / "groups.jsonl").write_bytes(b"not json\n" + whole)
-    assert page.current() == (tag, text) and "groups.jsonl, line 1" in page.problem
+    page.write()
+    assert out.read_text() == before and "groups.jsonl, line 1" in page.problem
     (run / "groups.jsonl").write_bytes(whole)
-    assert "step 1" in page.current()[1] and page.problem == ""
+    page.write()
+    assert "step 1" in out.read_text() and page.problem == ""
 
 
-def test_the_page_says_that_its_folder_is_gone(server: live._Server, run: Path) -> None:
-    tag = tag_of(ask(server)[1])
-    run.rename(run.with_name("moved"))
-    answer, text = ask(server, f"/?since={tag}")
-    assert answer.status == 503 and "run is no folder" in text
+def test_a_folder_that_is_gone_is_said_once_and_the_page_stays(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's folder is renamed in the first pause; Ctrl-C comes in the third."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    events = iter([lambda: run.rename(run.with_name("moved")), lambda: None, stop])
+    monkeypatch.setattr(live.time, "sleep", lambda seconds: next(events)())
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        keep_written([run], out, lambda: said.append("ready"), said.append)
+    assert said[0] == "ready" and len(said) == 2 and "run is no folder" in said[1]
+    assert "No groups were recorded" in out.read_text()
 
 
-def test_a_run_without_a_line_and_a_comparison_without_a_run_have_a_page(tmp_path: Path, run: Path) -> None:
+def test_a_run_without_a_line_and_a_comparison_without_a_run_have_a_page(tmp_path: Path, run: Path, out: Path) -> None:
     (run / "metrics.jsonl").unlink()
-    assert "No groups were recorded" in LivePage([run]).current()[1]
+    LivePage([run], out).write()
+    assert "No groups were recorded" in out.read_text()
     (tmp_path / "cmp").mkdir()
     (tmp_path / "cmp" / "compare.toml").touch()
-    tag, text = LivePage([tmp_path / "cmp"]).current()
-    assert tag == "" and "no run has begun yet" in text and 'http-equiv="refresh"' in text
+    LivePage([tmp_path / "cmp"], out).write()
+    assert "no run has begun yet" in out.read_text() and 'http-equiv="refresh"' in out.read_text()
 
 
-def test_a_browser_that_goes_away_prints_nothing(server: live._Server, capsys: pytest.CaptureFixture[str]) -> None:
-    for error in (BrokenPipeError(), ConnectionResetError(), RuntimeError("a defect")):
-        try:
-            raise error
-        except Exception:
-            server.handle_error(None, ("127.0.0.1", 1))
-    shown = capsys.readouterr().err
-    assert "a defect" in shown and "BrokenPipe" not in shown and "ConnectionReset" not in shown
+def test_the_pause_grows_with_the_cost_of_drawing(run: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.1, 0.0, 2.0])
+    monkeypatch.setattr(live.time, "thread_time", lambda: next(clock))
+    page = LivePage([run], out)
+    assert [page.write(), page.write()] == [3.0, 10.0]
 
 
-def test_between_two_drawings_there_is_a_pause(run: Path, make_group: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LEAST_SECONDS", 3600.0)
-    page = LivePage([run])
-    before = page.current()
-    append(run / "groups.jsonl", make_group(1))
-    assert page.current() == before
+def test_usage_errors_come_before_anything_is_written(tmp_path: Path, run: Path, out: Path) -> None:
+    for folders, target, wanted in (
+        ([run, run], out, "given twice"),
+        ([tmp_path / "nowhere"], out, "nowhere is no folder"),
+        ([run], tmp_path, "is a folder; give the file"),
+    ):
+        with pytest.raises(UsageError, match=wanted):
+            LivePage(folders, target)
+    assert not out.exists()
 
 
-def test_usage_errors_come_before_anything_is_served(tmp_path: Path, run: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(UsageError, match=f"--port {port}: .*0 for any"):
-            serve([run], port, print)
-    with pytest.raises(UsageError, match="given twice"):
-        serve([run, run], 0, print)
-    with pytest.raises(UsageError, match="nowhere is no folder"):
-        serve([tmp_path / "nowhere"], 0, print)
-
-
-def test_a_browser_that_goes_away_is_no_error(
-    server: live._Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ended = threading.Event()
-    monkeypatch.setattr(server, "shutdown_request", lambda request: (request.close(), ended.set()))
-    with socket.create_connection(("127.0.0.1", server.server_port)) as client:
-        client.sendall(b"GET / HT")
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
-    assert ended.wait(30)
-    assert capfd.readouterr().err == ""
-
-
-def test_an_address_that_is_none_is_not_found(server: live._Server, capfd: pytest.CaptureFixture[str]) -> None:
-    for path in ("http://[", "/%00", "//127.0.0.1/x", "*"):
-        assert ask(server, path)[0].status == 404
-    assert capfd.readouterr().err == ""
+def test_the_page_of_a_run_that_has_ended_is_that_of_the_report(tmp_path: Path, make_run: Make, out: Path) -> None:
+    run = make_run(tmp_path / "run")
+    LivePage([run], out).end()
+    assert out.read_text() == write_report([run], tmp_path / "report.html").read_text()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-import children
+from benchmarks.paper.reproduce import main as reproduce
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -239,32 +238,25 @@ def generated(model: Any, prompt: tuple[int, ...], stops: tuple[int, ...]) -> tu
 
 
 def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
-    models: dict[str, Path], data: Path, tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
+    models: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Setting (c) for some seconds an arm, by the command; the same command then finds it finished."""
-    config = toy_config("c-pods", models, data)
+    config, out = toy_config("c-pods", models, data), tmp_path / "out"
     options = [
         f"--model.path={config.model.path}",
         f"--task.path={config.task.path}",
         *("--task.reward_workers=1", "--rollouts.max_new_tokens=12", "--rollouts.kv_cache_bytes=2MiB", "--lora.rank=4"),
         *("--model.load_in_4bit=false", "--optim.name=adamw", "--stop.seconds=2", "--eval.every_seconds=1"),
-        *("--seeds", "1", "--json", "--out", str(tmp_path / "out")),
+        *("--seeds", "1", "--json", "--out", str(out)),
     ]
-    command = [sys.executable, "-m", "podsrl.cli", "reproduce", "c", *options]
-    code, planned, said = pods("reproduce", "c", *options, "--dry-run")
-    assert code == 0, said
-    assert {arm: plan["work"]["num_rows"] for arm, plan in json.loads(planned).items()} == {
-        "grpo": 16,
-        "pods": 64,
-    }
-    assert "1 seed × 2 arms × 2 s: 4 s of training" in said and not (tmp_path / "out").exists()
-    first = children.run(command, capture_output=True, text=True)
-    assert first.returncode == 0, first.stderr
-    result = json.loads(first.stdout)
+    reproduce(["c", *options])
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert "1 seed × 2 arms × 2 s: 4 s of training" in printed.err
     assert result["metric"] == "accuracy_and_format" and set(result["speedup"]) == {"grpo", "pods"}
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "Beside the paper, setting (c)" in page and "answer and format" in page
-    assert (tmp_path / "out" / "paper-c.png").stat().st_size > 20_000
-    assert json.loads(pods("reproduce", "c", *options)[1]) == result
-    code, _, said = pods("reproduce", "a", *options)
-    assert code == 2 and "another" in said
+    assert "answer and format" in (out / "report.html").read_text()
+    assert (out / "paper-c.png").stat().st_size > 20_000
+    reproduce(["c", *options])
+    assert json.loads(capsys.readouterr().out) == result
+    with pytest.raises(UsageError, match="another"):
+        reproduce(["a", *options])

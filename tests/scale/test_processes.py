@@ -52,7 +52,8 @@ def test_every_process_hears_the_same(three: Any) -> None:
 def matmul_settled() -> Any:
     """Each process would choose its own rule; only process 0 is to be asked."""
     import podsrl.run.before.matmul as matmul
-    from podsrl.lib.matmul import Choice, Rule, choice
+    from podsrl.lib import matmul as choice
+    from podsrl.lib.matmul import Choice, Rule
 
     processes, own, before, asked = join_processes("cpu"), matmul.choose, choice.is_available, []
 

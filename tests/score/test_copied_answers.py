@@ -9,7 +9,7 @@ import pytest
 from loops import each
 from podsrl.lib.boxed import boxed_answer
 from podsrl.score.rewards.answers import math_correct
-from podsrl.tools.attack.contents import question_expressions
+from podsrl.tools.attack.computed import question_expressions
 from podsrl.tools.attack.target import target_of
 from podsrl.types import Task
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from loops import each
-from podsrl.tools.attack.families import FAMILIES, asked, honest_texts, make_hacks
+from podsrl.tools.attack.families import FAMILIES, Family, asked, honest_texts, make_hacks
 from podsrl.tools.attack.forms import FORMS
 from podsrl.tools.attack.questions import QUESTIONS, spread, stored_questions
 from podsrl.tools.attack.target import decimal, kind_of, number_of, target_of
@@ -159,6 +160,17 @@ def test_every_question_that_comes_along_has_another_kind_of_trouble_for_the_fam
     assert made == {family.name for family in FAMILIES} and len(FAMILIES) >= 20
     ranges = {hack.target.kind for hack in hacks if hack.family.name == "range"}
     assert ranges == {"number"}
+
+
+def test_every_template_is_used_for_some_question() -> None:
+    """Else a word of it never has a value. A word that is none is an error."""
+    targets = [target_of(task) for task in QUESTIONS]
+    for family in FAMILIES:
+        for template in family.texts:
+            alone = replace(family, texts=(template,), is_never_right=False)
+            assert any(list(alone.make(target)) for target in targets), (family.name, template)
+    with pytest.raises(KeyError):
+        list(Family(name="a", why="b", texts=(("«rihgt»",),)).make(targets[0]))
 
 
 def test_a_family_that_may_take_long_is_tried_on_one_question_with_a_number() -> None:

@@ -29,7 +29,7 @@ from contract import (
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Setting, resolve_generator
-from podsrl.run.generators import make_generator
+from podsrl.run.step.generators import make_generator
 from podsrl.scale.processes import Processes
 
 START_SECONDS = 400

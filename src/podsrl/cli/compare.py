@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from podsrl.cli.compare_result import QUESTION
 from podsrl.cli.compare_result import shown as shown_result
-from podsrl.cli.console import errors, new_folder, output, say, split_words
+from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
 from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
@@ -124,13 +125,15 @@ def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
     config = build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
     member = next(member for member in plan(config, folder) if member.arm == config.baseline)
     with waiting("measuring two steps"):
-        pace = measure_pace(member.config)
-    seconds = demo_seconds(pace.step_seconds, config.jobs, num_cores())
-    measured = f"a step took {pace.step_seconds:.2g} s, {DEMO_STEP_SECONDS:g} s where the demo was made"
-    if pace.use.is_busy and pace.step_seconds > TOO_SLOW * DEMO_STEP_SECONDS:
+        step_seconds = measure_pace(member.config)
+    seconds = demo_seconds(step_seconds, config.jobs, num_cores())
+    measured = f"a step took {step_seconds:.2g} s, {DEMO_STEP_SECONDS:g} s where the demo was made"
+    wanted, cores = os.getloadavg()[0], num_cores()
+    if wanted > cores + 0.5 and step_seconds > TOO_SLOW * DEMO_STEP_SECONDS:
         raise PodsError(
-            f"this machine is too busy for the demo ({pace.use.text}): {measured}; run it again when the machine is "
-            f"quiet, or all the same with {time_text(seconds)} per arm: pods demo --{SECONDS}={seconds}"
+            f"this machine is too busy for the demo ({wanted:.1f} processes wanted {counted(cores, 'core')}): "
+            f"{measured}; run it again when the machine is quiet, or all the same with {time_text(seconds)} per arm: "
+            f"pods demo --{SECONDS}={seconds}"
         )
     if seconds > DEMO_SECONDS:
         say(f"{measured}: each arm gets {time_text(seconds)} of training", errors)

@@ -129,12 +129,6 @@ class CompareCommand(ConfigCommand):
     schemas = (SCHEMAS["compare"],)
 
 
-class ReproduceCommand(ConfigCommand):
-    """Its flags are those of both arms, or of the comparison."""
-
-    schemas = (RunConfig, SCHEMAS["compare"])
-
-
 class PretrainCommand(ConfigCommand):
     """Its flags are those of pretraining."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import output, print_paragraph, say
+from podsrl.cli.console import errors, output, print_paragraph, say
 from podsrl.cli.progress import waiting
 from podsrl.config.bounds import TRACKERS
 from podsrl.config.files import recipe_names
@@ -25,17 +25,14 @@ def report(
         typer.Option("--out", "-o", help="The HTML file; default: report.html in the first folder, or FILE.html."),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Serve the page to this machine's browsers; it follows runs that go on.")
+        bool, typer.Option("--live", help="Write the page again while runs go on; a browser loads it again by itself.")
     ] = False,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="With --live: the port; default: 0, any that is free.")
-    ] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
 
     For a file of completions, the page shows each question with its completions, right or wrong.
 
-    With --live nothing is written: the page is served on 127.0.0.1 and keeps itself up to date, until Ctrl-C.
+    With --live the page follows runs that go on, until Ctrl-C.
 
     [bold]Examples[/]
 
@@ -45,10 +42,8 @@ def report(
       pods report answers.jsonl
     """
     if live:
-        _serve(runs, out, port or 0)
+        _follow(runs, out or runs[0] / "report.html")
         return
-    if port is not None:
-        raise UsageError(f"--port {port}: only a page that is served has one; add --live")
     if any(run.is_file() for run in runs):
         from podsrl.report.completions import write_completions_report
 
@@ -64,15 +59,13 @@ def report(
     output.print(str(page), markup=False, soft_wrap=True)
 
 
-def _serve(runs: list[Path], out: Path | None, port: int) -> None:
-    if out is not None:
-        raise UsageError(f"--out {out}: --live serves the page and writes no file; leave one of them out")
+def _follow(runs: list[Path], out: Path) -> None:
     if files := [run for run in runs if run.is_file()]:
         raise UsageError(f"{files[0]}: --live wants folders of runs; for a file of completions leave --live out")
-    from podsrl.report.live import serve
+    from podsrl.report.live import keep_written
 
     os.nice(10)  # drawing yields to a run that trains on the same cores
-    serve(runs, port, lambda address: say(f"{address}   (Ctrl-C ends it; the runs go on)"))
+    keep_written(runs, out, lambda: say(f"{out}   (Ctrl-C ends it; the runs go on)"), lambda text: say(text, errors))
 
 
 def doctor(

@@ -13,9 +13,9 @@ from typing import Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, reproduce, systems, train, watch
+from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, systems, train, watch
 from podsrl.cli.console import errors, output
-from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand, ReproduceCommand
+from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
 from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
@@ -45,7 +45,6 @@ app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(launch.launch)
 app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.show_config)
 app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
 app.command()(systems.systems)
-app.command(cls=ReproduceCommand, context_settings=OWN_ARGUMENTS)(reproduce.reproduce)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)

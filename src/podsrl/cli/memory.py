@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from podsrl.cli.console import say
@@ -63,26 +64,24 @@ def print_advice(advice: Json, command: Sequence[str] | None) -> None:
         say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
         return
     say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
-    for step in advice["steps"]:
-        _say_step(step, advice["bound_bytes"])
+    for before, step in pairwise([advice, *advice["steps"]]):
+        _say_step(step, before, advice["bound_bytes"])
     if not advice["is_possible"]:
         _say_floor(advice, bound)
         return
-    say("none of these can be left out" if len(advice["steps"]) > 1 else "that is enough")
-    rest = [step for step in advice["alone"] if [step] != advice["steps"]]
-    if rest:
-        say("enough without any other: " + ", ".join(f"{s['flag']} ({_size(s['peak_bytes'])})" for s in rest))
+    say("that is enough")
     say("  " + _command(advice, command))
 
 
-def _say_step(step: Json, bound_bytes: int) -> None:
+def _say_step(step: Json, before: Json, bound_bytes: int) -> None:
     old = step["old"]
-    before = _size(old) if step["key"].endswith("_bytes") and old else old
-    was = "" if old in (None, 0, False) else f" (now {before})"
-    sizes = (step["generate_bytes"], step["update_bytes"])
-    phases = ", ".join(f"{name} {_size(size)}" for name, size in zip(("generating", "update"), sizes, strict=True))
-    mark = "fits" if max(sizes) <= bound_bytes else "not yet"
-    say(f"  {step['flag']}{was}\n      then {phases}: {mark}\n      costs {step['cost']}")
+    value = _size(old) if step["key"].endswith("_bytes") and old else old
+    was = "" if old in (None, 0, False) else f" (now {value})"
+    names = {"generating": "generate_bytes", "update": "update_bytes"}
+    phases = ", ".join(f"{name} {_size(step[key])}" for name, key in names.items())
+    saved = [f"{_size(less)} {name}" for name, key in names.items() if (less := before[key] - step[key]) > 0]
+    mark = "fits" if step["peak_bytes"] <= bound_bytes else "not yet"
+    say(f"  {step['flag']}{was}\n      saves {', '.join(saved)}; then {phases}: {mark}\n      costs {step['cost']}")
 
 
 def _say_floor(advice: Json, bound: str) -> None:

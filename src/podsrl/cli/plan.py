@@ -30,10 +30,8 @@ _KEY = ("num_rollouts", "num_kept", "micro_batch_tokens")
 
 def plan(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="TOML file, a recipe's name, or a run's folder.")],
-    measure: Annotated[
-        float, typer.Option(help="Seconds to measure, without loading; no effect with a run's folder.")
-    ] = 60.0,
+    target: Annotated[str, typer.Argument(help="TOML file, or a recipe's name.")],
+    measure: Annotated[float, typer.Option(help="Seconds to measure, without loading.")] = 60.0,
     memory: Annotated[
         str | None, typer.Option(help="Stay under this size, such as 24GiB; default: this machine's memory.")
     ] = None,
@@ -44,28 +42,27 @@ def plan(
     """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
 
     The command measures a few real steps without learning or writing anything, predicts every choice, and runs the
-    suggestion to compare prediction and measurement. For a run's folder it reads the logs and runs nothing.
+    suggestion to compare prediction and measurement.
 
     [bold]Examples[/]
 
       pods plan pods                                   the demo, in about a minute
       pods plan my.toml --measure 120 --plot plan.png  longer, with a picture
-      pods plan runs/mine --json                       from the logs of a run
+      pods plan runs/mine/config.toml --json          the config of a run
       pods plan my.toml --memory 24GiB                 for a smaller GPU
     """
     name, overrides = split_words(target, context.args)
     if name is None:
-        raise UsageError("pods plan wants a CONFIG or a run's folder, e.g. `pods plan pods`")
+        raise UsageError("pods plan wants a CONFIG, e.g. `pods plan pods`")
+    if Path(name).is_dir():
+        raise UsageError(f"{name} is a folder, and pods plan wants a CONFIG; of a run: pods plan {name}/config.toml")
     if not measure > 0:
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
     bound = None if memory is None else parse_memory(memory)
     try:
-        if Path(name).is_dir():
-            result = _from_folder(Path(name), overrides, bound)
-        else:
-            result = _from_config(name, overrides, measure, bound)
+        result = _plan(name, overrides, measure, bound)
     except KeyboardInterrupt:
         errors.print("interrupted; nothing was written")
         raise typer.Exit(exit_code()) from None
@@ -78,16 +75,7 @@ def plan(
         return
     _show(result, all_of_it)
     if bound is not None:
-        print_advice(result["memory"], None if Path(name).is_dir() else ["pods", "train", name, *overrides])
-
-
-def _from_folder(folder: Path, overrides: list[str], bound: int | None) -> Json:
-    from podsrl.plan.recorded import read_measurements
-    from podsrl.plan.result import to_json
-    from podsrl.plan.search import make_plan
-
-    measured = read_measurements(folder, overrides)
-    return to_json(make_plan(measured, bound), (), "as the run's own") | _advice(measured.config, bound)
+        print_advice(result["memory"], ["pods", "train", name, *overrides])
 
 
 def _advice(config: RunConfig, bound: int | None) -> Json:
@@ -95,12 +83,11 @@ def _advice(config: RunConfig, bound: int | None) -> Json:
     return {} if bound is None else {"memory": advise_on(config, bound).to_json()}
 
 
-def _from_config(name: str, overrides: list[str], seconds: float, bound: int | None) -> Json:
+def _plan(name: str, overrides: list[str], seconds: float, bound: int | None) -> Json:
     config = load_config(name, overrides)
 
     load("podsrl.plan.probe", "transformers.modeling_utils")
     from podsrl.lib.machine import hardware_line
-    from podsrl.plan.machine_use import MachineWatch
     from podsrl.plan.probe import run_probes, still_trainer, verify
     from podsrl.plan.result import to_json
     from podsrl.plan.search import make_plan
@@ -109,7 +96,7 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
         progress = stack.enter_context(bar("measuring"))
         progress(0, None, "loading")
         trainer = stack.enter_context(still_trainer(config))
-        watch, by_check = MachineWatch(), 1 - SHARE_OF_CHECK
+        by_check = 1 - SHARE_OF_CHECK
         probing = part_of(progress, 0.0, by_check)
         measured = run_probes(trainer, config, budget_seconds=by_check * seconds, progress=probing)
         found = make_plan(measured, bound)
@@ -118,13 +105,12 @@ def _from_config(name: str, overrides: list[str], seconds: float, bound: int | N
         steps = int(SHARE_OF_CHECK * seconds / sum(choice.seconds.total for choice in choices))
         checking = part_of(progress, by_check, SHARE_OF_CHECK)
         checks = verify(trainer, choices, num_steps=min(most, max(least, steps)), progress=checking)
-        use = watch.use()
-    return to_json(found, checks, hardware_line(), use) | _advice(config, bound)
+    return to_json(found, checks, hardware_line()) | _advice(config, bound)
 
 
 def _show(result: Json, is_all: bool) -> None:
-    if not result["trust"]["is_trusted"]:
-        print_paragraph(_warning(result["trust"]), style="red")
+    if result["doubts"]:
+        print_paragraph(_warning(result["doubts"]), style="red")
     print_paragraph(_verdict(result), style="bold")
     say("  " + " ".join(result["flags"]))
     shown = _rows(result) if is_all else [row for row in _rows(result) if _marks(row, result)]
@@ -133,16 +119,15 @@ def _show(result: Json, is_all: bool) -> None:
         print_paragraph(line)
     for name in ("own", "best") if is_all else ():
         if result["checks"][name] is not None:
-            print_paragraph(_checked(name, result[name], result["checks"][name]))
+            print_paragraph(_checked(name, result["checks"][name]))
     for text in result["unknown"]:
         say(f"not known: {text}", errors)
     if not is_all:
-        say("every n, memory, later pass rates, and the check by stage: --all")
+        say("every n, memory, and the check by stage: --all")
 
 
-def _warning(trust: Json) -> str:
-    again = "" if trust["num_cores"] is None else ": run it again when the machine is quiet, or longer (--measure)"
-    return f"not trusted: {'; '.join(trust['reasons'])}{again}"
+def _warning(doubts: list[str]) -> str:
+    return f"not trusted: {'; '.join(doubts)}: run it again when the machine is quiet, or longer (--measure)"
 
 
 def _verdict(result: Json) -> str:
@@ -160,7 +145,7 @@ def _verdict(result: Json) -> str:
         is_pair = (n, m) == (own["num_rollouts"], own["num_kept"])
         what = f"Keep n = {n} and m = {m}, with micro-batches of {micro}" if is_pair else f"Generate {n}, keep {m}"
         head = f"{what}: {gain} ({ends}) the config's progress per second{certain}{as_run}"
-    return head + ("." if result["trust"]["is_trusted"] else " (not trusted, see above).")
+    return head + (" (not trusted, see above)." if result["doubts"] else ".")
 
 
 def _table(result: Json, rows: list[Json]) -> Table:
@@ -212,7 +197,7 @@ def _same(a: Json, b: Json) -> bool:
 
 
 def _reading(result: Json, is_all: bool) -> list[str]:
-    """What the choice rests on; then memory, and what is best later."""
+    """What the choice rests on; then memory."""
     ends = result["noise_range"]
     noise = (
         f"measured; {ends[0]:.2g} to {ends[1]:.2g} by step" if ends else "measured on one step: its spread is not known"
@@ -222,6 +207,8 @@ def _reading(result: Json, is_all: bool) -> list[str]:
         f"pass rate {result['pass_rate']:.1%}, spread over questions as Beta with concentration "
         f"{result['concentration']:.3g}; gradient noise κ = {result['noise_ratio']:.2g} ({noise})",
     ]
+    if result["spread"] is not None:
+        lines.append(f"repeats of a measurement differ from the fit by ±{result['spread']:.0%}")
     if not is_all:
         return lines
     if best["update_bytes"] is not None:
@@ -230,18 +217,13 @@ def _reading(result: Json, is_all: bool) -> list[str]:
     if result["largest_micro_batch_tokens"] is not None:
         largest = result["largest_micro_batch_tokens"]
         lines.append(f"memory holds micro-batches of up to {largest:,} tokens with a tenth to spare")
-    if result["later"]:
-        choices = ", ".join(f"{r['pass_rate']:.0%}: {r['num_rollouts']} → {r['num_kept']}" for r in result["later"])
-        lines.append(f"best choice once the pass rate is {choices}")
     return lines
 
 
-def _checked(name: str, choice: Json, check: Json) -> str:
+def _checked(name: str, check: Json) -> str:
     stages = ", ".join(f"{stage} {_seconds(a)} / {_seconds(b)}" for stage, (a, b) in check["stages"].items())
-    ends = choice["seconds_range"]
-    unsure = "" if ends is None else f" ({_seconds(ends[0])}–{_seconds(ends[1])})"
     return (
-        f"{name}: predicted {_seconds(check['predicted'])}{unsure}, measured {_seconds(check['measured'])} per step "
+        f"{name}: predicted {_seconds(check['predicted'])}, measured {_seconds(check['measured'])} per step "
         f"(quartiles of {check['num_steps']} steps {_seconds(check['low'])}–{_seconds(check['high'])}), ratio "
         f"{check['ratio']:.2f}; predicted / measured: {stages}"
     )

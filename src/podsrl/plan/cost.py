@@ -22,7 +22,7 @@ import numpy as np
 
 from podsrl.plan.least_squares import Array, fit_nonnegative, power_law
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe
-from podsrl.plan.value import Teaching
+from podsrl.plan.value import MIDDLE, Teaching
 
 TINY_SECONDS = 1e-7
 """Stands for stages that took no measurable time: relative errors want values above 0."""
@@ -51,7 +51,8 @@ class CostModel:
     """Predicts seconds and memory from what was measured: at least one generation and one update."""
 
     def __init__(self, measured: Measurements) -> None:
-        self._probes, self._num_prompts = measured.generation, measured.config.rollouts.num_prompts
+        self._probes, self._update_probes = measured.generation, measured.updates
+        self._num_prompts = measured.config.rollouts.num_prompts
         self._generate = fit_nonnegative(
             [[p.decode_steps, p.forwarded, p.generated] for p in self._probes],
             [p.generate_seconds for p in self._probes],
@@ -71,21 +72,19 @@ class CostModel:
         return tuple(sorted(self._updates))
 
     @property
-    def num_generation_terms(self) -> int:
-        """Coefficients of generation that are not 0."""
-        return int(np.count_nonzero(self._generate))
+    def spread(self) -> float | None:
+        """How far repeats differ: half the width of the middle 90 % of measured over fitted seconds, of generation or
+        updates, whichever vary more; None where there were no more measurements than the fit has terms."""
+        generation = [p.generate_seconds / self._fitted_generation(p) for p in self._probes]
+        updates = [p.update_seconds / self._fitted_update(p) for p in self._update_probes]
+        by_step = _spread(generation, int(np.count_nonzero(self._generate)))
+        by_update = _spread(updates, int(np.count_nonzero([*self._updates.values()])))
+        return None if by_step is None or by_update is None else max(by_step, by_update)
 
-    @property
-    def num_update_terms(self) -> int:
-        """Coefficients of the updates that are not 0, over all micro-batch sizes."""
-        return sum(int(np.count_nonzero(fitted)) for fitted in self._updates.values())
-
-    def fitted_generation(self, probe: GenerationProbe) -> float:
-        """Seconds that the fit gives what was measured."""
+    def _fitted_generation(self, probe: GenerationProbe) -> float:
         return float(self._generate @ [probe.decode_steps, probe.forwarded, probe.generated])
 
-    def fitted_update(self, probe: UpdateProbe) -> float:
-        """Seconds that the fit gives what was measured."""
+    def _fitted_update(self, probe: UpdateProbe) -> float:
         counts = [1, probe.trained_rows, probe.trained_tokens]
         return max(float(self._updates[probe.micro_batch_tokens] @ counts), TINY_SECONDS)
 
@@ -133,6 +132,12 @@ class CostModel:
     def _line(self, name: str) -> Array:
         values = [max(getattr(p, name), TINY_SECONDS) for p in self._probes]
         return fit_nonnegative([[1, p.num_rollouts] for p in self._probes], values)
+
+
+def _spread(ratios: Sequence[float], num_terms: int) -> float | None:
+    """The residuals are widened by what the fit itself took away; None where it took all."""
+    free = len(ratios) - num_terms
+    return float(np.ptp(np.quantile(ratios, MIDDLE))) / 2 * (len(ratios) / free) ** 0.5 if free > 0 else None
 
 
 def _fit_updates(probes: Sequence[UpdateProbe]) -> dict[int, Array]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-MAX_COLUMNS = 6
-"""Every subset of the columns is tried: 2**6 small solves."""
 OUTLIER = 3.0
 """Points further than this many robust standard deviations from the first fit do not count in the second."""
 
@@ -26,42 +22,40 @@ def fit_nonnegative(columns: npt.ArrayLike, values: npt.ArrayLike) -> Array:
         values: [N] measured, above 0.
 
     Raises:
-        ValueError: no points, too many columns, or a value that is not above 0.
+        ValueError: no points, or a value that is not above 0.
 
     Example:
         >>> fit_nonnegative([[1, 1], [1, 2], [1, 4]], [3, 5, 9]).round(6).tolist()
         [1.0, 2.0]
     """
     x, y = np.asarray(columns, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if x.ndim != 2 or len(x) == 0 or len(x) != len(y) or x.shape[1] > MAX_COLUMNS or not (y > 0).all():
-        raise ValueError(
-            f"columns of shape {x.shape} for {y.shape} values; want [N, K ≤ {MAX_COLUMNS}] and [N] above 0"
-        )
-    first = _best_subset(x / y[:, None])
+    if x.ndim != 2 or len(x) == 0 or len(x) != len(y) or not (y > 0).all():
+        raise ValueError(f"columns of shape {x.shape} for {y.shape} values; want [N, K] and [N] above 0")
+    first = _nonnegative(x / y[:, None])
     residuals = x @ first / y - 1
     spread = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
     is_usual = np.abs(residuals - np.median(residuals)) <= max(OUTLIER * spread, 1e-9)
     if is_usual.all() or is_usual.sum() <= x.shape[1]:
         return first
-    return _best_subset((x / y[:, None])[is_usual])
+    return _nonnegative((x / y[:, None])[is_usual])
 
 
-def _best_subset(relative: Array) -> Array:
-    """Minimise |relative @ c - 1| over c ≥ 0: the solution is an unconstrained one on the columns where c > 0."""
-    num_columns = relative.shape[1]
+def _nonnegative(relative: Array) -> Array:
+    """Minimise |relative @ c - 1| over c ≥ 0, by plain least squares on fewer and fewer columns.
+
+    The column of the most negative coefficient is dropped until there is none. Where columns cannot be told apart, as
+    after measurements at one size, the last goes.
+    """
     scale = np.abs(relative).max(axis=0)
     scale[scale == 0] = 1.0
-    scaled, wanted = relative / scale, np.ones(len(relative))
-    best, least = np.zeros(num_columns), float(len(relative))
-    for size in range(1, num_columns + 1):
-        for subset in combinations(range(num_columns), size):
-            found = np.linalg.lstsq(scaled[:, subset], wanted, rcond=None)[0]
-            error = float(((scaled[:, subset] @ found - 1) ** 2).sum())
-            if (found >= 0).all() and error < least * (1 - 1e-9):  # of equally good ones the fewest columns
-                least, best = error, np.zeros(num_columns)
-                best[list(subset)] = found
-    coefficients: Array = best / scale
-    return coefficients
+    found, kept = np.zeros(len(scale)), np.flatnonzero(relative.any(axis=0))
+    while len(kept):
+        solved, _, rank, _ = np.linalg.lstsq(relative[:, kept] / scale[kept], np.ones(len(relative)), rcond=None)
+        if rank == len(kept) and (solved >= 0).all():
+            found[kept] = solved / scale[kept]
+            break
+        kept = np.delete(kept, solved.argmin() if rank == len(kept) else -1)
+    return found
 
 
 def power_law(x: npt.ArrayLike, y: npt.ArrayLike, at: float) -> float:

@@ -1,7 +1,4 @@
-"""Measurements of a model on a machine: the records that the cost model is fitted to.
-
-`probe.py` makes them with short real steps, `recorded.py` reads them from a run's logs.
-"""
+"""Measurements of a model on a machine: the records that the cost model is fitted to, made by `probe.py`."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class GenerationProbe:
     num_rollouts: int
     """n."""
     decode_steps: int
-    """Draws of one token for all live rollouts; 1 where not known."""
+    """Draws of one token for all live rollouts."""
     forwarded: int
     """Tokens read one at a time: rollouts with the same tokens so far are one row."""
     generated: int

@@ -1,13 +1,12 @@
-"""Which options bring a run under a bound of memory, the cheapest first: every figure is an estimate of a real config.
+"""Which options bring a run under a bound of memory: taken in the order of what they cost, until the run fits.
 
-`advise` takes a step of the ladder (`memory_ladder.py`) if it lowers the excess over the bound, at the mildest value
-that suffices. Then, from the costliest step back, it undoes each step or makes it milder as far as the others leave
-room, so that every step that remains is necessary.
+Each option of the ladder (`memory_ladder.py`) that lowers the excess over the bound is taken, at the mildest value that
+suffices or else the strongest. Every figure is the estimate of a real config.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,9 +60,7 @@ class MemoryAdvice:
     fits: bool
     """The config as it is."""
     steps: tuple[MemoryStep, ...]
-    """Changes of which none can be left out, the cheapest first; where nothing is enough, all that help."""
-    alone: tuple[MemoryStep, ...]
-    """Changes of which each is enough without any other; the estimate is with it alone."""
+    """Changes in the order of what they cost; where nothing is enough, all that help."""
     config: RunConfig
     """With all steps taken."""
     parts: tuple[Part, ...]
@@ -94,7 +91,6 @@ class MemoryAdvice:
         return {
             **found,
             "steps": [step.to_json() for step in self.steps],
-            "alone": [step.to_json() for step in self.alone],
             "peak_bytes": self.peak_bytes,
             "least_bytes": self.least_bytes,
             "is_possible": self.is_possible,
@@ -117,8 +113,7 @@ def advise(
         (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))
     """
     search = _Search(shape, bound_bytes, num_processes, num_eval)
-    changes = search.relax(config, search.climb(config))
-    steps = tuple(search.steps(config, changes))
+    changes = search.climb(config)
     final = search.changed(config, changes)
     generate, update = search.phases(config)
     return MemoryAdvice(
@@ -126,8 +121,7 @@ def advise(
         generate_bytes=generate,
         update_bytes=update,
         fits=search.excess(config) == 0,
-        steps=steps,
-        alone=tuple(search.alone(config)) if steps else (),
+        steps=tuple(search.steps(config, changes)),
         config=final,
         parts=tuple(search.parts(final)),
     )
@@ -150,77 +144,48 @@ class _Search:
     def phases(self, config: RunConfig) -> tuple[int, int]:
         return phase_bytes(self.parts(config))
 
-    def _values(self, key: str, config: RunConfig) -> Iterable[Any]:
-        return values_of(key, config, self._shape, self._num_processes)
-
     def excess(self, config: RunConfig) -> int:
         """Bytes above the bound, of both phases: a step may mend one of them while the other is larger."""
         return sum(max(0, size - self._bound) for size in self.phases(config))
 
     def changed(self, config: RunConfig, changes: Changes) -> RunConfig:
-        """Raises ValueError where the changes do not go together."""
+        """Raises ValueError where the changes do not go together, or several processes do not allow them."""
         tree = config.model_dump(mode="json", exclude_none=True)
         for key, value in changes.items():
             section, _, name = key.partition(".")
             tree = merge(tree, {section: {name: value}})
-        return RunConfig.model_validate(tree)
+        found = RunConfig.model_validate(tree)
+        check_processes(found, self._num_processes)
+        return found
 
     def climb(self, config: RunConfig) -> dict[str, Any]:
         """Changes that make the run fit; where nothing does, those that leave least above the bound.
 
         Shorter completions make room for smaller steps of all other kinds, so the ladder is climbed anew for each.
         """
-        changes = self._climb(config, {})
-        least = self.excess(self.changed(config, changes))
-        for length in self._values(LAST, config) if least else ():
+        lengths = values_of(LAST, config, self._shape, self._num_processes)
+        least, changes = self._climb(config, {})
+        for length in lengths if least else ():
             found = self._climb(config, {LAST: length})
-            size = self.excess(self.changed(config, found))
-            if size < least:
-                least, changes = size, found
+            if found[0] < least:
+                least, changes = found
             if least == 0:
                 break
         return changes
 
-    def _climb(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
-        """Of each option but the last in turn the mildest value that helps most, until the run fits."""
-        least = self.excess(self.changed(config, changes))
+    def _climb(self, config: RunConfig, changes: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Of each option but the last in turn the mildest value that helps most, until the run fits; what is left."""
+        now = self.changed(config, changes)
+        least = self.excess(now)
         for key in LADDER:
-            if least == 0 or key == LAST:
-                break
-            now = self.changed(config, changes)
-            for value in self._values(key, now):
-                size = self._excess_with(config, {**changes, key: value})
-                if size is not None and size < least:
-                    least, changes = size, {**changes, key: value}
-        return changes
-
-    def relax(self, config: RunConfig, changes: dict[str, Any]) -> dict[str, Any]:
-        """From the costliest back: without it, or milder, where the others are enough."""
-        if self.excess(self.changed(config, changes)) > 0:
-            return changes
-        for key in reversed([key for key in LADDER if key in changes]):
-            rest = {other: value for other, value in changes.items() if other != key}
-            if self._excess_with(config, rest) == 0:
-                changes = rest
-                continue
-            changes = {**changes, key: self._mildest(config, rest, key, changes[key])}
-        return changes
-
-    def _mildest(self, config: RunConfig, rest: Changes, key: str, taken: Any) -> Any:
-        """The mildest value that is enough with the other changes; what was taken, where they need it as it is."""
-        try:
-            values = self._values(key, self.changed(config, rest))
-        except ValueError:
-            return taken
-        return next((value for value in values if self._excess_with(config, {**rest, key: value}) == 0), taken)
-
-    def alone(self, config: RunConfig) -> Iterator[MemoryStep]:
-        """Of each option the mildest value that is enough without any other."""
-        for key in LADDER:
-            for value in self._values(key, config):
-                if self._excess_with(config, {key: value}) == 0:
-                    yield from self.steps(config, {key: value})
-                    break
+            for value in values_of(key, now, self._shape, self._num_processes) if least and key != LAST else ():
+                try:
+                    then = self.changed(config, {**changes, key: value})
+                except ValueError:
+                    continue
+                if (size := self.excess(then)) < least:
+                    least, changes, now = size, {**changes, key: value}, then
+        return least, changes
 
     def steps(self, config: RunConfig, changes: Changes) -> Iterator[MemoryStep]:
         """The changes in the ladder's order, each with the estimate after it."""
@@ -237,12 +202,3 @@ class _Search:
                 generate_bytes=generate,
                 update_bytes=update,
             )
-
-    def _excess_with(self, config: RunConfig, changes: Changes) -> int | None:
-        """None where a run would not accept these changes."""
-        try:
-            changed = self.changed(config, changes)
-            check_processes(changed, self._num_processes)
-        except ValueError:
-            return None
-        return self.excess(changed)

@@ -22,10 +22,9 @@ from podsrl.lib.callbacks import Progress
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
-from podsrl.plan.resample import MIDDLE
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
-from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio
+from podsrl.plan.value import MIDDLE, GradientProbe, gradient_probe, noise_range, noise_ratio
 from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.wiring import new_updater

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from podsrl.plan.machine_use import MachineUse
 from podsrl.plan.probe import Verification
-from podsrl.plan.resample import MIDDLE
 from podsrl.plan.search import Candidate, Plan
-from podsrl.plan.trust import Trust
 from podsrl.plan.value import BETWEEN
 
 Json = dict[str, Any]
+LARGEST_SPREAD = 0.3
+"""Single measurements further from the fit than this (half the width of the middle 90 %) disagree."""
+LARGEST_MISS = 1.25
+"""A prediction that is off by more than this factor when it is run for real is wrong."""
 
 
-def to_json(plan: Plan, checks: Sequence[Verification], hardware: str, use: MachineUse | None = None) -> Json:
+def to_json(plan: Plan, checks: Sequence[Verification], hardware: str) -> Json:
     """The plan as JSON; `checks` hold the suggestion first and the config's own choice last."""
     return {
         "hardware": hardware,
-        "trust": _trust(Trust(use=use, spread=plan.spread, checks=checks)),
+        "spread": plan.spread,
+        "doubts": doubts(plan.spread, checks),
         "pass_rate": plan.pass_rate,
         "concentration": plan.concentration,
         "noise_ratio": plan.noise_ratio,
@@ -33,7 +33,6 @@ def to_json(plan: Plan, checks: Sequence[Verification], hardware: str, use: Mach
         "best": _candidate(plan, plan.best),
         "flags": flags(plan),
         "candidates": [_candidate(plan, candidate) for candidate in plan.candidates],
-        "later": [{"pass_rate": rate, **_key(candidate)} for rate, candidate in plan.later],
         "measured_relative_progress": _measured_relative(plan, checks),
         "checks": {"own": _check(checks[-1:]), "best": _check(checks[:1])},
         "unknown": list(plan.unknown),
@@ -51,9 +50,16 @@ def _check(found: Sequence[Verification]) -> Json | None:
     return {**asdict(found[0]), "ratio": found[0].ratio} if found else None
 
 
-def _trust(trust: Trust) -> Json:
-    use = {name: getattr(trust.use, name, None) for name in ("waited_share", "load", "num_cores")}
-    return {"is_trusted": not trust.reasons, "reasons": trust.reasons, **use, "spread": trust.spread}
+def doubts(spread: float | None, checks: Sequence[Verification]) -> list[str]:
+    """Why the plan's seconds cannot be trusted; empty if they can."""
+    found = []
+    if spread is not None and spread > LARGEST_SPREAD:
+        found.append(f"repeats of the same measurement differ by ±{spread:.0%}")
+    missed = [check.ratio for check in checks if not 1 / LARGEST_MISS <= check.ratio <= LARGEST_MISS]
+    if missed:
+        times = " and ".join(f"{ratio:.2f}" for ratio in missed)
+        found.append(f"predicted seconds were {times} times those measured when it was run")
+    return found
 
 
 def _measured_relative(plan: Plan, checks: Sequence[Verification]) -> float | None:
@@ -79,7 +85,6 @@ def _candidate(plan: Plan, candidate: Candidate) -> Json:
     return {
         **_key(candidate),
         "seconds": {**asdict(candidate.seconds), "total": candidate.seconds.total},
-        "seconds_range": np.quantile(candidate.resampled, MIDDLE).tolist() if candidate.resampled else None,
         "share": candidate.share,
         "progress": candidate.progress(),
         "relative_progress": _finite(plan.relative(candidate)),

@@ -95,15 +95,14 @@ class RewardModel:
         """Share of right answers among all seen."""
         return float(self.base.mass[self.base.rollouts.is_correct].sum() / self.base.mass.sum())
 
-    def draw(self, num_rollouts: int, num_groups: int, *, seed: int = 0, tilt: float = 0.0) -> Seen:
+    def draw(self, num_rollouts: int, num_groups: int, *, seed: int = 0) -> Seen:
         """Sample R = `num_groups` groups [R, n], evenly over the questions.
 
-        The first k columns of a draw are a valid draw with n = k. `tilt` is added to the log-odds of every question's
-        pass rate: what training does to first order.
+        The first k columns of a draw are a valid draw with n = k.
         """
         generator = np.random.default_rng(seed)
         parts = [
-            self._draw_question(question, count, num_rollouts, generator, tilt)
+            self._draw_question(question, count, num_rollouts, generator)
             for question, count in zip(
                 self.questions or (None,), _shares(num_groups, len(self.questions) or 1), strict=True
             )
@@ -112,13 +111,12 @@ class RewardModel:
         return _join(parts)
 
     def _draw_question(
-        self, question: Weighted | None, count: int, num_rollouts: int, generator: np.random.Generator, tilt: float
+        self, question: Weighted | None, count: int, num_rollouts: int, generator: np.random.Generator
     ) -> Seen:
         parts = (self.base,) if question is None else (question, self.base)
         atoms = _join([part.rollouts for part in parts])
         mass = np.concatenate([part.mass for part in parts])
         weights = generator.standard_gamma(mass, size=(count, len(mass)))  # Dirichlet, once divided by their sum
-        weights *= np.where(atoms.is_correct, np.exp(tilt), 1.0)
         cumulative = weights.cumsum(axis=1)
         points = generator.random((count, num_rollouts)) * cumulative[:, -1:]
         index = np.stack([np.searchsorted(row, at, side="right") for row, at in zip(cumulative, points, strict=True)])

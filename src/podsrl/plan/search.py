@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
-
-import numpy as np
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
 from podsrl.plan.measured import Measurements, own_kept
-from podsrl.plan.resample import MIDDLE, resampled_costs, residuals
 from podsrl.plan.rewards import RewardModel
 from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
@@ -33,9 +30,6 @@ WORTH_RECUTTING = 1.05
 """Likewise for the micro-batch of a row: it stays the config's own unless the step is shorter by more than this."""
 TRUSTED = 16
 """A line through the measured peaks is believed up to this many times the largest measured micro-batch."""
-LATER = (0.25, 0.5, 0.8, 0.95)
-"""Pass rates at which the best choice is looked up as well."""
-ODDS_RANGE = 30.0
 NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
 
@@ -60,8 +54,6 @@ class Candidate:
     taught: Teaching
     kv_bytes: float
     update_bytes: float | None
-    resampled: tuple[float, ...] = ()
-    """Seconds of a step by each resampled cost model (`resample.py`); empty where repeats tell nothing."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -86,8 +78,6 @@ class Plan:
     """The suggestion; `own` where nothing is better by more than the prediction's error."""
     candidates: tuple[Candidate, ...]
     """One for each n and m, with its best micro-batch, n and m ascending."""
-    later: tuple[tuple[float, Candidate], ...]
-    """(pass rate, best choice) where training may lead, costs as measured now."""
     pass_rate: float
     concentration: float
     noise_ratio: float
@@ -99,7 +89,7 @@ class Plan:
     is_rule_replaced: bool
     """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
     spread: float | None
-    """How far single measurements lie from the fit (`resample.Residuals.spread`); None where nothing was repeated."""
+    """How far single measurements lie from the fit (`cost.CostModel.spread`); None where nothing was repeated."""
     unknown: tuple[str, ...]
 
     def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
@@ -108,16 +98,13 @@ class Plan:
         return candidate.progress(exponent) / own if own > 0 else float("inf")
 
     def relative_range(self, candidate: Candidate) -> tuple[float, float]:
-        """Lower and upper end of `relative`: over exponents and κ, and by the middle 90 % of the resampled seconds."""
+        """Lower and upper end of `relative` over exponents and κ."""
         ends = [
             replace(self, own=self.own.at(noise)).relative(candidate.at(noise), exponent)
             for noise in (self.noise_ratio, *(self.noise_range or ()))
             for exponent in (FIXED_RATE, BETWEEN, BEST_RATE)
         ]
-        faster = candidate.seconds.total / self.own.seconds.total
-        factors = [faster * a / b for a, b in zip(self.own.resampled, candidate.resampled, strict=True)]
-        low, high = np.quantile(factors, MIDDLE) if factors else (1.0, 1.0)
-        return min(ends) * float(low), max(ends) * float(high)
+        return min(ends), max(ends)
 
 
 def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
@@ -131,8 +118,8 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     """
     rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
     noise = DEFAULT_NOISE if measured.noise_ratio is None else measured.noise_ratio
-    search, spread = _Search(measured, costs, noise, bound_bytes), residuals(measured, costs)
-    found = search.at(rewards, tilt=0.0, resampled=resampled_costs(measured, costs, spread))
+    search = _Search(measured, costs, noise, bound_bytes)
+    found = search.candidates(rewards)
     own = next(c for c in found if c.key == _own_key(measured.config))
     allowed = [candidate for candidate in found if search.is_allowed(candidate)]
     if not allowed:
@@ -148,7 +135,6 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         own=own,
         best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
         candidates=tuple(candidates),
-        later=tuple(_later(search, rewards, own.micro_batch_tokens)),
         pass_rate=rewards.pass_rate,
         concentration=rewards.concentration,
         noise_ratio=noise,
@@ -156,8 +142,8 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         noise_range=measured.noise_range,
         largest_micro_batch=_largest_micro_batch(costs, search.limit),
         is_rule_replaced=measured.config.select.rule == "keep_all",
-        spread=None if spread is None else spread.spread,
-        unknown=(*measured.unknown, *(() if spread is not None else (NO_REPEATS,))),
+        spread=costs.spread,
+        unknown=(*measured.unknown, *(() if costs.spread is not None else (NO_REPEATS,))),
     )
 
 
@@ -180,10 +166,10 @@ class _Search:
         self._rule = planning_rule(measured.config)
         self._advantage = planning_advantage(measured.config)
 
-    def at(self, rewards: RewardModel, tilt: float, resampled: Sequence[CostModel] = ()) -> list[Candidate]:
-        """All candidates that fit, at the rewards' own pass rate or shifted from it."""
+    def candidates(self, rewards: RewardModel) -> list[Candidate]:
+        """All that fit."""
         sizes = rollout_sizes(self._config, self._largest)
-        groups = rewards.draw(sizes[-1], NUM_DRAWS, tilt=tilt)
+        groups = rewards.draw(sizes[-1], NUM_DRAWS)
         length = float(groups.lengths.mean())
         found: list[Candidate] = []
         for n in sizes:
@@ -191,12 +177,10 @@ class _Search:
                 taught = teaching(
                     groups, n, m, rule=self._rule, advantage=self._advantage, num_chunks=self._config.select.num_chunks
                 )
-                found += [self._candidate(n, m, size, taught, length, resampled) for size in self._costs.micro_batches]
+                found += [self._candidate(n, m, size, taught, length) for size in self._costs.micro_batches]
         return [c for c in found if self._fits(c)]
 
-    def _candidate(
-        self, n: int, m: int, micro: int, taught: Teaching, length: float, resampled: Sequence[CostModel]
-    ) -> Candidate:
+    def _candidate(self, n: int, m: int, micro: int, taught: Teaching, length: float) -> Candidate:
         return Candidate(
             num_rollouts=n,
             num_kept=m,
@@ -206,7 +190,6 @@ class _Search:
             taught=taught,
             kv_bytes=self._costs.kv_bytes(n),
             update_bytes=self._costs.update_bytes(micro),
-            resampled=tuple(costs.seconds(n, micro, taught, length).total for costs in resampled),
         )
 
     def _fits(self, candidate: Candidate) -> bool:
@@ -292,21 +275,3 @@ def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidat
         return candidate.seconds.total * handicap
 
     return [min(group, key=seconds) for _, group in sorted(by_pair.items())]
-
-
-def _later(search: _Search, rewards: RewardModel, own: int) -> Iterator[tuple[float, Candidate]]:
-    now = rewards.pass_rate
-    for rate in LATER if 0 < now < 1 else ():
-        if rate > now + 0.02:
-            found = [c for c in search.at(rewards, tilt_to(rewards, rate)) if search.is_allowed(c)]
-            yield rate, _best(_one_micro_batch(found, own))
-
-
-def tilt_to(rewards: RewardModel, pass_rate: float) -> float:
-    """The shift of every question's log-odds that brings the mean pass rate there, by bisection."""
-    low, high = -ODDS_RANGE, ODDS_RANGE
-    for _ in range(12):
-        middle = (low + high) / 2
-        reached = float(np.mean(rewards.draw(8, 256, tilt=middle).is_correct))
-        low, high = (middle, high) if reached < pass_rate else (low, middle)
-    return (low + high) / 2

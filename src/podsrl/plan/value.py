@@ -49,6 +49,8 @@ DEFAULT_NOISE = 0.8
 MOST_NOISE = 1000.0
 """κ from which on the noise alone counts; so much too where no part of the norms goes with the signal."""
 NUM_RESAMPLES = 200
+MIDDLE = (0.05, 0.95)
+"""The quantiles between which κ is said to lie."""
 FIXED_RATE, BEST_RATE = 1.0, 2.0
 """Exponents of the two ends."""
 BETWEEN = (FIXED_RATE + BEST_RATE) / 2

@@ -23,7 +23,6 @@ from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
 from podsrl.report.page import LiveState, render_page, write_page
-from podsrl.report.paper import PaperSetting, Row, overlay_figure, reproduced_setting, rows_beside_paper
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
 from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
@@ -60,9 +59,7 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
         podsrl.errors.UsageError: runs is empty; give at least one folder of `pods train` or `pods compare`
     """
     folders, target = [Path(run) for run in runs], Path(out)
-    check_folders(folders)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; give the file to write, for example {target / 'report.html'}")
+    check_folders(folders, target)
     if max_groups < 1:
         raise UsageError(f"max_groups = {max_groups}; show at least 1")
     write_page(target, render_report(folders, max_groups=max_groups))
@@ -76,14 +73,16 @@ def render_report(folders: Sequence[Path], *, max_groups: int = 60, live: LiveSt
     return _render(comparisons, _name_runs(comparisons, single, max_groups), live)
 
 
-def check_folders(folders: Sequence[Path]) -> None:
-    """Raise UsageError where there is no folder, or one is given twice."""
+def check_folders(folders: Sequence[Path], out: Path) -> None:
+    """Raise UsageError where there is no folder, one is given twice, or the file to write is a folder."""
     if not folders:
         raise UsageError("runs is empty; give at least one folder of `pods train` or `pods compare`")
     resolved = [folder.resolve() for folder in folders]
     twice = [folder for folder, real in zip(folders, resolved, strict=True) if resolved.count(real) > 1]
     if twice:
         raise UsageError(f"{twice[0]} is given twice; give each folder once")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; give the file to write, for example {out / 'report.html'}")
 
 
 def _name_runs(comparisons: Sequence[Comparison], single: Sequence[Run], max_groups: int) -> list[Shown]:
@@ -139,7 +138,6 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
                 _comparison_svg(c, i),
                 _narrow_svg(c, i),
                 headline(c),
-                _beside_paper(c, i),
                 _cost_svgs(c, i),
                 times_of(c),
             )
@@ -178,13 +176,3 @@ def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Ma
         cost: inline_svg(cost_figure(comparison, cost), f"{cost}-{index}", f"held-out accuracy against {COSTS[cost]}")
         for cost in comparison.costs
     }
-
-
-def _beside_paper(comparison: Comparison, index: int) -> tuple[PaperSetting, Markup, list[Row]] | None:
-    """The setting that a comparison reproduces, its figure and its table; None for any other comparison."""
-    setting = reproduced_setting(comparison.path)
-    if setting is None:
-        return None
-    text = f"our curves over the paper's, setting {setting.name}"
-    drawing = inline_svg(overlay_figure(comparison.path), f"paper-{index}", text)
-    return setting, drawing, rows_beside_paper(comparison, setting)

@@ -14,17 +14,17 @@ from markupsafe import Markup
 
 from podsrl.lib.logs import write_atomically
 
+RELOAD_SECONDS = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
-    """What a page that is served while a run goes on says of itself."""
+    """What a page that is written again while a run goes on says of itself."""
 
-    tag: str
-    """Another one for every other content."""
     state: str
     """As `podsrl.report.follow.State`."""
-    quiet_seconds: float
-    """Since the newest line of a log."""
+    newest: str
+    """When the newest line of a log was written, as a time of day."""
     progress: tuple[tuple[str, float | None, str], ...] = ()
     """Of each run that has not ended: its name, the share that is done, and how far and how fast it is in words."""
 
@@ -32,9 +32,9 @@ class LiveState:
 def render_page(template: str, *, live: LiveState | None = None, **values: Any) -> str:
     """Fill a template of this folder, with the page's style and script; all other values are taken as text.
 
-    A live page asks the server that it came from for news; any other page asks for nothing.
+    A live page loads itself again, and without scripts too; with them, not while a group is open.
     """
-    script = _file("report.js") + (_file("live.js") if live else "")
+    script = _file("report.js")
     # Autoescape is what keeps a model's "<script>" a text; no template switches it off.
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -43,6 +43,7 @@ def render_page(template: str, *, live: LiveState | None = None, **values: Any) 
         style=Markup(_file("report.css")),
         script=Markup(script),
         live=live,
+        reload_seconds=RELOAD_SECONDS,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **values,
     )

@@ -40,3 +40,10 @@ const highlight = (index) => {
   ["mouseenter", "focus"].forEach((kind) => name.addEventListener(kind, () => highlight(index)));
   ["mouseleave", "blur"].forEach((kind) => name.addEventListener(kind, () => highlight(-1)));
 });
+// A page that is written again while a run goes on loads itself again, unless somebody reads a group or filters.
+const reload = by("live")?.dataset.reload;
+if (reload) {
+  setInterval(() => {
+    if (!document.querySelector("details.group[open]") && !by("search")?.value) location.reload();
+  }, 1000 * Number(reload));
+}

@@ -15,7 +15,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
+from podsrl.lib.matmul import fast_linears, has_fast_linear
 from podsrl.lib.torch_model import batch_limit, text_config
 from podsrl.update.batch import Batch
 from podsrl.update.logprobs import (

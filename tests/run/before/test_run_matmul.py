@@ -11,7 +11,8 @@ import pytest
 from torch import nn
 
 from podsrl.config.load import load_config
-from podsrl.lib.matmul import Choice, Rule, cache, choice, choose, current, is_available, use
+from podsrl.lib import matmul
+from podsrl.lib.matmul import Choice, Rule, choose, current, is_available, use
 from podsrl.run.before.matmul import describe_here, describe_matmul, restore_matmul, settle_matmul
 from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.step.trainer import Trainer
@@ -25,8 +26,8 @@ FAST = Rule(few_rows=10, many_rows=20, update=30)
 
 @pytest.fixture(autouse=True)
 def has_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "is_available", lambda: True)
-    monkeypatch.setattr(choice, "_known", {})
+    monkeypatch.setattr(matmul, "is_available", lambda: True)
+    monkeypatch.setattr(matmul, "_known", {})
 
 
 def test_on_the_same_machine_the_checkpoints_choice_counts() -> None:
@@ -72,12 +73,12 @@ def test_doctors_line_names_the_file_and_an_unwritable_folder_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("podsrl.run.before.matmul.is_available", lambda: True)
-    monkeypatch.setattr(choice, "measure", list)
+    monkeypatch.setattr(matmul, "measure", list)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for has_file in (True, False):
-        monkeypatch.setattr(choice, "_known", {})
+        monkeypatch.setattr(matmul, "_known", {})
         assert describe_here().startswith("MKL")
-        assert (str(cache.path_of(cache.machine())) in describe_here()) == has_file
+        assert (str(matmul.rule_path(matmul.this_machine())) in describe_here()) == has_file
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
@@ -97,9 +98,9 @@ def test_a_resumed_trainer_takes_the_checkpoints_choice_even_where_the_cache_has
     before = current()
     assert json.loads((stored / "state.json").read_text())["matmul"] == choose().to_json()
     other = FAST if before != FAST else SLOW
-    path = cache.path_of(cache.machine())
-    path.write_text(json.dumps({"machine": cache.machine(), "rule": other.to_json()}))
-    monkeypatch.setattr(choice, "_known", {})  # as a new process
+    path = matmul.rule_path(matmul.this_machine())
+    path.write_text(json.dumps({"machine": matmul.this_machine(), "rule": other.to_json()}))
+    monkeypatch.setattr(matmul, "_known", {})  # as a new process
     again = Trainer(config)
     assert current() == other
     checkpoint = load_newest(tmp_path / "checkpoints")
@@ -122,8 +123,8 @@ def test_a_choice_that_is_insisted_on_is_resumed_anywhere_without_a_warning(
     def never() -> Any:
         raise AssertionError("measured")
 
-    monkeypatch.setattr(choice, "measure", never)
-    monkeypatch.setattr(choice, "_known", {})
+    monkeypatch.setattr(matmul, "measure", never)
+    monkeypatch.setattr(matmul, "_known", {})
     model = config.model.model_copy(update={"matmul": "onednn"})
     config = config.model_copy(update={"model": model})
     Trainer(config).save(tmp_path, {})

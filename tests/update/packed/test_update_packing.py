@@ -15,8 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, Mistra
 
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.lib.matmul import FIXED, Rule, is_available, use
-from podsrl.lib.matmul.linears import fast_linears, has_fast_linear
+from podsrl.lib.matmul import FIXED, Rule, fast_linears, has_fast_linear, is_available, use
 from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.micro_batches import micro_batches, num_forwarded

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from podsrl.config.load import changed_keys
-from podsrl.lib.matmul import Choice, cache, choose, is_available, use
-from podsrl.lib.matmul.rule import NEVER
+from podsrl.lib.matmul import NEVER, Choice, choose, is_available, rule_path, use
 from podsrl.scale.processes import Processes
 
 
@@ -48,7 +47,7 @@ def describe_here() -> str:
     if not is_available():
         return describe_matmul("auto", choice)
     with suppress(RuntimeError):
-        if (path := cache.path_of(choice.machine)).exists():
+        if (path := rule_path(choice.machine)).exists():
             return f"{choice.rule}, as measured here; to measure again, delete {path}"
     return f"{choice.rule}, as measured here"
 

@@ -22,8 +22,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling, Setting, abilities_of, resolve_generator
 from podsrl.lib.devices import avoid_cudnn_attention, default_bound
 from podsrl.lib.machine import configure_threads
-from podsrl.lib.matmul import use
-from podsrl.lib.matmul.rule import rule_from
+from podsrl.lib.matmul import rule_from, use
 from podsrl.policy import load_tokenizer
 from podsrl.records import encode_completions
 from podsrl.scale.generators.model import check_carried, new_model

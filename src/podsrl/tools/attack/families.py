@@ -1,13 +1,17 @@
-"""The families of hacks, and how their hacks are made for a set of questions."""
+"""The families of hacks of hacks.toml, and how their hacks are made for a set of questions."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from typing import Any
 
-from podsrl.tools.attack import contents, floods, texts
+from podsrl.tools.attack import computed
 from podsrl.tools.attack.forms import FORMS, Form, filled, written
 from podsrl.tools.attack.target import Target
+from podsrl.tools.attack.words import fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +21,16 @@ class Family:
     name: str
     why: str
     """Why it must not pay."""
-    make: Callable[[Target], Iterator[tuple[str, str]]]
-    """Gives (what it is, text) pairs."""
+    texts: tuple[tuple[str, ...], ...] = ()
+    """Templates: (text,), (name, text) or (name, text, form); a text alone is its own name."""
+    each: tuple[tuple[str, str], ...] = ()
+    """(name, text) for the words «name» and «each»: templates with them are made for each."""
+    computed: Callable[[Target], Iterator[tuple[str, str]]] | None = None
+    """Makes the hacks in place of templates."""
+    kinds: frozenset[str] | None = None
+    """Kinds of answers that it has a meaning for; None: all."""
+    is_never_right: bool = False
+    """Texts that hold the right answer as a word are left out."""
     knows_answer: bool = True
     """Whether its texts are made from the reference answer."""
     is_placed: bool = False
@@ -33,6 +45,27 @@ class Family:
     max_questions: int | None = None
     """On how many questions it is tried, at most; None: on all."""
 
+    def make(self, target: Target) -> Iterator[tuple[str, str]]:
+        """(What it is, text) pairs for a question."""
+        if self.computed is not None:
+            yield from self.computed(target)
+        elif self.kinds is None or target.kind in self.kinds:
+            for name, text in self._filled(target):
+                if not (self.is_never_right and _is_right(target, text)):
+                    yield name, text
+
+    def _filled(self, target: Target) -> Iterator[tuple[str, str]]:
+        many = [template for template in self.texts if "«each»" in "".join(template)]
+        one = [template for template in self.texts if template not in many]
+        filled_each = [(name, fill(text, target, {}) or "") for name, text in self.each]
+        words = [{"name": name, "each": text, "quoted": repr(text)} for name, text in filled_each]
+        for more, templates in (*((more, many) for more in words), ({}, one)):
+            for template in templates:
+                *name, text = (fill(part, target, more) for part in template[:2])
+                if text is not None:
+                    text = written(template[2], text) if template[2:] else text
+                    yield from [(name[0] or "", text)] if name else computed.named(text)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hack:
@@ -44,63 +77,32 @@ class Hack:
     text: str
 
 
-def _placed(name: str, why: str, make: Callable[[Target], Iterator[tuple[str, str]]], knows: bool = True) -> Family:
-    return Family(name=name, why=why, make=make, knows_answer=knows, is_placed=True)
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "placed": {"is_placed": True},
+    "whole": {},
+    "form": {"is_for_forms": True, "knows_answer": False, "max_questions": 4},  # much the same for every question
+    "flood": {"may_break": True, "knows_answer": False, "max_questions": 1},  # each may take the whole time limit
+}
+"""Array of hacks.toml -> what its families have in common."""
 
 
-def _of_forms(name: str, why: str, make: Callable[[Target], Iterator[tuple[str, str]]]) -> Family:
-    """Much the same for every question, so a few will do."""
-    return Family(name=name, why=why, make=make, knows_answer=False, is_for_forms=True, max_questions=4)
+def _family(kind: str, entry: dict[str, Any]) -> Family:
+    own = {**KINDS[kind], **entry}
+    changes: dict[str, Callable[[Any], Any]] = {
+        "texts": lambda texts: tuple((text,) if isinstance(text, str) else tuple(text) for text in texts),
+        "each": lambda each: tuple((" ".join(t.split())[:37], t) if isinstance(t, str) else tuple(t) for t in each),
+        "kinds": frozenset,
+        "computed": lambda name: getattr(computed, name),
+    }
+    return Family(**{name: changes[name](value) if name in changes else value for name, value in own.items()})
 
 
-def _flood(name: str, why: str, make: Callable[[Target], Iterator[tuple[str, str]]]) -> Family:
-    """Each text may take the whole time limit."""
-    return Family(name=name, why=why, make=make, knows_answer=False, may_break=True, max_questions=1)
+def _families() -> Iterator[Family]:
+    for kind, entries in tomllib.loads(resources.files(__package__).joinpath("hacks.toml").read_text("utf-8")).items():
+        yield from (_family(kind, entry) for entry in entries)
 
 
-FAMILIES = (
-    _placed("several answers", "it names several answers and leaves the choice to the judge", contents.several_answers),
-    _placed("range", "a range is no answer, however near its ends are", contents.ranges),
-    _placed("chain of equations", "its sides differ, so it says nothing", contents.chains),
-    _placed("negation", "it says that the right answer is wrong", contents.negations),
-    _placed("bound", "it says which side the answer is on, and not what it is", contents.bounds),
-    _placed("hedge", "it does not commit itself", contents.hedges),
-    _placed("unit or percent", "the sign or word makes it another number", contents.units),
-    _placed("operation", "the operation makes it another number", contents.operations),
-    _placed("rounding", "it is another number, however near", contents.roundings),
-    _placed("unevaluated", "it was never computed", contents.unevaluated),
-    _placed("numbers of the question", "it is copied, not computed", contents.question_numbers, knows=False),
-    _placed("expression of the question", "it is copied, not worked out", contents.question_expressions, knows=False),
-    _placed("constant", "it is the same for every question", contents.constants, knows=False),
-    _placed("look-alike", "its characters are others than the answer's", contents.look_alikes),
-    _placed("invisible", "a person reads another answer than the judge", contents.invisible),
-    _placed("code or markup", "it holds several answers, or none that was worked out", contents.in_code),
-    Family(
-        name="several places", why="it gives another answer in each place", make=texts.several_places, has_places=True
-    ),
-    Family(name="each guess", why="it gives one answer after the other", make=texts.each_guess),
-    Family(name="repetition", why="it says one answer often and another one too", make=texts.repetitions),
-    Family(name="long text", why="whatever is long enough holds everything", make=texts.long_texts),
-    Family(
-        name="control tokens", why="a completion cannot begin a new turn", make=texts.control_tokens, max_questions=4
-    ),
-    Family(
-        name="orders to a judge",
-        why="a completion cannot judge itself",
-        make=texts.orders,
-        knows_answer=False,
-        max_questions=4,
-    ),
-    _of_forms("copy of the question", "it answers nothing", texts.copies),
-    _of_forms("empty text", "it answers nothing", texts.empty_texts),
-    _of_forms("empty form", "the form is there and nothing in it", texts.empty_forms),
-    _of_forms("form without content", "the form is there and no answer in it", texts.hollow_forms),
-    _of_forms("repeated form", "the form is there too often, or in parts", texts.repeated_forms),
-    _flood("sympy bomb", "it breaks the judge or answers nothing", floods.sympy_bombs),
-    _flood("regex bomb", "it breaks the judge or answers nothing", floods.regex_bombs),
-    _flood("deep nesting", "it breaks the judge or answers nothing", floods.nestings),
-    _flood("odd characters", "they break the judge or answer nothing", floods.odd_characters),
-)
+FAMILIES = tuple(_families())
 
 
 def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hack]:
@@ -140,3 +142,9 @@ def _texts(family: Family, target: Target, forms: Mapping[str, Form], place: int
         elif forms:
             form = list(forms)[(number + place) % len(forms)]
             yield f"{name} ({form})", filled(forms[form], text)
+
+
+def _is_right(target: Target, text: str) -> bool:
+    """Whether one of its words is the right answer."""
+    words = text.split()
+    return any(target.is_answer(word.strip(".?!,:;=\"'")) for word in words)

@@ -18,8 +18,8 @@ from podsrl.generate.engine.forward.fast import FastForward, rms_norm, why_not_f
 from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import read_layout, read_prompts
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.lib.matmul import FIXED, Rule, is_available, linears, use
-from podsrl.lib.matmul.linears import Linear
+from podsrl.lib import matmul
+from podsrl.lib.matmul import FIXED, Linear, Rule, is_available, use
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
 """Rows of different lengths; the third is the longest."""
@@ -126,7 +126,7 @@ def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     if not is_available():
         pytest.skip("no oneDNN for this processor")
     calls: list[tuple[int, ...]] = []
-    onednn = linears.onednn
+    onednn = matmul.onednn
 
     def counted(*args: Any) -> Tensor:
         result: Tensor = onednn(*args)
@@ -134,7 +134,7 @@ def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         return result
 
     use(Rule(few_rows=1, many_rows=1, update=1))
-    monkeypatch.setattr(linears, "onednn", counted)
+    monkeypatch.setattr(matmul, "onednn", counted)
     return calls
 
 
@@ -161,8 +161,8 @@ def test_a_linear_map_is_torchs_where_the_rule_says_so(onednn_calls: list[tuple[
 
 
 def test_without_onednn_a_linear_map_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.lib.matmul.choice.is_available", lambda: False)
-    monkeypatch.delattr(linears, "onednn")
+    monkeypatch.setattr("podsrl.lib.matmul.is_available", lambda: False)
+    monkeypatch.delattr(matmul, "onednn")
     use(FIXED["onednn"])
     module = torch.nn.Linear(1000, 1000)
     x = torch.randn(3, 1000)

@@ -23,7 +23,7 @@ from podsrl.generate.engine.forward.base import StepOutput
 from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
 from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool
-from podsrl.lib.matmul.linears import Linear
+from podsrl.lib.matmul import Linear
 
 _FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 _FIXED_ROPES = ("default", "linear", "llama3", "yarn")

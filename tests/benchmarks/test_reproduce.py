@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.compare.paper import SETTINGS, arm_configs, comparison_of, difference, mark
+from benchmarks.paper.settings import SETTINGS, arm_configs, comparison_of, difference, mark
 from podsrl.compare.runs import plan
 from podsrl.config.load import load_config
 from podsrl.errors import PodsError, UsageError

@@ -1,7 +1,7 @@
 """A reproduction beside the paper it reproduces: our curves over the paper's, and both results in one table.
 
-Ours come from a compare folder that `pods reproduce` wrote (its `reproduce.json` names the setting). The paper's
-aggregated results are package data (arXiv 2504.13818, from the raw results that its authors published).
+Ours come from a folder of `python -m benchmarks reproduce`, whose `reproduce.json` names the setting. The paper's
+aggregated results are in curves.json (arXiv 2504.13818, from the raw results that its authors published).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +89,7 @@ def paper_setting(name: str) -> PaperSetting:
         >>> paper_setting("a").pods.speedup
         2.0
     """
-    data = json.loads(resources.files("podsrl.report").joinpath("paper_curves.json").read_text())
+    data = json.loads(Path(__file__).with_name("curves.json").read_text())
     rows = [row for row in data["rows"] if row["setting"] == name and row["is_setting"]]
     if not rows:
         raise UsageError(f"setting {name!r}.{nearest(name, {row['setting'] for row in data['rows']})}")
@@ -105,15 +104,15 @@ def paper_setting(name: str) -> PaperSetting:
     )
 
 
-def reproduced_setting(folder: Path) -> PaperSetting | None:
-    """The setting that a compare folder reproduces, None for any other folder."""
+def reproduced_setting(folder: Path) -> PaperSetting:
+    """The setting that a compare folder reproduces; UsageError for any other folder."""
     file = folder / "reproduce.json"
     if not file.is_file():
-        return None
+        raise UsageError(f"{folder} has no reproduce.json; give a folder of `python -m benchmarks reproduce`")
     try:
         return paper_setting(str(json.loads(file.read_text())["setting"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file} does not name a setting ({error}); write it again with `pods reproduce`") from None
+        raise UsageError(f"{file} does not name a setting ({error}); run `python -m benchmarks reproduce`") from None
 
 
 def rows_beside_paper(comparison: Comparison, setting: PaperSetting) -> list[Row]:
@@ -133,8 +132,6 @@ def overlay_figure(folder: Path | str) -> Figure:
         UsageError: a folder that is no reproduction.
     """
     comparison, setting = read_comparison(folder), reproduced_setting(Path(folder))
-    if setting is None:
-        raise UsageError(f"{folder} has no reproduce.json; give a folder of `pods reproduce`")
     figure = theme.new_figure(9.0, 4.8)
     _draw_overlay(figure.subplots(), comparison, setting)
     return figure

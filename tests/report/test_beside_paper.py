@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.paper.beside import overlay_figure, paper_setting, reproduced_setting, rows_beside_paper
 from podsrl.compare.speedups import speedup
 from podsrl.errors import UsageError
 from podsrl.report.figures.theme import save_png
-from podsrl.report.html import write_report
-from podsrl.report.paper import overlay_figure, paper_setting, reproduced_setting, rows_beside_paper
 from podsrl.report.read import read_comparison
 
 
@@ -57,7 +56,6 @@ def reproduction(make_comparison: Callable[..., Path], tmp_path: Path) -> Path:
 
 def test_rows_stand_beside_the_paper_s(reproduction: Path) -> None:
     comparison, setting = read_comparison(reproduction), reproduced_setting(reproduction)
-    assert setting is not None
     grpo, pods = rows_beside_paper(comparison, setting)
     assert (grpo.arm, pods.arm, pods.num_seeds) == ("grpo", "pods", 2)
     assert pods.accuracy == (pytest.approx(0.925), 0.826) and grpo.accuracy == (pytest.approx(0.825), 0.8076)
@@ -99,15 +97,8 @@ def test_without_the_paper_s_curve_ours_is_drawn_alone(reproduction: Path) -> No
     assert axes.get_xlim() == (0, 20)
 
 
-def test_the_report_of_a_reproduction_holds_the_figure_and_the_table(reproduction: Path, tmp_path: Path) -> None:
-    page = write_report([reproduction], tmp_path / "report.html").read_text()
-    assert "Beside the paper, setting (a)" in page and "10.1" in page and 'id="paper-0-' in page
-    (reproduction / "reproduce.json").unlink()
-    assert "Beside the paper" not in write_report([reproduction], tmp_path / "report.html").read_text()
-
-
 def test_a_picture_can_be_saved(reproduction: Path, tmp_path: Path) -> None:
     assert save_png(overlay_figure(reproduction), tmp_path / "a.png").stat().st_size > 20_000
     (reproduction / "reproduce.json").write_text("{}")
-    with pytest.raises(UsageError, match="pods reproduce"):
+    with pytest.raises(UsageError, match="benchmarks reproduce"):
         overlay_figure(reproduction)
