@@ -9,22 +9,16 @@ from benchmarks.files import Files
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
-IN_README = ("demo", "trl-accuracy", "trl-pods", "engine", "trl-step", "select-large")
 
 
 def all_figures(files: Files) -> str:
-    """The table of docs/benchmarks.md."""
-    return side_by_side(files, list(FIGURES.values()))
+    """The table of docs/benchmarks.md; the map has a page of its own."""
+    return side_by_side(files, [figure for figure in FIGURES.values() if figure.benchmark != "when-pods-helps"])
 
 
 def where_all(files: Files, *names: str) -> str:
     """Hardware and dates of some benchmarks; without names, of all that have a figure in the table."""
     return where_measured(files, *(names or dict.fromkeys(figure.benchmark for figure in FIGURES.values())))
-
-
-def readme_figures(files: Files) -> str:
-    """The table of the README."""
-    return side_by_side(files, [FIGURES[name] for name in IN_README])
 
 
 def families(files: Files) -> str:
@@ -39,7 +33,6 @@ def families(files: Files) -> str:
 
 PARTS: dict[str, Callable[..., str]] = {
     "all": all_figures,
-    "readme": readme_figures,
     "families": families,
     "one": one,
     "where": where_all,

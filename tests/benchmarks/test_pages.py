@@ -99,5 +99,5 @@ def test_a_line_says_where_processors_differ_in_kind() -> None:
         "alone": results(rule=3.0),
     }
     _, _, differing = side_by_side(lambda name: files[name], figures).partition("differ in kind")
-    assert "thing 0" not in differing and "thing 3" not in differing
-    assert "thing 1: 0.90 on abacus, 1.10 on rule" in differing and "thing 2: 9.30 on abacus" in differing
+    assert "near" not in differing and "alone" not in differing
+    assert "`two-sides`: 0.90 on abacus, 1.10 on rule" in differing and "`far`: 9.30 on abacus" in differing
