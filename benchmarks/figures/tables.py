@@ -156,7 +156,7 @@ def ahead(files: Files) -> str:
                 *(f"{percent(own['accuracy'][i], 1)} at {own['elapsed'][i]:.1f} s" for own in arms.values()),
             ]
             for i, step in enumerate(result["evaluated_steps"])
-            if step
+            if step and i % 2 == 0
         ]
         head = [
             f"recipe `pods`, mean of {result['seeds']} paired seeds",
