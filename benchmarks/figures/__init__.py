@@ -16,9 +16,9 @@ def all_figures(files: Files) -> str:
     return side_by_side(files, [figure for figure in FIGURES.values() if figure.benchmark != "when-pods-helps"])
 
 
-def where_all(files: Files, *names: str) -> str:
-    """Hardware and dates of some benchmarks; without names, of all that have a figure in the table."""
-    return where_measured(files, *(names or dict.fromkeys(figure.benchmark for figure in FIGURES.values())))
+def where_all(files: Files) -> str:
+    """Hardware and dates of the benchmarks of that table."""
+    return where_measured(files, *dict.fromkeys(figure.benchmark for figure in FIGURES.values()))
 
 
 def families(files: Files) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from benchmarks.figures.markdown import per_processor
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.files import ROOT, Files, Result
-from podsrl.cli.systems import short_source
 from podsrl.compare.costs import EARLY_ROLLOUTS
 from podsrl.compare.systems import System, read_system, system_names
 
@@ -38,15 +37,10 @@ Before you trust it for a model of your own:
 
 
 def listed(files: Files) -> str:
-    """All systems with their ideas and sources."""
+    """All systems with their ideas."""
     found = [read_system(name) for name in system_names()]
-    rows = [f"| [`{each.name}`](#{each.name}) | {_cell(each.about.idea)} | {_source(each)} |\n" for each in found]
-    return "".join(["| system | idea | source |\n|---|---|---|\n", *rows])
-
-
-def _source(system: System) -> str:
-    text = short_source(system.about.source)
-    return f"[{text}](https://arxiv.org/abs/{text.removeprefix('arXiv ')})" if text.startswith("arXiv ") else text
+    rows = [f"| [`{each.name}`](#{each.name}) | {_cell(each.about.idea)} |\n" for each in found]
+    return "".join(["| system | idea |\n|---|---|\n", *rows])
 
 
 def reading(files: Files) -> str:

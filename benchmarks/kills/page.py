@@ -63,13 +63,6 @@ def rows(result: Json) -> Iterator[list[str]]:
     yield ["all", f"{result['kills']:,}", f"{result['ends']:,}", f"{identical:,}"]
 
 
-def place_rows(result: Json) -> Iterator[list[str]]:
-    """Head and body of the table of places."""
-    yield ["what the process did when it was killed", "kills"]
-    for place, num in result["places"].items():
-        yield [place, f"{num:,}"]
-
-
 def table(result: Json) -> Table:
     """For a terminal."""
     head, *body = rows(result)
@@ -79,15 +72,14 @@ def table(result: Json) -> Table:
     for cells in body:
         shown.add_row(*cells)
     shown.add_section()
-    for place, num in list(place_rows(result))[1:]:
-        shown.add_row(place, num)
+    for place, num in result["places"].items():
+        shown.add_row(place, f"{num:,}")
     return shown
 
 
 def markdown(result: Json) -> str:
     """For the page."""
-    tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), place_rows(result)))
-    return f"{tables}\n\n{_rest(result)}\n"
+    return f"{as_markdown(list(rows(result)))}\n\n{_rest(result)}\n"
 
 
 def _rest(result: Json) -> str:
