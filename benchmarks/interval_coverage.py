@@ -222,11 +222,6 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return table(["", *(f"{count} seeds" for count in NUM_SEEDS)], lines)
 
 
-def shown(result: dict[str, Any]) -> str:
-    """The table, and where it was measured."""
-    return f"{markdown(result['rows'])}\n\n{result['hardware']}"
-
-
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure every kind of curves with every number of seeds."""
     clock = Clock()
@@ -244,4 +239,4 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--comparisons", type=int, default=300, help="for each kind of curves and number of seeds")
     parser.add_argument("--resamples", type=int, default=300, help="draws of seeds for each interval")
     parser.add_argument("--seed", type=int, default=0)
-    command.measure(parser, arguments, run, shown)
+    command.measure(parser, arguments, run)

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     options, others = parser.parse_known_args(arguments)
     if options.families and "--save" in others:
         raise UsageError("--save: wanted all families, got some of them; leave out the names")
-    command.measure(parser, arguments, run, lambda result: page(verdicts_of(result)))
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:

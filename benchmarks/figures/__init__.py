@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.figures import papers, runs, sampling, speed, systems, tables, trl
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
-from benchmarks.files import Files
+from benchmarks.files import Files, Result
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
@@ -44,3 +44,29 @@ PARTS: dict[str, Callable[..., str]] = {
     **runs.PARTS,
 }
 """Name in a mark -> function of the files and of the mark's other words."""
+TABLES = {
+    "ahead": "ahead-table",
+    "demo": "demo",
+    "engine": "engine-table",
+    "families": "families",
+    "floor": "floor-table",
+    "infinite-sampling": "sampling-engine",
+    "interval-coverage": "interval-coverage",
+    "kills": "kills",
+    "soak": "soak",
+    "systems": "systems-measured",
+    "trl-accuracy": "trl-accuracy-table",
+    "when-pods-helps": "when-pods-helps",
+}
+"""Benchmark -> the part that is its table."""
+
+
+def shown(result: Result) -> str:
+    """A result for a terminal: its figures, and its table as on the pages; empty if it has neither."""
+    name = result["name"]
+    lines = [f"{figure.what}: {figure.text(result)}" for figure in FIGURES.values() if figure.benchmark == name]
+    if name in TABLES:
+        lines.append(PARTS[TABLES[name]](lambda asked: {result["processor"]: result} if asked == name else {}))
+    if lines and result.get("options", {}).get("quick"):
+        lines.insert(0, "Quick sizes; the texts below name those of the whole measurement.")
+    return "\n\n".join(lines)

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.kills.places import PLACES
 from benchmarks.kills.schedules import SCHEDULES
 from benchmarks.soak.page import as_markdown
@@ -61,20 +59,6 @@ def rows(result: Json) -> Iterator[list[str]]:
         yield [name, *(f"{found[what]:,}" for what in ("kills", "ends", "identical"))]
     identical = sum(found["identical"] for found in result["schedules"].values())
     yield ["all", f"{result['kills']:,}", f"{result['ends']:,}", f"{identical:,}"]
-
-
-def table(result: Json) -> Table:
-    """For a terminal."""
-    head, *body = rows(result)
-    shown = Table(caption=f"{_rest(result)} {result['hardware']}")
-    for name in head:
-        shown.add_column(name, justify="left" if name == "schedule" else "right")
-    for cells in body:
-        shown.add_row(*cells)
-    shown.add_section()
-    for place, num in result["places"].items():
-        shown.add_row(place, f"{num:,}")
-    return shown
 
 
 def markdown(result: Json) -> str:

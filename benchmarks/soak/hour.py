@@ -85,7 +85,7 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.soak.page import publish, table
+    from benchmarks.soak.page import publish
     from benchmarks.soak.result import summary
 
     parser = command.new_parser("soak", __doc__)
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> None:
         folder = options.read or soak(options, say)
         return summary(folder)
 
-    command.measure(parser, arguments, run, table, publish=publish)
+    command.measure(parser, arguments, run, publish=publish)
 
 
 @dataclass(slots=True)

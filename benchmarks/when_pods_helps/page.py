@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
-from benchmarks.trl_accuracy.times import seconds_text
 from podsrl.compare.interval import SpeedupInterval
 
 PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.png"
@@ -47,24 +44,6 @@ def over_text(found: Json, more: str = "") -> str:
         return "neither reaches it"
     inner = "one seed" if len(found["ratios"]) == 1 else SpeedupInterval.from_json(found["interval"]).range_text + more
     return f"{found['bound']} {found['ratio']:.2f}× ({inner})".strip()
-
-
-def table(result: Json) -> Table:
-    """For a terminal."""
-    shown = Table(title=_note(result), caption=result["hardware"])
-    for name in ("task, penalty", "start", "arm", "rate", "CPU seconds", "over GRPO m → m", "over GRPO-GA n → n"):
-        shown.add_column(name)
-    for row in result["rows"]:
-        for arm in row["arms"]:
-            shown.add_row(
-                condition(row),
-                row["start"],
-                arm["arm"],
-                f"{arm['rate']:g}",
-                seconds_text(arm["to"][TARGET]["cpu_seconds"], arm["trained"]["cpu_seconds"]),
-                *(ratio_text(arm[key]) if arm[key] else "" for key in ("over_grpo", "over_grpo_ga")),
-            )
-    return shown
 
 
 def main_table(result: Json) -> str:
