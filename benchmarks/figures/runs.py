@@ -80,8 +80,8 @@ FIGURES = (
     Figure(
         "demo",
         "demo",
-        "the demo's task (about one answer of a hundred right at the start, KL penalty of the paper) to 90 % held-out "
-        "accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; 5 paired seeds, 95 % interval",
+        "the demo's task to 90 % held-out accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; "
+        "5 paired seeds, 95 % interval",
         _demo,
     ),
     *(

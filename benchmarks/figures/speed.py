@@ -141,7 +141,7 @@ FIGURES = (
     Figure(
         "select-large",
         "select",
-        "time of max-variance selection over that of `torch.sort` alone, `[4096, 1024]` float32, m = 256",
+        "max-variance selection: time over that of `torch.sort`, `[4096, 1024]` float32, m = 256",
         _select_large,
         lambda result: float(_cases(result, max)["continuous"]["ratio_to_sort"]["median"]),
     ),
@@ -149,8 +149,8 @@ FIGURES = (
     Figure(
         "engine",
         "engine",
-        "tokens per second of the engine over those of Hugging Face `generate` at batch 256, and over those of "
-        "transformers' continuous batching; 64 prompts × 16, random models, one thread",
+        "tokens per second of the engine over those of Hugging Face `generate`, batch 256, and of transformers' "
+        "continuous batching; 64 prompts × 16, one thread",
         _engine,
         lambda result: float(arm(result["models"][0], OURS)["ratio_to_hf"]["median"]),
     ),
@@ -171,7 +171,7 @@ FIGURES = (
     Figure(
         "update",
         "update",
-        "seconds of packed rows with shared prompts over those of padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
+        "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
         _update,
         lambda result: float(result["lengths"][1]["ratio_by_cpu"][PLAIN]["median"]),
     ),
@@ -179,8 +179,7 @@ FIGURES = (
     Figure(
         "floor",
         "floor",
-        "CPU seconds of a step of the recipe `pods` over those of its matrix products alone; share that is neither "
-        "generating nor updating",
+        "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
         _floor("demo"),
         lambda result: float(result["models"]["demo"]["ratio"]),
     ),
@@ -200,8 +199,8 @@ FIGURES = (
     Figure(
         "ahead",
         "ahead",
-        "steps of the recipe `pods`, generated one step ahead in a child process: steps per second over those that "
-        "generate and then train; two cores, 5 paired seeds",
+        "steps per second one step ahead, in a child process, over those that generate and then train; recipe `pods`, "
+        "two cores, 5 paired seeds",
         _ahead,
         lambda result: float(result["throughput"]["ahead"]["median"]),
     ),
