@@ -90,13 +90,6 @@ def test_a_function_runs_from_pause_to_pause_with_random_numbers_of_its_own() ->
     stepwise.close()
 
 
-def test_an_error_of_the_function_is_raised_where_it_goes_on() -> None:
-    stepwise = Stepwise(lambda: 1 / 0, "dividing")
-    with pytest.raises(ZeroDivisionError):
-        stepwise.go_on()
-    stepwise.close()
-
-
 def test_a_function_that_is_closed_ends_at_its_pause() -> None:
     left: list[str] = []
 
