@@ -262,6 +262,7 @@ def test_a_short_run_measures_every_arm_and_goes_on_from_its_file(
     pytest.importorskip("trl")
     from benchmarks.trl_accuracy import ways
 
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr(ways, "ways", lambda num_rollouts: [ways.Way(8 * num_rollouts)])
     arguments = ["trl_accuracy", "--seeds", "1", "--seconds", "0.5", "--questions", "16", "--json"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
