@@ -8,7 +8,6 @@ BENCHMARKS = {
     "select": "select",
     "engine": "engine.peers",
     "engine-gpu": "engine.gpu",
-    "first-engine": "engine.first",
     "infinite-sampling": "infinite_sampling.schedules",
     "update": "update",
     "floor": "floor",

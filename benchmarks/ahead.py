@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
-from benchmarks.timing import Say, ratios, spread, spread_text, take_turns
+from benchmarks.timing import Say, ratios, spread, take_turns
 
 ARMS = {
     "sync": (),
@@ -54,7 +52,7 @@ class Trained:
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("ahead", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, 20 steps")
-    command.measure(parser, arguments, lambda options, say: run(options.quick, say), table)
+    command.measure(parser, arguments, lambda options, say: run(options.quick, say))
 
 
 def run(is_quick: bool, say: Say) -> dict[str, Any]:
@@ -114,27 +112,3 @@ def _summary(runs: Sequence[Trained]) -> dict[str, Any]:
         "elapsed": [statistics.mean(values) for values in zip(*(each.elapsed for each in runs), strict=True)],
         "final_accuracies": [each.accuracies[-1] for each in runs],
     }
-
-
-def table(result: dict[str, Any]) -> Table:
-    """Seconds and throughput of each arm, and its accuracy at the evaluated steps and seconds."""
-    shown = Table(
-        title=f"{result['steps']} steps, {result['seeds']} seeds, {result['cores']} cores",
-        caption=f"machine's load {spread_text(result['load'], '.1f')}; {result['hardware']}",
-    )
-    shown.add_column("")
-    for arm in result["arms"]:
-        shown.add_column(arm, justify="right")
-    rows = {
-        "seconds per step": [spread_text(own["seconds_step"], ".3f") for own in result["arms"].values()],
-        "of them waiting for rollouts": [spread_text(own["seconds_waited"], ".3f") for own in result["arms"].values()],
-        "throughput, sync = 1": [spread_text(ratio) for ratio in result["throughput"].values()],
-        "lag, weight updates": [f"{own['lag']:.2f}" for own in result["arms"].values()],
-    }
-    for place, step in enumerate(result["evaluated_steps"]):
-        rows[f"accuracy after {step} steps"] = [
-            f"{own['accuracy'][place]:.1%} at {own['elapsed'][place]:.1f} s" for own in result["arms"].values()
-        ]
-    for name, cells in rows.items():
-        shown.add_row(name, *cells)
-    return shown

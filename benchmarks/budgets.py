@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.timing import Clock, Say
 
@@ -39,7 +37,7 @@ T = TypeVar("T")
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("budgets", __doc__)
     parser.add_argument("--quick", action="store_true", help="5 steps per part")
-    command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 20, say), table)
+    command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 20, say))
 
 
 def run(num_steps: int, say: Say) -> dict[str, Any]:
@@ -130,19 +128,3 @@ def watch(trainer: Trainer) -> list[float]:
         original = getattr(owner, verb)
         setattr(owner, verb, timed(getattr(original, "__wrapped__", original)))
     return taken
-
-
-def table(result: dict[str, Any]) -> Table:
-    """A row per part."""
-    shown = Table(
-        title=f"processor time of the parts; a step of the recipe has {1000 * result['cpu_seconds_step']:.0f} ms",
-        caption=f"mean of {result['steps']} steps and {WARM_UP} before them; {result['hardware']}",
-    )
-    shown.add_column("part")
-    shown.add_column("slots")
-    for column in ("milliseconds per step", "in the longest", "share of the demo's step"):
-        shown.add_column(column, justify="right")
-    for name, found in result["parts"].items():
-        seconds = (found["cpu_seconds"], found["cpu_seconds_most"])
-        shown.add_row(name, found["slots"], *(f"{1000 * each:.2f}" for each in seconds), f"{found['share']:.2%}")
-    return shown

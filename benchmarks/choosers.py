@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from benchmarks import command
+from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.timing import Say
 from podsrl.control import make_budget
 from podsrl.control.population import Population, SimulatedStep, simulate
@@ -104,19 +104,13 @@ def _measured(arm: str, logits: Floats, seed: int, total: int) -> dict[str, floa
     return {key: float(measure(steps[: last + 1])) for key, measure in MEASURES.items()}
 
 
-def table(result: dict[str, Any]) -> Table:
-    """Show a result, one row per population and arm: ratios to the stream."""
+def table(result: dict[str, Any]) -> str:
+    """One row per population and arm: the stream's own medians, and ratios to it."""
     head = f"{result['total']:,} rollouts of {result['num_questions']:,} simulated questions, as ratios to the stream"
-    shown = Table(title=f"{head}\n{result['num_seeds']} paired seeds")
-    for column in ("questions", "arm", *MEASURES):
-        shown.add_column(column, justify="left" if column in ("questions", "arm") else "right")
     streams = {case["population"]: case for case in result["cases"] if case["arm"] == "stream"}
-    for case in result["cases"]:
-        stream = streams[case["population"]]
-        if case is stream:
-            shown.add_section()
-        shown.add_row(case["population"] if case is stream else "", *_row(case, stream))
-    return shown
+    rows = [[case["population"], *_row(case, streams[case["population"]])] for case in result["cases"]]
+    shown = markdown_table(("questions", "arm", *MEASURES), rows, num_left=2)
+    return f"{head}; {result['num_seeds']} paired seeds\n\n{shown}"
 
 
 def _row(case: Mapping[str, Any], stream: Mapping[str, Any]) -> list[str]:

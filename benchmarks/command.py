@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from rich.console import Console, RenderableType
-
 from benchmarks import files
 from benchmarks.files import ROOT as ROOT
 from benchmarks.files import Result
@@ -31,7 +29,7 @@ def measure(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str],
     run: Callable[[argparse.Namespace, Say], Result],
-    table: Callable[[Result], RenderableType | str] | None = None,
+    table: Callable[[Result], str] | None = None,
     *,
     publish: Callable[[Result], None] | None = None,
     keep_threads: bool = False,
@@ -42,18 +40,20 @@ def measure(
         parser: with the benchmark's own options; `--json` and `--save` are added here.
         arguments: of the command line.
         run: from the benchmark's own options and a function that shows progress to a result.
-        table: the result for a terminal, rich or plain text; None: always JSON.
+        table: the result for a terminal; None: its figures and its table as on the pages, or JSON if it has neither.
         publish: writes whatever else `--save` writes, from the result.
         keep_threads: whether torch keeps its number of threads; otherwise it has one.
 
     Raises:
         UsageError: `--save` with `--quick`, or where git names no commit.
     """
+    from benchmarks.figures import shown
+
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     name = parser.prog.split()[-1]
     parser.add_argument("--save", action="store_true", help=f"also write {os.path.relpath(files.path_of(name), ROOT)}")
     options = parser.parse_args(arguments)
-    is_json, is_saved = options.json or table is None, options.save
+    is_json, is_saved = options.json, options.save
     del options.json, options.save  # what is left says what was measured
     if is_saved and getattr(options, "quick", False):
         raise UsageError("--save with --quick: wanted the whole measurement; leave one out")
@@ -65,14 +65,9 @@ def measure(
         after = {"load_after": round(os.getloadavg()[0], 2), "minutes": round((time.monotonic() - start) / 60, 2)}
         result: Result = {**before, **after, **facts}
     text = files.text_of(result)
-    if is_json or table is None:
-        print(text, end="")
-    elif isinstance(shown := table(result), str):
-        print(shown)
-    else:
-        Console().print(shown)
     if is_saved:
         path = files.write(result)
         if publish is not None:
             publish(json.loads(text))
         print(f"Wrote {path}. `python -m benchmarks pages` writes it into the docs.", file=sys.stderr)
+    print(text.rstrip() if is_json else (table or shown)(json.loads(text)) or text.rstrip())

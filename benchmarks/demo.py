@@ -30,15 +30,13 @@ SIZES = ((16, 16), (64, 64), (64, 16))
 
 
 def main(arguments: Sequence[str]) -> None:
-    from podsrl.cli.compare_result import shown
-
     parser = command.new_parser("demo", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed of a few seconds")
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
     parser.add_argument("--tune", action="store_true", help="also train each arm at other learning rates")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; default: 1")
     parser.add_argument("--out", type=Path, help="folder of the comparison; default: runs/demo-DATE-TIME")
-    command.measure(parser, arguments, run, shown, keep_threads=True)
+    command.measure(parser, arguments, run, keep_threads=True)
 
 
 def markdown(result: Json) -> str:

@@ -45,7 +45,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 }
 """Of the whole measurement, where they are not `--save` alone; {folder} holds finished parts, one folder per commit."""
 QUICK: Mapping[str, tuple[str, ...]] = {
-    "first-engine": ("--stages", "0", "--rounds", "1"),
     "families": ("qwen2", "gpt2"),
     "planner": ("--steps", "2", "--probe-seconds", "8"),
     "interval-coverage": ("--comparisons", "2"),

@@ -24,14 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from rich.console import Group
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.generators import WatchedGenerator
 from benchmarks.models import batch_of, shaped_model, skewed_workload
 from benchmarks.operations import Floor, Kind, Operations, Part, Product, peak_rate
-from benchmarks.timing import Clock, Say, spread, spread_text, titled
+from benchmarks.timing import Clock, Say, spread, titled
 
 WARM_UP = 2
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -41,7 +38,7 @@ NUM_PROMPTS, NUM_ROLLOUTS, NUM_KEPT = 8, 64, 16
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("floor", __doc__)
     parser.add_argument("--quick", action="store_true", help="three steps of each model")
-    command.measure(parser, arguments, lambda options, say: run(3 if options.quick else 20, say), table)
+    command.measure(parser, arguments, lambda options, say: run(3 if options.quick else 20, say))
 
 
 def run(rounds: int, say: Say) -> dict[str, Any]:
@@ -173,30 +170,3 @@ def measure(step: Step, rounds: int, say: Say) -> dict[str, Any]:
 
 def _of(part: Part, products: Mapping[tuple[Part, Product], int]) -> dict[Product, int]:
     return {product: count for (of_part, product), count in products.items() if of_part == part}
-
-
-def table(result: dict[str, Any]) -> Group:
-    """One table per model: parts and their floors, then the kinds of work."""
-    return Group(*(_of_model(name, facts, result) for name, facts in result["models"].items()))
-
-
-def _of_model(name: str, facts: dict[str, Any], result: dict[str, Any]) -> Table:
-    shown = Table(
-        title=f"{name}, {facts['num_weights']:,} weights: {facts['ratio']:.1f} times its floor; bookkeeping "
-        f"{spread_text(facts['overhead'], '.1%')} of a step",
-        caption=f"CPU milliseconds, medians of {result['rounds']} steps; {result['hardware']}",
-    )
-    shown.add_column("")
-    for column in (*PARTS, "bookkeeping", "step"):
-        shown.add_column(column, justify="right")
-    seconds, floors, by_kind = facts["cpu_seconds"], facts["floor_seconds"], facts["seconds_by_kind"]
-    shown.add_row("as it is", *(f"{1000 * seconds[each]:.1f}" for each in (*PARTS, "bookkeeping", "step")))
-    shown.add_row("floor", *(f"{1000 * floors[part]:.1f}" for part in PARTS), "", f"{1000 * floors['step']:.1f}")
-    shown.add_row("ratio", *(f"{seconds[part] / floors[part]:.1f}" for part in PARTS), "", f"{facts['ratio']:.1f}")
-    shown.add_section()
-    for kind in get_args(Kind):
-        shown.add_row(kind, *(f"{1000 * by_kind[part][kind]:.1f}" for part in PARTS))
-    rest = [seconds[part] - sum(by_kind[part].values()) for part in PARTS]
-    shown.add_row("Python and dispatch", *(f"{1000 * each:.1f}" for each in rest))
-    shown.add_row("operations", *(f"{facts['calls'][part]:,.0f}" for part in PARTS))
-    return shown

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import command
+from benchmarks.figures.markdown import table
 from benchmarks.timing import Clock, Say
 from podsrl.compare.bootstrap import bootstrap_speedup
 
@@ -207,30 +209,17 @@ def measure(options: argparse.Namespace, say: Say) -> list[dict[str, Any]]:
     return rows
 
 
-def cell(found: dict[str, Any]) -> str:
-    """ "97.5 % (2.9×)": coverage and width."""
-    width = found["median_width"]
-    shown = "∞" if width is None or width >= 1000 else f"{width:.3g}×"
-    return f"{found['coverage']:.1%} ({shown})"
-
-
-def markdown(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
-    """Coverage and width as Markdown: a row for each kind, a column for each number of seeds."""
-    lines = [
-        "| curves | true speed-up | " + " | ".join(f"{count} seeds" for count in NUM_SEEDS) + " |",
-        "|---|---|" + "---|" * len(NUM_SEEDS),
-    ]
-    for name in KINDS:
-        own = [row for row in rows if row["kind"] == name]
-        truth = f"{own[0]['truth']:.2f}" if own[0]["truth"] else "never reached"
-        lines.append(f"| {name} | {truth} | " + " | ".join(cell(row[method]) for row in own) + " |")
-    return lines
-
-
-def table(result: dict[str, Any]) -> str:
-    """Coverage of the interval, then of the percentile interval."""
-    tables = ["\n".join([method, *markdown(result["rows"], method)]) for method in ("interval", "percentile")]
-    return "\n\n".join([*tables, result["hardware"]])
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Coverage and width over the kinds of curves: a row per interval, a column per number of seeds."""
+    titles = {"interval": "interval of `pods compare`", "percentile": "range of resampled seeds"}
+    lines = []
+    for method, title in titles.items():
+        found = [[row[method] for row in rows if row["num_seeds"] == count] for count in NUM_SEEDS]
+        shares = [sorted(each["coverage"] for each in own) for own in found]
+        widths = [statistics.median(each["median_width"] or math.inf for each in own) for own in found]
+        lines.append([f"{title}: contains it", *(f"{own[0]:.0%} … {own[-1]:.0%}" for own in shares)])
+        lines.append(["high end over low end", *("∞" if math.isinf(width) else f"{width:.3g}×" for width in widths)])
+    return table(["", *(f"{count} seeds" for count in NUM_SEEDS)], lines)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -250,4 +239,4 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--comparisons", type=int, default=300, help="for each kind of curves and number of seeds")
     parser.add_argument("--resamples", type=int, default=300, help="draws of seeds for each interval")
     parser.add_argument("--seed", type=int, default=0)
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from benchmarks import command
+from benchmarks.figures.markdown import table as markdown_table
 from podsrl.lib.seeds import derive
 
 Floats = NDArray[np.float64]
@@ -56,16 +56,13 @@ def run(num_policies: int, seed: int = 0) -> dict[str, Any]:
     return {"num_tokens": NUM_TOKENS, "num_right": NUM_RIGHT, "num_policies": num_policies, "cases": cases}
 
 
-def table(result: dict[str, Any]) -> Table:
-    """Show a result, one row per case."""
-    title = f"Policies for which a step raises the right tokens' probability\n{result['hardware']}"
-    shown = Table(title=title)
-    for column in ("spread of logits", "rollouts", *STEPS):
-        shown.add_column(column, justify="right")
-    for case in result["cases"]:
-        shares = (f"{100 * case[name]:.1f}%" for name in STEPS)
-        shown.add_row(f"{case['spread']:g}", str(case["num_rollouts"]), *shares)
-    return shown
+def table(result: dict[str, Any]) -> str:
+    """One row per case: the policies for which a step raises the right tokens' probability."""
+    rows = [
+        [f"{case['spread']:g}", str(case["num_rollouts"]), *(f"{100 * case[name]:.1f}%" for name in STEPS)]
+        for case in result["cases"]
+    ]
+    return f"{markdown_table(('spread of logits', 'rollouts', *STEPS), rows, num_left=0)}\n\n{result['hardware']}"
 
 
 def balance(p: Floats, is_sampled: NDArray[np.bool_], right: float = 1.0, wrong: float = -1.0) -> tuple[float, ...]:

@@ -17,11 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
 from benchmarks import command
-from benchmarks.timing import Say, spread, spread_text
+from benchmarks.timing import Say
 
 SIZES = (8, 32, 256)
 """The fit sees 16, 64 and 128."""
@@ -32,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cpu-time", action="store_true", help="processor seconds of this process, not wall-clock")
     parser.add_argument("--probe-seconds", type=float, default=40.0, help="budget of the planner's own measurement")
     parser.add_argument("--steps", type=int, default=9, help="measured steps of each choice")
-    command.measure(parser, arguments, run, table, keep_threads=True)
+    command.measure(parser, arguments, run, keep_threads=True)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -69,16 +66,3 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         "best": plan.best.key,
         "rows": rows,
     }
-
-
-def table(result: dict[str, Any]) -> Group:
-    """One row per choice; the first is the control."""
-    shown = Table(title=f"Seconds of a step, predicted and measured ({result['clock']} clock)")
-    columns = ("predicted", "measured", "ratio", "ratio_to_control")
-    shown.add_column("choice")
-    for name in columns:
-        shown.add_column(name.replace("_", " "), justify="right")
-    for row in result["rows"]:
-        shown.add_row(str(row["choice"]), *(f"{row[name]:.3f}" for name in columns))
-    others = spread([row["ratio_to_control"] for row in result["rows"][1:]])
-    return Group(shown, f"ratio to the control: {spread_text(others)}; {result['hardware']}")

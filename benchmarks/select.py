@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks import command
-from benchmarks.timing import Clock, ratios, spread_text, take_turns
+from benchmarks.timing import Clock, ratios, take_turns
 from podsrl.select import max_variance
 
 ROUNDS = 11
@@ -39,7 +38,7 @@ QUICK_SHAPES = ((256, 256, 64),)
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("select", __doc__)
     parser.add_argument("--quick", action="store_true", help="one small size")
-    command.measure(parser, arguments, lambda options, say: run(options.quick), table)
+    command.measure(parser, arguments, lambda options, say: run(options.quick))
 
 
 def run(quick: bool = False) -> dict[str, Any]:
@@ -50,23 +49,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         for kind, make in REWARDS.items()
     ]
     return {"rounds": ROUNDS, "cases": cases}
-
-
-def table(result: dict[str, Any]) -> Table:
-    """Show a result, one row per case; a ratio is given as median (lowest … highest)."""
-    shown = Table(title=f"Selection of m from n rewards in P groups\n{result['hardware']}")
-    shown.add_column("rewards")
-    for column in ("P × n → m", "torch.sort ms", "max_variance ms", "scan ms", "to sort", "to scan", "agrees"):
-        shown.add_column(column, justify="right")
-    for case in result["cases"]:
-        shown.add_row(
-            case["rewards"],
-            f"{case['num_groups']} × {case['num_rollouts']} → {case['num_kept']}",
-            *(f"{case[key]:.3g}" for key in ("sort_ms", "max_variance_ms", "scan_ms")),
-            *(spread_text(case[key], ".3g") for key in ("ratio_to_sort", "ratio_to_scan")),
-            "yes" if case["agrees_with_scan"] else "NO",
-        )
-    return shown
 
 
 def scan(rewards: NDArray[Any], num_kept: int) -> NDArray[np.int64]:

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.files import text_of
 from benchmarks.timing import Say
@@ -32,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("systems", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed of a few seconds")
     parser.add_argument("--out", type=Path, help="folder of the comparison; default: runs/systems-DATE-TIME")
-    command.measure(parser, arguments, run, table, publish=publish, keep_threads=True)
+    command.measure(parser, arguments, run, publish=publish, keep_threads=True)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -58,17 +56,6 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     last = {arm: means[-1] for arm, means in result["mean_accuracy"].items()}
     num_seeds = len(result["arms"][result["baseline"]]["seeds"])
     return {**kept, "arms": arms, "num_seeds": num_seeds, "last_accuracy": last}
-
-
-def table(result: dict[str, Any]) -> Table:
-    """Accuracy, costs and signal of every arm."""
-    head, *rows = rows_of(result)
-    shown = Table(title=setting_of(result))
-    for column in head:
-        shown.add_column(column, justify="left" if column == "system" else "right")
-    for row in rows:
-        shown.add_row(*row)
-    return shown
 
 
 def publish(result: dict[str, Any]) -> None:

@@ -26,13 +26,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks import command
 from benchmarks.models import batch_of, shaped_model, uniform_completion
-from benchmarks.timing import Clock, Say, Taken, ratios, spread_text, take_turns, titled
+from benchmarks.timing import Clock, Say, Taken, ratios, take_turns, titled
 from podsrl.config.schema import OptimConfig
 from podsrl.lib.matmul import fast_linears
 from podsrl.update import ALGORITHMS, Batch, Updater
@@ -50,7 +48,7 @@ SHARED = "shared prompts"
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("update", __doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny model and short rows")
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -130,38 +128,3 @@ def peak(num_rollouts: int, quick: bool, say: Say) -> dict[str, Any]:
     done = subprocess.run(arguments, check=True, capture_output=True, text=True, cwd=command.ROOT)
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts
-
-
-def table(result: dict[str, Any]) -> Group:
-    """Ratios, then memory; figures are median (lowest … highest) of the rounds, by processor seconds."""
-    return Group(_ratio_table(result), _memory_table(result["memory"]), result["hardware"])
-
-
-def _ratio_table(result: dict[str, Any]) -> Table:
-    shown = Table(
-        title=f"{result['model']}, m = {result['num_kept']}: shared prompts to rows with their own",
-        caption=f"{result['rounds']} rounds, by processor seconds",
-    )
-    titles = ("prompt:answer", "ratio", "with one matrix library", "tokens", "seconds", "gradients differ by")
-    for title in titles:
-        shown.add_column(title, justify="right")
-    for facts in result["lengths"]:
-        shown.add_row(
-            f"{facts['prompt']}:{facts['answer']}",
-            spread_text(facts["ratio_by_cpu"][PLAIN]),
-            spread_text(facts["ratio_by_cpu"][PLAIN_FAST]),
-            f"{facts['floor']:.2f}",
-            f"{facts['seconds'][SHARED]:.2f} / {facts['seconds'][PLAIN]:.2f}",
-            f"{facts['gradient_difference']:.0e}",
-        )
-    return shown
-
-
-def _memory_table(rows: Sequence[dict[str, Any]]) -> Table:
-    shown = Table(title=f"Peak memory of an update that keeps {NUM_KEPT} of n rollouts per question")
-    for title in ("n", "MiB over what the process held before", "to the first"):
-        shown.add_column(title, justify="right")
-    for facts in rows:
-        ratio = facts["update_bytes"] / rows[0]["update_bytes"]
-        shown.add_row(str(facts["num_rollouts"]), f"{facts['update_bytes'] / 2**20:.1f}", f"{ratio:.3f}")
-    return shown

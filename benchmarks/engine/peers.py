@@ -22,15 +22,12 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.engine.arms import Arm, Made, continuous_batching, has_vllm, hf_generate, podsrl_engine, vllm_engine
 from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
-from benchmarks.timing import Say, ratios, spread, spread_text, take_turns, titled
+from benchmarks.timing import Say, ratios, spread, take_turns, titled
 
 Setting = int | None
 YARDSTICK = "HF generate, batch 256"
@@ -76,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("engine", __doc__)
     parser.add_argument("--quick", action="store_true", help="one small model and few prompts")
     parser.add_argument("--models", nargs="+", choices=SHAPES, help="shapes of random models")
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -173,56 +170,3 @@ def length_z(lengths: Sequence[int], others: Sequence[int]) -> float:
     error = sqrt(statistics.variance(lengths) / len(lengths) + statistics.variance(others) / len(others))
     gap = abs(statistics.fmean(lengths) - statistics.fmean(others))
     return gap / error if error > 0 else float(gap > 0) * MAX_LENGTH_Z
-
-
-def table(result: dict[str, Any]) -> Group:
-    """One table per model and one for the demo; figures are median (lowest … highest)."""
-    return Group(*map(_model_table, result["models"]), _demo_table(result["demo"]), result["hardware"])
-
-
-def _model_table(facts: dict[str, Any]) -> Table:
-    tuned = facts["tuning"]
-    agree = "agree" if facts["lengths_agree"] else "DO NOT AGREE"
-    shown = Table(
-        title=f"{facts['model']}: {facts['parameters'] / 1e6:.1f} M parameters, {facts['num_completions']} completions",
-        caption=(
-            f"{facts['rounds']} rounds; by CPU seconds {_by_cpu(facts)}; "
-            f"max_batch_tokens = {tuned['max_batch_tokens']['best']}, num_slots = {tuned['num_slots']['best']}; "
-            f"lengths {agree}; of our operations' time "
-            f"{facts['op_time']['matmul']:.0%} matmul, {facts['op_time']['attention']:.0%} attention"
-        ),
-    )
-    shown.add_column("engine")
-    for column in ("tokens/s", "to HF generate", "to continuous batching", "mean length"):
-        shown.add_column(column, justify="right")
-    for arm in facts["arms"]:
-        shown.add_row(
-            arm["arm"],
-            spread_text(arm["tokens_per_second"], ",.0f"),
-            spread_text(arm["ratio_to_hf"], ".2f"),
-            spread_text(arm["ratio_to_continuous_batching"], ".2f"),
-            f"{arm['mean_length']:.1f}",
-        )
-    return shown
-
-
-def _by_cpu(facts: dict[str, Any]) -> str:
-    ours = next(arm for arm in facts["arms"] if arm["arm"] == OURS)
-    to_hf, to_peer = ours["ratio_to_hf_by_cpu"]["median"], ours["ratio_to_continuous_batching_by_cpu"]["median"]
-    return f"{OURS} is {to_hf:.2f} and {to_peer:.2f}"
-
-
-def _demo_table(stages: Sequence[dict[str, Any]]) -> Table:
-    shown = Table(title="The demo's model: 8 questions, 64 or 16 rollouts each")
-    for column in ("training steps", "seconds, n = 64", "n = 16", "ratio", "forwards per token, n = 64", "n = 16"):
-        shown.add_column(column, justify="right")
-    for stage in stages:
-        forwards = [stage[f"forwards_per_token_{n}"] for n in (64, 16)]
-        shown.add_row(
-            str(stage["step"]),
-            f"{stage['seconds_64']:.3f}",
-            f"{stage['seconds_16']:.3f}",
-            spread_text(stage["ratio"], ".2f"),
-            *(f"{count:.2f}" for count in forwards),
-        )
-    return shown

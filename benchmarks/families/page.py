@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from benchmarks import command
 from benchmarks.families.judge import GAP, Verdict, family_names, judge
+from benchmarks.figures.markdown import table
 from benchmarks.timing import Say
 from podsrl.errors import UsageError, nearest
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     options, others = parser.parse_known_args(arguments)
     if options.families and "--save" in others:
         raise UsageError("--save: wanted all families, got some of them; leave out the names")
-    command.measure(parser, arguments, run, lambda result: page(verdicts_of(result)))
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -52,37 +53,43 @@ def verdicts_of(result: dict[str, Any]) -> list[Verdict]:
 
 
 def page(verdicts: Sequence[Verdict]) -> str:
-    """The tables in Markdown."""
+    """What runs, what runs otherwise, and what does not, by reason, in Markdown."""
     runs = [each for each in verdicts if each.forward is not None]
+    usual = [each for each in runs if each.limit is None and (each.update or "").startswith("packed")]
+    others = [each for each in runs if each not in usual]
     refused = [each for each in verdicts if each.why_refused is not None]
     absent = [each for each in verdicts if each.why_not_built is not None]
     worst = max((max(each.engine_gap or 0, each.update_gap or 0) for each in runs), default=0.0)
-    head = (
-        "| family | decode step | update | rows of at most | engine, nats | update, nats |\n|---|---|---|--:|--:|--:|\n"
-    )
     return (
-        f"**{len(runs)} run**; the largest difference of all is {worst:.0e} nats ({GAP:g} would fail the test).\n\n"
-        + head
-        + "".join(map(row, runs))
-        + f"\n**{len(refused)} are refused** when the engine is made:\n\n| family | why |\n|---|---|\n"
-        + "".join(map(row, refused))
-        + f"\n**{len(absent)} were not built** at these sizes:\n\n| family | why |\n|---|---|\n"
-        + "".join(map(row, absent))
-        + "\n"
+        f"**{len(runs)} run**; the largest difference of all is {worst:.0e} nats ({GAP:g} would fail the test). "
+        f"{len(usual)} of them have packed rows, shared prompts and the model's whole window:\n\n"
+        f"- with the fast decode step: {_names(each for each in usual if each.forward == 'fast')}\n"
+        f"- with the model's own forward: {_names(each for each in usual if each.forward != 'fast')}\n\n"
+        f"The other {len(others)}, all with the model's own forward:\n\n"
+        + _grouped(("update", "rows of at most"), others, lambda each: (_update(each), _limit(each)))
+        + f"\n**{len(refused)} are refused** when the engine is made:\n\n"
+        + _grouped(("why",), refused, lambda each: (_reason(each.why_refused or ""),))
+        + f"\n**{len(absent)} were not built** at these sizes:\n\n"
+        + _grouped(("why",), absent, lambda each: (_obstacle(each.why_not_built or ""),))
     )
 
 
-def row(verdict: Verdict) -> str:
-    """One line of a table."""
-    if verdict.why_not_built is not None:
-        return f"| {verdict.family} | {_cell(verdict.why_not_built)} |\n"
-    if verdict.why_refused is not None:
-        return f"| {verdict.family} | {_cell(_reason(verdict.why_refused))} |\n"
-    update = (verdict.update or "").replace("packed rows, prompts shared where that saves tokens", "packed, shared")
-    return (
-        f"| {verdict.family} | {verdict.forward} | {_cell(update.replace('padded rows', 'padded'))} "
-        f"| {_limit(verdict)} | {verdict.engine_gap:.0e} | {verdict.update_gap:.0e} |\n"
-    )
+def _grouped(head: Sequence[str], verdicts: Sequence[Verdict], key: Callable[[Verdict], tuple[str, ...]]) -> str:
+    """A table with a row per key, the most frequent first."""
+    groups: dict[tuple[str, ...], list[Verdict]] = {}
+    for each in verdicts:
+        groups.setdefault(key(each), []).append(each)
+    rows = [(*cells, _names(own)) for cells, own in sorted(groups.items(), key=lambda item: -len(item[1]))]
+    return table((*head, "families"), rows, num_left=len(head) + 1) + "\n"
+
+
+def _names(verdicts: Iterable[Verdict]) -> str:
+    return ", ".join(f"`{each.family}`" for each in verdicts)
+
+
+def _update(verdict: Verdict) -> str:
+    found = (verdict.update or "").replace("packed rows, prompts shared where that saves tokens", "packed, shared")
+    return _short(found.replace("padded rows", "padded"))
 
 
 def _limit(verdict: Verdict) -> str:
@@ -98,8 +105,15 @@ def _limit(verdict: Verdict) -> str:
 def _reason(message: str) -> str:
     """The part of an error that says why."""
     why = message.partition("by this engine: ")[2] or message.partition(" has ")[2]
-    return why.partition(": use ")[0]
+    return _short(why.partition(": use ")[0])
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _obstacle(message: str) -> str:
+    """The kind of reason for which a family was not built."""
+    more = "it holds more than a decoder"
+    return more if more in message else "its code ends with an error"
+
+
+def _short(why: str) -> str:
+    """Without the numbers and texts of one family."""
+    return why.partition(" (")[0]

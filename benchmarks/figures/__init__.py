@@ -5,26 +5,20 @@ from collections.abc import Callable
 from benchmarks.figures import papers, runs, sampling, speed, systems, tables, trl
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
-from benchmarks.files import Files
+from benchmarks.files import Files, Result
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
-IN_README = ("demo", "trl-accuracy", "trl-pods", "engine", "trl-step", "select-large")
 
 
 def all_figures(files: Files) -> str:
-    """The table of docs/benchmarks.md."""
-    return side_by_side(files, list(FIGURES.values()))
+    """The table of docs/benchmarks.md; the map has a page of its own."""
+    return side_by_side(files, [figure for figure in FIGURES.values() if figure.benchmark != "when-pods-helps"])
 
 
-def where_all(files: Files, *names: str) -> str:
-    """Hardware and dates of some benchmarks; without names, of all that have a figure in the table."""
-    return where_measured(files, *(names or dict.fromkeys(figure.benchmark for figure in FIGURES.values())))
-
-
-def readme_figures(files: Files) -> str:
-    """The table of the README."""
-    return side_by_side(files, [FIGURES[name] for name in IN_README])
+def where_all(files: Files) -> str:
+    """Hardware and dates of the benchmarks of that table."""
+    return where_measured(files, *dict.fromkeys(figure.benchmark for figure in FIGURES.values()))
 
 
 def families(files: Files) -> str:
@@ -39,7 +33,6 @@ def families(files: Files) -> str:
 
 PARTS: dict[str, Callable[..., str]] = {
     "all": all_figures,
-    "readme": readme_figures,
     "families": families,
     "one": one,
     "where": where_all,
@@ -51,3 +44,29 @@ PARTS: dict[str, Callable[..., str]] = {
     **runs.PARTS,
 }
 """Name in a mark -> function of the files and of the mark's other words."""
+TABLES = {
+    "ahead": "ahead-table",
+    "demo": "demo",
+    "engine": "engine-table",
+    "families": "families",
+    "floor": "floor-table",
+    "infinite-sampling": "sampling-engine",
+    "interval-coverage": "interval-coverage",
+    "kills": "kills",
+    "soak": "soak",
+    "systems": "systems-measured",
+    "trl-accuracy": "trl-accuracy-table",
+    "when-pods-helps": "when-pods-helps",
+}
+"""Benchmark -> the part that is its table."""
+
+
+def shown(result: Result) -> str:
+    """A result for a terminal: its figures, and its table as on the pages; empty if it has neither."""
+    name = result["name"]
+    lines = [f"{figure.what}: {figure.text(result)}" for figure in FIGURES.values() if figure.benchmark == name]
+    if name in TABLES:
+        lines.append(PARTS[TABLES[name]](lambda asked: {result["processor"]: result} if asked == name else {}))
+    if lines and result.get("options", {}).get("quick"):
+        lines.insert(0, "Quick sizes; the texts below name those of the whole measurement.")
+    return "\n\n".join(lines)

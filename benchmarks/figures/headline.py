@@ -67,5 +67,5 @@ def differs_in_kind(figure: Figure, results: Mapping[str, Result]) -> str:
     for a, b in combinations(values, 2):
         low, high = sorted((values[a], values[b]))
         if low < 1 < high or high > FAR_APART * low:
-            return f"{figure.what}: {values[a]:.2f} on {a}, {values[b]:.2f} on {b}"
+            return f"`{figure.command or figure.benchmark}`: {values[a]:.2f} on {a}, {values[b]:.2f} on {b}"
     return ""

@@ -38,10 +38,6 @@ class Seen:
         """A share of a system's groups."""
         return percent(self.systems["signal"][system][name], digits)
 
-    def mixed(self, system: str) -> str:
-        """Mixed groups per 100 rollouts."""
-        return f"{self.systems['signal'][system]['mixed_per_100']:.1f}"
-
     def accuracy(self, system: str) -> str:
         """At the end."""
         return percent(self.systems["last_accuracy"][system], 1)
@@ -100,8 +96,7 @@ CLAIMS = (
         "rollouts",
         lambda seen: (
             f"simulated, rollouts for as many mixed groups: {seen.simulated('DAPO', 'mixed groups', of='DPS')} of "
-            f"those of dynamic sampling. On the task {seen.mixed('dps')} mixed groups per 100 rollouts, GRPO "
-            f"{seen.mixed('grpo')}: probably because a question's success changes there with what other questions "
+            "those of dynamic sampling. On the task a question's success probably changes with what other questions "
             "teach, which its own history does not show"
         ),
     ),
@@ -191,11 +186,10 @@ def papers(files: Files) -> str:
             f"{claim.cost} {text(seen.systems, claim)}",
             verdict(seen.systems["costs"][claim.cost][claim.system]["saving"]),
             claim.seen(seen),
-            f"`pods train systems/{claim.system}`",
         ]
         for claim in CLAIMS
     ]
-    head = ("system", "its paper reports", "needed here", "so", "what else was seen", "command")
+    head = ("system", "its paper reports", "needed here", "so", "what else was seen")
     measured = "; ".join(dict.fromkeys(where(result) for result in found if result is not None))
     return f"{table(head, rows, num_left=len(head))}\n\nMeasured on {measured}."
 

@@ -23,11 +23,11 @@ def demo_rates(files: Files) -> str:
     return per_processor(files("demo"), rates_markdown)
 
 
-def when_pods_helps(files: Files, name: str) -> str:
-    """One table of the map: "speed-ups", "rates" or "times"."""
-    from benchmarks.when_pods_helps.page import parts
+def when_pods_helps(files: Files) -> str:
+    """The map."""
+    from benchmarks.when_pods_helps.page import page
 
-    return per_processor(files("when-pods-helps"), lambda result: parts(result)[name])
+    return per_processor(files("when-pods-helps"), page)
 
 
 def soak(files: Files) -> str:
@@ -44,12 +44,12 @@ def kills(files: Files) -> str:
     return per_processor(files("kills"), markdown)
 
 
-def interval_coverage(files: Files, method: str) -> str:
-    """How often an interval holds the truth: "interval" or "percentile". Simulated, so of a kind on every processor."""
+def interval_coverage(files: Files) -> str:
+    """How often an interval holds the truth. Simulated, so of a kind on every processor."""
     from benchmarks.interval_coverage import markdown
 
     result = newest(files("interval-coverage"))
-    return NOT_MEASURED if result is None else "\n".join(markdown(result["rows"], method))
+    return NOT_MEASURED if result is None else markdown(result["rows"])
 
 
 def _speedups(start: str) -> Callable[[Result], str]:
@@ -80,8 +80,8 @@ FIGURES = (
     Figure(
         "demo",
         "demo",
-        "the demo's task (about one answer of a hundred right at the start, KL penalty of the paper) to 90 % held-out "
-        "accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; 5 paired seeds, 95 % interval",
+        "the demo's task to 90 % held-out accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; "
+        "5 paired seeds, 95 % interval",
         _demo,
     ),
     *(

@@ -10,25 +10,8 @@ from benchmarks.figures.speed import span, times
 from benchmarks.files import Files, Result
 
 GROUP_SIZE = 128
-"""Of the tables per kind of lengths."""
-SHARES = ("kv_at_once_to_full", "kv_pool_to_full", "rows_to_full", "reread_share")
-SHOWN = (
-    ("gsm8k", "continuous+grouped", "perfect", None),
-    ("gsm8k", "dynamic+ljf", "perfect", "half"),
-    ("gsm8k", "continuous+grouped", "prompt", None),
-    ("gsm8k", "probed+ljf", "tokens", None),
-    ("gsm8k", "dynamic+ljf", "prompt", "half"),
-    ("gsm8k", "dynamic+ljf", "tokens", "half"),
-    ("demo", "continuous+grouped", "perfect", None),
-    ("demo", "dynamic+ljf", "perfect", "half"),
-    ("demo", "continuous+ljf", "prompt", None),
-    ("demo", "probed+ljf", "tokens", None),
-    ("demo", "dynamic+ljf", "tokens", "half"),
-    ("skewed", "continuous", "nothing", None),
-    ("skewed", "continuous+grouped", "perfect", None),
-    ("skewed", "dynamic", "nothing", "slots"),
-)
-"""Lengths, schedule, what it knows, and its memory, of the first table."""
+"""Of the table."""
+SHARES = ("kv_at_once_to_full", "kv_pool_to_full", "reread_share")
 MEMORY = {"half": ", half memory", "slots": ", memory of g long rows", None: ""}
 
 
@@ -36,25 +19,6 @@ def _rows(result: Result, *key: str | None) -> list[dict[str, Any]]:
     """A schedule at each size of a group."""
     names = ("set", "schedule", "knows", "memory")
     return [row for row in result["simulated"] if tuple(row[name] for name in names) == key]
-
-
-def _text(key: str, value: float) -> str:
-    return f"{value:.0%}" if key in SHARES else f"{value:.2f}"
-
-
-def by_size(files: Files) -> str:
-    """Schedules at three sizes of a group; simulations do not depend on the processor."""
-    result = newest(files("infinite-sampling"))
-    if result is None:
-        return NOT_MEASURED
-    columns = ("steps_to_bound", "steps_to_micro", "kv_at_once_to_full", "kv_pool_to_full")
-    rows = [
-        [kind, schedule + MEMORY[memory], knows]
-        + [" / ".join(_text(key, row[key]) for row in _rows(result, kind, schedule, knows, memory)) for key in columns]
-        for kind, schedule, knows, memory in SHOWN
-    ]
-    head = ("lengths", "schedule", "knows", "steps to the least", "steps to micro groups", "KV at once", "KV pool")
-    return table(head, rows, num_left=3)
 
 
 def one_schedule(files: Files, kind: str, schedule: str, knows: str, memory: str, key: str) -> str:
@@ -78,15 +42,22 @@ def one_size(files: Files, kind: str) -> str:
             row["schedule"] + MEMORY[row["memory"]] + known[row["knows"]],
             f"{row['steps']:.0f}",
             f"{row['steps_to_bound']:.2f} ({row['worst_steps_to_bound']:.2f})",
-            f"{row['steps_to_micro']:.2f}",
             f"{row['mean_completion_steps']:.0f}",
-            *(f"{row[key]:.0%}" for key in ("rows_to_full", "kv_at_once_to_full", "kv_pool_to_full", "reread_share")),
+            *(f"{row[key]:.0%}" for key in SHARES),
         )
         for row in result["simulated"]
         if row["set"] == kind and row["group_size"] == GROUP_SIZE
     ]
-    head = ("schedule, what it knows", "steps", "to the least (worst)", "to micro", "mean end", "rows")
-    return table((*head, "KV at once", "KV pool", "recomputed"), rows)
+    head = (
+        "schedule, what it knows",
+        "steps",
+        "to the least (worst)",
+        "mean end",
+        "KV at once",
+        "KV pool",
+        "recomputed",
+    )
+    return table(head, rows)
 
 
 def in_engine(files: Files) -> str:
@@ -113,7 +84,6 @@ def _engine_row(arm: dict[str, Any]) -> Sequence[str]:
 
 
 PARTS: dict[str, Callable[..., str]] = {
-    "sampling-by-size": by_size,
     "sampling-one-size": one_size,
     "sampling": one_schedule,
     "sampling-engine": in_engine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.figures.headline import Figure
@@ -35,19 +35,21 @@ def span(values: list[float], form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _cases(result: Result, num_groups: int) -> dict[str, Any]:
+def _cases(result: Result, which: Callable[[Iterable[int]], int]) -> dict[str, Any]:
+    """The cases with the most groups (`max`), or with the fewest."""
+    num_groups = which(case["num_groups"] for case in result["cases"])
     return {case["rewards"]: case for case in result["cases"] if case["num_groups"] == num_groups}
 
 
 def _select_large(result: Result) -> str:
-    cases = _cases(result, 4096)
+    cases = _cases(result, max)
     scan = [case["ratio_to_scan"]["median"] for case in cases.values()]
     sorts = ", ".join(f"{times(case['ratio_to_sort'])} on {kind}" for kind, case in cases.items())
     return f"{sorts} rewards; {span(scan, '.2f')}× of a scan per group"
 
 
 def _select_step(result: Result) -> str:
-    cases = _cases(result, 8).values()
+    cases = _cases(result, min).values()
     milliseconds = [case["max_variance_ms"] for case in cases]
     return (
         f"{span(milliseconds, '.1f')} ms, {span([case['ratio_to_scan']['median'] for case in cases], '.1f')}× the scan"
@@ -72,10 +74,6 @@ def _engine(result: Result) -> str:
 def _demo_ratio(result: Result) -> str:
     stages = ", ".join(f"{stage['ratio']['median']:.1f}" for stage in result["demo"])
     return f"{stages} at steps {', '.join(str(stage['step']) for stage in result['demo'])}"
-
-
-def _first_engine(result: Result) -> str:
-    return ", ".join(f"{times(each['speedup'], '.1f')} at step {step}" for step, each in result["stages"].items())
 
 
 def _schedule(result: Result, name: str) -> Any:
@@ -143,26 +141,18 @@ FIGURES = (
     Figure(
         "select-large",
         "select",
-        "time of max-variance selection over that of `torch.sort` alone, `[4096, 1024]` float32, m = 256",
+        "max-variance selection: time over that of `torch.sort`, `[4096, 1024]` float32, m = 256",
         _select_large,
-        lambda result: float(_cases(result, 4096)["continuous"]["ratio_to_sort"]["median"]),
+        lambda result: float(_cases(result, max)["continuous"]["ratio_to_sort"]["median"]),
     ),
     Figure("select-step", "select", "selection at the size of the recipe `pods`, `[8, 64]`, m = 16", _select_step),
     Figure(
         "engine",
         "engine",
-        "tokens per second of the engine over those of Hugging Face `generate` at batch 256, and over those of "
-        "transformers' continuous batching; 64 prompts × 16, random models, one thread",
+        "tokens per second of the engine over those of Hugging Face `generate`, batch 256, and of transformers' "
+        "continuous batching; 64 prompts × 16, one thread",
         _engine,
         lambda result: float(arm(result["models"][0], OURS)["ratio_to_hf"]["median"]),
-    ),
-    Figure(
-        "first-engine",
-        "first-engine",
-        "generation of the recipe `pods`, n = 64: speed-up over the engine of commit eaff5e3 (one row per rollout, the "
-        "model's own forward); same tokens",
-        _first_engine,
-        lambda result: float(next(iter(result["stages"].values()))["speedup"]["median"]),
     ),
     Figure(
         "demo-ratio",
@@ -181,7 +171,7 @@ FIGURES = (
     Figure(
         "update",
         "update",
-        "seconds of packed rows with shared prompts over those of padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
+        "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
         _update,
         lambda result: float(result["lengths"][1]["ratio_by_cpu"][PLAIN]["median"]),
     ),
@@ -189,8 +179,7 @@ FIGURES = (
     Figure(
         "floor",
         "floor",
-        "CPU seconds of a step of the recipe `pods` over those of its matrix products alone; share that is neither "
-        "generating nor updating",
+        "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
         _floor("demo"),
         lambda result: float(result["models"]["demo"]["ratio"]),
     ),
@@ -210,8 +199,8 @@ FIGURES = (
     Figure(
         "ahead",
         "ahead",
-        "steps of the recipe `pods`, generated one step ahead in a child process: steps per second over those that "
-        "generate and then train; two cores, 5 paired seeds",
+        "steps per second one step ahead, in a child process, over those that generate and then train; recipe `pods`, "
+        "two cores, 5 paired seeds",
         _ahead,
         lambda result: float(result["throughput"]["ahead"]["median"]),
     ),

@@ -7,56 +7,40 @@ from collections.abc import Callable
 from benchmarks.figures.markdown import per_processor
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.files import ROOT, Files, Result
-from podsrl.cli.systems import short_source
 from podsrl.compare.costs import EARLY_ROLLOUTS
 from podsrl.compare.systems import System, read_system, system_names
 
 READING = """\
-`python -m benchmarks systems --save` makes the comparison. It writes its JSON in `benchmarks/results/` and what
-`pods systems` shows; `python -m benchmarks pages` writes the table.
-
 - **Accuracy** is the mean over the seeds of the last evaluation: {held_out} held-out questions, {samples} sampled
   answers to each.
 - **Needed** compares costs at one accuracy, {percent:g} % of the best that `{baseline}` reaches: what the system
-  spends until then, over what `{baseline}` spends. 2× is twice the cost; below 1 the system spends less. In brackets
-  stands the 95 % interval over paired seeds ([how](comparing.md#what-is-measured)); one that contains 1 does not tell
-  the system from `{baseline}`. "Not reached" means that the system's mean curve stays below that accuracy.
-- **Rollouts** are all that were generated and judged: those trained on, those of groups that were left out, and
-  probes.
+  spends until then, over what `{baseline}` spends; below 1 the system spends less. In brackets stands the 95 % interval
+  over paired seeds ([how](comparing.md#what-is-measured)); one that contains 1 does not tell the system from
+  `{baseline}`. "Not reached" means that the system's mean curve stays below that accuracy.
+- **Rollouts** are all that were generated and judged, those of groups that were left out and probes too.
 - **No signal** is the share of the groups trained on whose kept rewards are all equal. **All wrong** is the share of
   all groups but probes without a right answer; **all wrong early** is that share in the first {early:,} rollouts of
   each run. **Mixed per 100** is the number of groups with right and wrong answers per 100 rollouts.
 
 Before you trust it for a model of your own:
 
-- **It is one toy task**: sums of numbers with {digits} digits, and a model small enough for a CPU. On another task or
-  model the order may differ.
+- **It is one toy task**: sums of numbers with {digits} digits, and a model small enough for a CPU.
 - **All systems have one learning rate**, {lr:g}: that of the recipe `mixed`, which is plain GRPO. It is not each
   system's own best.
 - **Runs are short**: {seconds:g} training seconds. What a system spends at the start, such as sGPO's probes, counts
   in full, and what pays off only in long runs does not show.
 - **{num_seeds} paired seeds and {answers} answers per evaluation** are few. Read the intervals, and take no small
   difference in accuracy for a ranking.
-- **Seconds are those of a CPU**, where generation and update share the same cores. On a GPU the same costs in
-  rollouts, tokens or steps are other costs in seconds.
+- **Seconds are those of a CPU**, where generation and update share the same cores.
 - **A recipe is not its paper**: [each system](#the-systems) says what differs.
-
-To compare on a model and questions of your own, give `pods compare systems` the flags `--base.model.path`,
-`--base.task.name=jsonl`, `--base.task.path`, `--base.optim.lr`, `--base.rollouts.max_new_tokens` and
-`--base.stop.seconds`.
 """
 
 
 def listed(files: Files) -> str:
-    """All systems with their ideas and sources."""
+    """All systems with their ideas."""
     found = [read_system(name) for name in system_names()]
-    rows = [f"| [`{each.name}`](#{each.name}) | {_cell(each.about.idea)} | {_source(each)} |\n" for each in found]
-    return "".join(["| system | idea | source |\n|---|---|---|\n", *rows])
-
-
-def _source(system: System) -> str:
-    text = short_source(system.about.source)
-    return f"[{text}](https://arxiv.org/abs/{text.removeprefix('arXiv ')})" if text.startswith("arXiv ") else text
+    rows = [f"| [`{each.name}`](#{each.name}) | {_cell(each.about.idea)} |\n" for each in found]
+    return "".join(["| system | idea |\n|---|---|\n", *rows])
 
 
 def reading(files: Files) -> str:
@@ -99,9 +83,8 @@ def _section(system: System) -> str:
         f"`{name}.{key} = {value}`" for name, own in sorted(system.options.items()) for key, value in own.items()
     ]
     lines = [
-        f"### {system.name}\n\n**{about.name}**: {_sentence(about.idea)}\n\n",
-        f"- Source: {_sentence(about.source)}\n",
-        f"- Different here, or ours where the source is silent: {_sentence(about.differs)}\n",
+        f"### {system.name}\n\n**{about.name}**, {_sentence(about.source)}\n\n",
+        f"- Different here: {_sentence(about.differs)}\n",
         f"- Sets {settings}" + (f"; options {', '.join(options)}" if options else "") + ".\n\n",
     ]
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""Tables and figures of the pages on the engine, the update, steps ahead and the planner."""
+"""Tables and figures of the pages on the engine, the floor of a step, the update's memory and steps ahead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.figures.markdown import each, per_processor, percent, table
-from benchmarks.figures.speed import PLAIN, PLAIN_FAST, span, times
+from benchmarks.figures.speed import span, times
 from benchmarks.files import Files, Result
 from benchmarks.timing import spread_text
 
@@ -73,25 +73,6 @@ def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:,.1f}"
 
 
-def demo_generation(files: Files) -> str:
-    """Seconds and token forwards of the generation of the recipe `pods`, for 64 and for 16 rollouts per question."""
-    head = ("training steps", "n = 64", "n = 16", "seconds, 64 over 16", "forwards per token, n = 64", "n = 16")
-
-    def text(result: Result) -> str:
-        rows = (
-            (
-                str(stage["step"]),
-                *(f"{1000 * stage[f'seconds_{n}']:.0f} ms" for n in (64, 16)),
-                spread_text(stage["ratio"]),
-                *(f"{stage[f'forwards_per_token_{n}']:.2f}" for n in (64, 16)),
-            )
-            for stage in result["demo"]
-        )
-        return table(head, rows, num_left=0)
-
-    return per_processor(files("engine"), text)
-
-
 def forwards(files: Files) -> str:
     """Shares of the token forwards that n = 64 needs, from the first stage of training to the last."""
     return each(files("engine"), lambda found: " … ".join(percent(s["forwards_per_token_64"]) for s in found["demo"]))
@@ -109,26 +90,6 @@ def matmul_share(files: Files) -> str:
         return " and ".join(f"{percent(each['op_time']['matmul'])} on {each['model']}" for each in result["models"])
 
     return each(files("engine"), text)
-
-
-def update(files: Files) -> str:
-    """Packed rows with shared prompts over padded rows."""
-    ratios = ("packed and shared, to padded rows through PyTorch's matmul", "to padded rows through the same matmul")
-    head = ("prompt : answer", "tokens left", *ratios, "gradients differ by")
-
-    def text(result: Result) -> str:
-        rows = (
-            (
-                f"{found['prompt']} : {found['answer']}",
-                f"{found['floor']:.2f}",
-                *(times(found["ratio_by_cpu"][key]) for key in (PLAIN, PLAIN_FAST)),
-                f"{found['gradient_difference']:.1e}",
-            )
-            for found in result["lengths"]
-        )
-        return f"{result['model']}, medians of {result['rounds']} rounds by CPU seconds.\n\n{table(head, rows)}"
-
-    return per_processor(files("update"), text)
 
 
 def update_mebibytes(files: Files) -> str:
@@ -156,7 +117,7 @@ def ahead(files: Files) -> str:
                 *(f"{percent(own['accuracy'][i], 1)} at {own['elapsed'][i]:.1f} s" for own in arms.values()),
             ]
             for i, step in enumerate(result["evaluated_steps"])
-            if step
+            if step and i % 2 == 0
         ]
         head = [
             f"recipe `pods`, mean of {result['seeds']} paired seeds",
@@ -167,25 +128,6 @@ def ahead(files: Files) -> str:
         return f"{table(head, rows)}\n\nLoad of the machine: {spread_text(result['load'], '.1f')}."
 
     return per_processor(files("ahead"), text)
-
-
-def planner(files: Files) -> str:
-    """Predicted and measured seconds of a step; the first choice is one that the fit has seen."""
-
-    def text(result: Result) -> str:
-        rows = (
-            (
-                f"{row['choice'][0]} → {row['choice'][1]}" + ("" if number else " (seen)"),
-                *(f"{1000 * row[key]:.0f}" for key in ("predicted", "measured")),
-                f"{row['ratio']:.2f}",
-            )
-            for number, row in enumerate(result["rows"])
-        )
-        clock = "CPU time of the process" if result["clock"] == "process" else "wall-clock time"
-        shown = table(("n → m", "predicted ms", "measured ms", "ratio"), rows)
-        return f"{shown}\n\n{clock}; load of the machine {result['load']:.1f}."
-
-    return per_processor(files("planner"), text)
 
 
 def next_answers(files: Files) -> str:
@@ -216,14 +158,11 @@ def mixed_task(files: Files) -> str:
 PARTS: dict[str, Callable[..., str]] = {
     "floor-table": floor,
     "engine-table": engine,
-    "demo-generation": demo_generation,
     "forwards": forwards,
     "demo-ratio": demo_ratio,
     "matmul-share": matmul_share,
-    "update-table": update,
     "update-mebibytes": update_mebibytes,
     "ahead-table": ahead,
-    "planner-table": planner,
     "next-answers": next_answers,
     "mixed-task": mixed_task,
 }

@@ -26,14 +26,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from rich.box import SIMPLE
-from rich.console import Group
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
 from benchmarks.infinite_sampling.simulate import Simulation, least_steps, simulate
-from benchmarks.timing import Say, spread_text
+from benchmarks.timing import Say
 from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 
@@ -85,7 +81,7 @@ SCHEDULES = (
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("infinite-sampling", __doc__)
     parser.add_argument("--quick", action="store_true", help="groups of 32, and a small model")
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
@@ -191,59 +187,3 @@ def _row(
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Mean over groups of each group's ratio."""
     return fmean(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def table(result: dict[str, Any]) -> Group:
-    """Schedules by set at one group size, then the engine; `--json` has the other sizes too."""
-    return Group(_simulated_table(result), _engine_table(result["engine"]), result["hardware"])
-
-
-def _simulated_table(result: dict[str, Any]) -> Table:
-    sizes = {row["group_size"] for row in result["simulated"]}
-    size = SHOWN_GROUP_SIZE if SHOWN_GROUP_SIZE in sizes else max(sizes)
-    shown = Table(title=f"Groups of {size} on {size // SLOTS_SHARE} slots, simulated", box=SIMPLE, pad_edge=False)
-    for name in ("schedule", "knows"):
-        shown.add_column(name, no_wrap=True)
-    for name in ("steps", "to least", "worst", "to micro", "mean end", "rows", "KV at once", "KV pool", "read again"):
-        shown.add_column(name, justify="right")
-    for name in dict.fromkeys(row["set"] for row in result["simulated"]):
-        shown.add_section()
-        shown.add_row(f"[bold]{name}")
-        for row in result["simulated"]:
-            if row["set"] == name and row["group_size"] == size:
-                shown.add_row(*_cells(row))
-    return shown
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        row["schedule"] + (f", {row['memory']}" if row["memory"] else ""),
-        row["knows"],
-        f"{row['steps']:.0f}",
-        f"{row['steps_to_bound']:.3f}",
-        f"{row['worst_steps_to_bound']:.3f}",
-        f"{row['steps_to_micro']:.2f}",
-        f"{row['mean_completion_steps']:.0f}",
-        *(f"{row[key]:.0%}" for key in ("rows_to_full", "kv_at_once_to_full", "kv_pool_to_full", "reread_share")),
-    )
-
-
-def _engine_table(engine: dict[str, Any]) -> Table:
-    sizes = f"{engine['num_rollouts']} rollouts on {engine['num_slots']} slots"
-    title = f"{engine['model']} in the engine: {engine['rounds']} groups of {sizes}"
-    shown = Table(title=title, box=SIMPLE, pad_edge=False)
-    shown.add_column("schedule", no_wrap=True)
-    for name in ("steps", "tokens/s", "to micro", "KV bytes", "read again", "completions"):
-        shown.add_column(name, justify="right")
-    for arm in engine["arms"]:
-        ratio = arm["tokens_per_second_to_micro"]
-        shown.add_row(
-            arm["schedule"],
-            f"{arm['steps']:.0f}",
-            f"{arm['tokens_per_second']:.0f}",
-            spread_text(ratio),
-            f"{arm['kv_bytes_to_full']:.0%}",
-            f"{arm['reread_share']:.0%}",
-            "as full" if arm["is_same_as_full"] else "OTHERS",
-        )
-    return shown

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.kills.places import PLACES
 from benchmarks.kills.schedules import SCHEDULES
 from benchmarks.soak.page import as_markdown
@@ -63,31 +61,9 @@ def rows(result: Json) -> Iterator[list[str]]:
     yield ["all", f"{result['kills']:,}", f"{result['ends']:,}", f"{identical:,}"]
 
 
-def place_rows(result: Json) -> Iterator[list[str]]:
-    """Head and body of the table of places."""
-    yield ["what the process did when it was killed", "kills"]
-    for place, num in result["places"].items():
-        yield [place, f"{num:,}"]
-
-
-def table(result: Json) -> Table:
-    """For a terminal."""
-    head, *body = rows(result)
-    shown = Table(caption=f"{_rest(result)} {result['hardware']}")
-    for name in head:
-        shown.add_column(name, justify="left" if name == "schedule" else "right")
-    for cells in body:
-        shown.add_row(*cells)
-    shown.add_section()
-    for place, num in list(place_rows(result))[1:]:
-        shown.add_row(place, num)
-    return shown
-
-
 def markdown(result: Json) -> str:
     """For the page."""
-    tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), place_rows(result)))
-    return f"{tables}\n\n{_rest(result)}\n"
+    return f"{as_markdown(list(rows(result)))}\n\n{_rest(result)}\n"
 
 
 def _rest(result: Json) -> str:

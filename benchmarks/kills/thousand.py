@@ -54,7 +54,7 @@ MOST_FAILURES = 10
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.kills.page import summary, table
+    from benchmarks.kills.page import summary
 
     parser = command.new_parser("kills", __doc__)
     parser.add_argument("--kills", type=int, default=1000)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="12 kills at most")
     parser.add_argument("--out", type=Path, help="folder for what happened; default: a new one below runs/")
     parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read what happened in this folder")
-    command.measure(parser, arguments, lambda own, say: summary(own.read or kills(own, say)), table)
+    command.measure(parser, arguments, lambda own, say: summary(own.read or kills(own, say)))
 
 
 def kills(options: argparse.Namespace, say: Say) -> Path:

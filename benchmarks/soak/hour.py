@@ -80,7 +80,7 @@ RESUMED_STEPS = 5
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.soak.page import publish, table
+    from benchmarks.soak.page import publish
     from benchmarks.soak.result import summary
 
     parser = command.new_parser("soak", __doc__)
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> None:
         folder = options.read or soak(options, say)
         return summary(folder)
 
-    command.measure(parser, arguments, run, table, publish=publish)
+    command.measure(parser, arguments, run, publish=publish)
 
 
 @dataclass(slots=True)

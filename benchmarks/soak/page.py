@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.soak.result import FLAT_BYTES
 
@@ -49,20 +47,6 @@ def file_rows(result: Json) -> Iterator[list[str]]:
         size = each["bytes_per_step"]
         title = TITLES[each["command"], "main"].partition(":")[0]
         yield [title, f"`{each['file']}`", f"{size:,.0f}", f"{MANY_STEPS * size / 2**20:,.0f} MiB"]
-
-
-def table(result: Json) -> Table:
-    """For a terminal."""
-    head, *body = rows(result)
-    shown = Table(title=_title(result), caption=f"{_end(result)} {result['hardware']}")
-    for name in head:
-        shown.add_column(name, justify="left" if name == "process" else "right")
-    for cells in body:
-        shown.add_row(*(cell.replace("`", "") for cell in cells))
-    shown.add_section()
-    for run, file, size, many in list(file_rows(result))[1:]:
-        shown.add_row(f"{run}: {file}".replace("`", ""), "", many, f"{1000 * float(size.replace(',', '')):,.0f} bytes")
-    return shown
 
 
 def markdown(result: Json) -> str:

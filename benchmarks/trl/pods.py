@@ -19,10 +19,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
-from benchmarks.timing import Say, Taken, ratios, spread_text, take_turns
+from benchmarks.timing import Say, Taken, ratios, take_turns
 
 BETAS = (0.0, 0.04)
 GRPO, PODS = "GRPOTrainer", "PODSTrainer"
@@ -31,7 +29,7 @@ GRPO, PODS = "GRPOTrainer", "PODSTrainer"
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("trl-pods", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller step")
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, Any]:
@@ -103,22 +101,3 @@ def _arm(scene: Any, rows_at_once: int, num_kept: int | None, beta: float, gener
         return clock.taken
 
     return arm
-
-
-def table(result: dict[str, Any]) -> Table:
-    """Seconds of both, and their ratio."""
-    n, m = result["num_rollouts"], result["num_kept"]
-    shown = Table(
-        title=f"Seconds of a step in TRL {result['trl']}: {result['num_prompts']} prompts × {n} rollouts, "
-        f"{n} or {m} trained, {result['parameters'] / 1e6:.1f} M parameters, float32",
-        caption=f"medians of turns, ratio (lowest … highest) within a turn; {result['hardware']}",
-    )
-    for name in ("beta", "trainer", "seconds", "of them generating", "ratio", "CPU ratio"):
-        shown.add_column(name, justify="left" if name == "trainer" else "right")
-    for beta, found in result["betas"].items():
-        for name in (GRPO, PODS):
-            ratio = [spread_text(found[key]) if name == PODS else "" for key in ("ratio", "cpu_ratio")]
-            shown.add_row(
-                beta, name, f"{found['seconds'][name]:.2f}", f"{found['generating_seconds'][name]:.2f}", *ratio
-            )
-    return shown

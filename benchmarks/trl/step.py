@@ -16,11 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
 from benchmarks import command
-from benchmarks.timing import Say, spread_text
+from benchmarks.timing import Say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ QUICK = StepSizes(
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("trl", __doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller step")
-    command.measure(parser, arguments, run, table)
+    command.measure(parser, arguments, run)
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, Any]:
@@ -95,42 +92,3 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
         "losses": compare_losses(),
         **result,
     }
-
-
-def table(result: dict[str, Any]) -> Group:
-    """Losses, and seconds."""
-    return Group(_losses_table(result), _seconds_table(result))
-
-
-def _losses_table(result: dict[str, Any]) -> Table:
-    shown = Table(
-        title=f"Loss on the same off-policy batch, ours and that of TRL {result['trl']}",
-        caption="gradient: largest difference of an element, relative to the largest element",
-    )
-    for name in ("loss", "podsrl", "TRL", "difference", "gradient", "tokens bounded"):
-        shown.add_column(name, justify="left" if name == "loss" else "right")
-    for name, loss in result["losses"].items():
-        numbers = (f"{loss['ours']:.6f}", f"{loss['trl']:.6f}", f"{loss['difference']:.0e}")
-        shown.add_row(name, *numbers, f"{loss['gradient_difference']:.0e}", f"{loss['clip_fraction']:.0%}")
-    return shown
-
-
-def _seconds_table(result: dict[str, Any]) -> Table:
-    work = f"{result['num_prompts']} prompts × {result['num_rollouts']} rollouts"
-    shown = Table(
-        title=f"Seconds of one step: {work}, {result['parameters'] / 1e6:.1f} M parameters, float32",
-        caption=f"medians of turns, ratio (lowest … highest) within a turn; {result['hardware']}",
-    )
-    for name in ("part", "completions", "arm"):
-        shown.add_column(name)
-    for name in ("seconds", "ratio", "CPU seconds", "CPU ratio"):
-        shown.add_column(name, justify="right")
-    for part in ("update", "step"):
-        for kind, found in result[part].items():
-            for arm, seconds in found["median_seconds"].items():
-                cpu, name = found["median_cpu_seconds"][arm], "whole step" if part == "step" else part
-                ratios = [spread_text(found[key]) if arm == "podsrl" else "" for key in ("ratio", "cpu_ratio")]
-                shown.add_row(name, kind, arm, f"{seconds:.2f}", ratios[0], f"{cpu:.2f}", ratios[1])
-            for arm, seconds in found.get("without_cpu_seconds", {}).items():
-                shown.add_row(part, kind, f"podsrl, {arm}", "", "", f"{seconds:.2f}", "")
-    return shown

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks import command
 from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text, steps_text
 
@@ -29,17 +27,6 @@ def rows(result: Json, clock: str = "seconds") -> Iterator[list[str]]:
         times = (seconds_text(found[f"{each:g}"]["seconds"][arm], found["trained"][arm]) for each in TARGETS)
         both = (ratio_text(found[top][key][arm]) for key in ("sooner", "slower"))
         yield [arm, f"{facts['lr']:g}", *times, steps_text(found[top]["steps"][arm]), *both]
-
-
-def table(result: Json) -> Table:
-    """For a terminal."""
-    head, *body = rows(result)
-    shown = Table(title=_title(result), caption=f"{_spread_note(result)}; {result['hardware']}")
-    for name in head:
-        shown.add_column(name, justify="left" if name == "arm" else "right")
-    for cells in body:
-        shown.add_row(*cells)
-    return shown
 
 
 def markdown(result: Json) -> str:

@@ -55,7 +55,7 @@ Json = dict[str, Any]
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.trl_accuracy.page import publish, table
+    from benchmarks.trl_accuracy.page import publish
 
     parser = command.new_parser("trl-accuracy", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, short, and nothing is tuned")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--questions", type=int, default=256, help="held-out questions; default: 256")
     parser.add_argument("--every", type=float, default=1.0, help="training seconds between evaluations; default: 1")
     parser.add_argument("--out", type=Path, help="folder of finished seeds; default: runs/trl-accuracy")
-    command.measure(parser, arguments, run, table, publish=publish)
+    command.measure(parser, arguments, run, publish=publish)
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:

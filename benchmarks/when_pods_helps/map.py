@@ -35,14 +35,14 @@ _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=15.0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.when_pods_helps.page import publish, table
+    from benchmarks.when_pods_helps.page import publish
 
     parser = command.new_parser("when-pods-helps", __doc__)
     parser.add_argument("--quick", action="store_true", help="two runs to 80 %%, nothing tuned, nothing kept")
     parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
     parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
     parser.add_argument("--out", type=Path, help="folder of finished runs; default: runs/when-pods-helps")
-    command.measure(parser, arguments, run, table, publish=publish)
+    command.measure(parser, arguments, run, publish=publish)
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:

@@ -1,19 +1,16 @@
-"""`python -m benchmarks engine-gpu`, `first-engine` and `figure1` at small sizes."""
+"""`python -m benchmarks engine-gpu` and `figure1` at small sizes."""
 
 import json
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import children
 from benchmarks import figure1
-from benchmarks.engine import first, first_worker, gpu
+from benchmarks.engine import gpu
 from benchmarks.models import fixed_workload, shaped_model
 
-ROOT = Path(__file__).parents[2]
 SMALL = {"device": "cpu", "dtype": "float32", "prompt_tokens": 5, "new_tokens": 4, "repeats": 1}
 
 
@@ -37,24 +34,6 @@ def test_the_gpu_measurement_runs_at_toy_size() -> None:
     assert set(facts["rollouts"]) == {"4"} and set(facts["curve"]) == {"2", "4", "8"}
     assert facts["curve_ratio"] == pytest.approx(facts["curve"]["8"] / facts["curve"]["2"])
     assert 0 < facts["rollouts"]["4"]["share_of_floor"]["podsrl"] < 1
-
-
-def test_an_engine_in_a_process_of_its_own_answers_with_the_tokens_of_this_one(tmp_path: Path) -> None:
-    model = shaped_model("s128")
-    model.save_pretrained(tmp_path)
-    job = {"folder": str(tmp_path), "max_new_tokens": 8, "stops": [1], "requests": [["a", [5, 6, 7], 3]]}
-    here = first_worker.answer(first_worker.load_engine(str(tmp_path)), job)
-    with first.worker(ROOT / "src") as process:
-        found = first.compare(process, process, job, 2)
-        assert first.ask(process, job)["digest"] == here["digest"]
-    assert found["tokens"] == {"first": here["tokens"], "today": here["tokens"]}
-    assert found["are_tokens_the_same"] and found["speedup"]["min"] > 0
-
-
-def test_a_worker_with_other_sources_than_asked_for_refuses(tmp_path: Path) -> None:
-    command = [sys.executable, str(first.WORKER), str(tmp_path)]
-    found = children.run(command, stdin=children.DEVNULL, capture_output=True, text=True)
-    assert found.returncode == 1 and "PYTHONPATH was overruled" in found.stderr
 
 
 def test_figure_1_is_measured_and_drawn_at_toy_size(tmp_path: Path) -> None:

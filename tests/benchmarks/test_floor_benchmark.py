@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.floor import PARTS, Step, made_up, measure, table
+from benchmarks.floor import PARTS, Step, made_up, measure
 from benchmarks.operations import Floor, Operations, Product, fastest
 
 
@@ -54,4 +54,4 @@ def test_a_made_up_step_is_split_into_its_parts() -> None:
     assert seconds["step"] == pytest.approx(seconds["bookkeeping"] + sum(seconds[part] for part in PARTS))
     assert 0 < facts["floor_seconds"]["update"] < seconds["update"]
     assert facts["seconds_by_kind"]["generate"]["optimizer"] == 0 < facts["seconds_by_kind"]["update"]["optimizer"]
-    table(json.loads(json.dumps({"rounds": 1, "hardware": "this", "models": {"tiny": facts}})))
+    json.dumps(facts)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from benchmarks import BENCHMARKS, command, pages
+from benchmarks import BENCHMARKS, choosers, mass_balance, pages
 from benchmarks.everything import saving, source
-from benchmarks.figures import FIGURES, PARTS
+from benchmarks.figures import FIGURES, PARTS, shown
 from benchmarks.figures.headline import Figure, side_by_side
 from benchmarks.files import RESULTS, folder_name, read_all
 from benchmarks.soak import page as soak
@@ -56,15 +53,10 @@ def test_every_part_is_on_a_page() -> None:
     assert calls == {*PARTS}
 
 
-def test_a_saved_result_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result is printed before it is saved."""
-    tables: list[Any] = []
-    monkeypatch.setattr(command, "measure", lambda parser, arguments, run, table=None, **other: tables.append(table))
+def test_a_saved_result_is_shown_as_on_the_pages() -> None:
     for file in RESULT_FILES:
         result = json.loads(file.read_text(encoding="utf-8"))
-        import_module(f"benchmarks.{BENCHMARKS[result['name']]}").main([])
-        if (table := tables.pop()) is not None:
-            Console(file=StringIO()).print(table(result))
+        assert {"choosers": choosers.table, "mass-balance": mass_balance.table}.get(result["name"], shown)(result), file
 
 
 @each(("name", "page"), [("soak", soak), ("trl-accuracy", trl_accuracy), ("when-pods-helps", when_pods_helps)])
@@ -99,5 +91,5 @@ def test_a_line_says_where_processors_differ_in_kind() -> None:
         "alone": results(rule=3.0),
     }
     _, _, differing = side_by_side(lambda name: files[name], figures).partition("differ in kind")
-    assert "thing 0" not in differing and "thing 3" not in differing
-    assert "thing 1: 0.90 on abacus, 1.10 on rule" in differing and "thing 2: 9.30 on abacus" in differing
+    assert "near" not in differing and "alone" not in differing
+    assert "`two-sides`: 0.90 on abacus, 1.10 on rule" in differing and "`far`: 9.30 on abacus" in differing

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from benchmarks.select import REWARDS, run, scan, table
+from benchmarks.select import REWARDS, run, scan
 
 
 def test_the_scan_finds_a_subset_of_the_largest_variance_by_hand() -> None:
@@ -19,4 +19,3 @@ def test_a_quick_run_is_json_with_sound_ratios() -> None:
         assert case["agrees_with_scan"]
         for ratio in (case["ratio_to_sort"], case["ratio_to_scan"]):
             assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
-    table({**result, "hardware": "this machine"})

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks import systems
-from benchmarks.files import ROOT, read_all
+from benchmarks.files import read_all
 from podsrl.compare.runs import plan
-from podsrl.compare.systems import measured, read_system, system_names
+from podsrl.compare.systems import measured, system_names
 from podsrl.config.load import build, read_tree
 from podsrl.config.schema import CompareConfig
-
-PAGE = ROOT / "docs" / "systems.md"
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -42,11 +40,6 @@ def result(**changes: Any) -> dict[str, Any]:
         **{key: {} for key in systems.LEFT_OUT if key != "mean_accuracy"},
     }
     return whole | changes
-
-
-def test_the_page_has_a_section_of_every_system() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert all(f"### {name}\n" in text and read_system(name).about.name in text for name in system_names())
 
 
 def test_what_pods_systems_shows_is_a_committed_result() -> None:

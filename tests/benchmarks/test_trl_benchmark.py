@@ -69,7 +69,6 @@ def test_a_small_run_measures_every_arm() -> None:
             assert all(len(values) == trl.QUICK.rounds for values in found["seconds"].values())
             assert min(found["cpu_ratio"].values()) > 0
     assert all(loss["difference"] < 1e-5 for loss in result["losses"].values())
-    trl.table({**result, "hardware": "this machine"})
 
 
 def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,4 +79,3 @@ def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.M
     for name in (trl_pods.GRPO, trl_pods.PODS):
         assert 0 < found["generating_seconds"][name] < found["seconds"][name]
     assert min(found["cpu_ratio"].values()) > 0
-    trl_pods.table({**result, "hardware": "this machine"})

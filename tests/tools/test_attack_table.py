@@ -21,10 +21,8 @@ TIMEOUT_SECONDS = 3.0
 
 
 def table() -> str:
-    """One row a family, one column a reward."""
-    found = {name: attacked(name) for name in REWARDS}
-    rows = [["family", *(f"`{name}`" for name in REWARDS)], ["---"] * (len(REWARDS) + 1)]
-    rows += [[family.name, *(cell(found[name].get(family.name)) for name in REWARDS)] for family in FAMILIES]
+    """One row a reward."""
+    rows = [("reward", "pays"), ("---", "---"), *((f"`{name}`", paid(attacked(name))) for name in REWARDS)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -35,11 +33,14 @@ def attacked(name: str) -> dict[str, FamilyCount]:
     }
 
 
-def cell(count: FamilyCount | None) -> str:
-    if count is None:
-        return ""
-    words = [*(["**pays**"] if count.num_paid else []), *(["fails"] if count.num_escaped else [])]
-    return ", ".join(words) or "no"
+def paid(found: dict[str, FamilyCount]) -> str:
+    """The families that pay or make the reward fail; if most of those that were tried pay, the others."""
+    tried = [family.name for family in FAMILIES if family.name in found]
+    paying = [name for name in tried if found[name].num_paid]
+    failing = [f"{name} (fails)" for name in tried if found[name].num_escaped]
+    if 2 * len(paying) > len(tried):
+        return ", ".join([f"all but {', '.join(name for name in tried if name not in paying)}", *failing])
+    return ", ".join([*paying, *failing]) or "nothing"
 
 
 def parts() -> Iterator[str]:
