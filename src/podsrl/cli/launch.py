@@ -52,8 +52,9 @@ def launch(
 
     [bold]Two machines[/], of which the first has the address 10.0.0.1; --node-rank 1 on the second
 
-      torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr 10.0.0.1 \\
-        --master-port 29500 -m podsrl.cli train my.toml --out runs/mine
+      torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 \\
+        --master-addr 10.0.0.1 --master-port 29500 \\
+        -m podsrl.cli train my.toml --out runs/mine
     """
     config, overrides = split_words(config, context.args)
     if several_machines is not None:

@@ -248,7 +248,7 @@ class VLLMServer(Generator):
                 if is_abort(answer) and not is_aborted():
                     raise Unreachable(f"{self.url} has aborted a rollout, as a server that is told to end does")
                 if num_failures != self._num_failures:  # it may have restarted, and this be of older weights
-                    self._check_weights()
+                    self._check_weights(Unreachable("another request has failed"))
                 return answer
             except (Unreachable, Refused) as error:
                 num_tries += 1
