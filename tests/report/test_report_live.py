@@ -134,7 +134,6 @@ def test_usage_errors_come_before_anything_is_written(tmp_path: Path, run: Path,
     assert not out.exists()
 
 
-def test_the_page_of_a_run_that_has_ended_is_that_of_the_report(tmp_path: Path, make_run: Make, out: Path) -> None:
-    run = make_run(tmp_path / "run")
+def test_the_last_page_is_that_of_the_report(tmp_path: Path, run: Path, out: Path) -> None:
     LivePage([run], out).end()
     assert out.read_text() == write_report([run], tmp_path / "report.html").read_text()
