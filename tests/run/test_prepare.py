@@ -38,6 +38,9 @@ def gsm8k(tmp_path: Path) -> Path:
     return tmp_path
 
 
+UNTAGGED = "task.rewards={math_correct = 1.0}"
+
+
 def parts_of(tokenizer: Any, *flags: str, is_trained: bool = True) -> Parts:
     flags = ("rollouts.num_prompts=2", *flags)  # fewer than the questions, which are few here
     return prepare(load_config("pods", [f"--{flag}" for flag in flags]), tokenizer, is_trained=is_trained)
@@ -84,7 +87,7 @@ def test_an_unknown_scheduler_is_named_by_its_option(tokenizer: Any, name: str) 
 
 
 def test_questions_that_fit_are_all_kept(chat_tokenizer: Any, gsm8k: Path) -> None:
-    parts = parts_of(chat_tokenizer, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")
+    parts = parts_of(chat_tokenizer, UNTAGGED, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")
     assert (len(parts.tasks.train), parts.num_dropped_train) == (5, 0)
     assert (len(parts.tasks.eval), parts.num_dropped_eval) == (3, 0)
     assert parts.longest_prompt == len("<user>") + 8 * len("abc?") + len("\n<assistant>")
@@ -111,7 +114,7 @@ def test_what_is_left_out_is_counted_and_shown(chat_tokenizer: Any, tmp_path: Pa
         rows = [{"question": side[1] * length, "answer": "#### 1"} for length in lengths]
         (tmp_path / f"{side}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     flags = ("task.name=gsm8k", f"task.path={tmp_path}", "task.num_eval=0", "rollouts.max_prompt_tokens=48")
-    parts = parts_of(chat_tokenizer, *flags)
+    parts = parts_of(chat_tokenizer, UNTAGGED, *flags)
     assert parts.longest_prompt == 30 + len("<user>\n<assistant>") == 48
     assert (parts.num_dropped_train, parts.num_dropped_eval) == (2, 1)
     assert parts.warnings == (
@@ -159,7 +162,7 @@ def test_notes_on_the_data_become_warnings(chat_tokenizer: Any, gsm8k: Path) -> 
     (gsm8k / "train.jsonl").write_text(
         (gsm8k / "train.jsonl").read_text() + "\n" + (gsm8k / "test.jsonl").read_text().splitlines()[0]
     )
-    parts = parts_of(chat_tokenizer, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=1")
+    parts = parts_of(chat_tokenizer, UNTAGGED, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=1")
     assert parts.warnings == ("1 of 6 training questions is also in the test split and is left out of training",)
     parts.close()
 

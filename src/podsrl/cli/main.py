@@ -57,7 +57,7 @@ app.command()(inspect.doctor)
 def _flowing(text: str) -> str:
     """Each paragraph in one line, which the terminal alone breaks; indented blocks stay as they are."""
     blocks = cleandoc(text).split("\n\n")
-    return "\n\n".join(block if block.startswith(" ") else block.replace("\n", " ") for block in blocks)
+    return "\n\n".join(block if block.startswith((" ", "\b")) else block.replace("\n", " ") for block in blocks)
 
 
 for _command in app.registered_commands:

@@ -77,7 +77,7 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
 
 
 def _check_values(value: Any, source: str, key: str = "") -> None:
-    """UsageError: a text in the tree cannot be held by the system or a file of the run, or a number is not finite."""
+    """UsageError: a text that the system or a file of the run cannot hold, or a number in [options] is not finite."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             _check_values(str(name), source, key)
@@ -85,7 +85,7 @@ def _check_values(value: Any, source: str, key: str = "") -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             _check_values(part, source, key)
-    elif isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, float) and not math.isfinite(value) and "options" in key.split("."):
         raise UsageError(f"config {source}: {key} = {value}: wanted a finite number")
     elif isinstance(value, str):
         try:
@@ -125,6 +125,7 @@ _WANTED = {
     "greater_than": "wanted more than {gt}",
     "less_than_equal": "wanted at most {le}",
     "less_than": "wanted less than {lt}",
+    "finite_number": "wanted a finite number",
 }
 """Kind of problem -> message, instead of pydantic's words for programmers; the bound, or the given name, in braces."""
 

@@ -112,7 +112,8 @@ def _model_tree(name: str, task: str | None) -> Tree:
             f"Qwen/Qwen2.5-3B-Instruct.{cure}"
         )
     if is_folder and not any((Path(name).expanduser() / file).is_file() for file in MODEL_FILES):
-        raise UsageError(f"pods eval {name}: neither a run nor a model; {wanted_run(Path(name).expanduser())}")
+        cure = wanted_run(Path(name).expanduser())
+        raise UsageError(f"pods eval {name}: neither a run nor a model (it has no file config.json); {cure}")
     if task is None:
         raise UsageError(f"pods eval {name}: a model alone has no questions; name a task set, e.g. --task gsm8k")
     return {**MODEL_DEFAULTS, "model": {"path": name}}

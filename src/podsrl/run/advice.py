@@ -118,7 +118,7 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
 def tag_advice(tasks: TaskSet, rewards: Collection[str]) -> list[str]:
     """Rewards that pay for tags of which the model is not told."""
     wanting = [name for name in rewards if name in TAGGED]
-    if not wanting or "<answer>" in prompt_text(tasks.train[0].prompt):
+    if not wanting or "<answer>" in prompt_text((tasks.train or tasks.eval)[0].prompt):
         return []
     return [
         f"{', '.join(wanting)} pays for the tags <think> and <answer>, and nothing in the prompt tells the model to "

@@ -192,11 +192,11 @@ def _other_label(lines: list[str], last: str) -> str | None:
 
 
 def _shape(sentence: str) -> str:
-    """A short sentence without its formulas; a calculation or a long one has no shape, so it is as it stands."""
+    """A short sentence without its formulas, a name as "A"; a calculation or a long one stays as it is."""
     bare = _MARK.sub("", sentence).strip("$*. ")
     if "=" in bare or len(bare) > _MAX_GUESS:
         return sentence
     tokens = bare.split()
     if len(tokens) <= _MAX_NAME_WORDS and all(map(_PLAIN_WORD.fullmatch, tokens)):
-        return "#"
+        return "A"
     return re.sub(r"#(?: #)+", "#", " ".join(token if _PLAIN_WORD.fullmatch(token) else "#" for token in tokens))

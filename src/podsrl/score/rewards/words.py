@@ -11,7 +11,7 @@ import re
 
 _DOUBT = re.compile(
     r"\b(?:not?|but|n?either|never|nor|cannot|maybe|perhaps|might|guess\w*|wrong|incorrect|false|unless|at\s+(?:least|most)|(?:could|may|can)\s+be"
-    r"|(?!(?:on|final|exact|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year)ly)[a-z]{2,}ly)\b"
+    r"|(?!(?:on|final|exact|clear|name|simp|multip|supp|fami|equal|actual|total|current|original|initial|hour|dai|week|month|year)ly)[a-z]{2,}ly)\b"
     r"|n't\b|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])",
     re.IGNORECASE,
 )
@@ -39,6 +39,7 @@ _CHANGES = (
 )
 """Words that are no part of a question's own: beside a number they make another of it."""
 _ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|ied|ies?|ed|es|(?<!s)s|(?<![aeiou])y|e)$")
+_OF_A_STATEMENT = re.compile(r"at\s|can\s|\\", re.IGNORECASE)
 _BEFORE_BOX = re.compile(r"(?:\\(?:ne|neq|not)|≠|\b(?:than|minus|negative|twice|half))$", re.IGNORECASE)
 _AFTER_BOX = re.compile(
     r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
@@ -150,8 +151,8 @@ def may_follow(after: str, own: frozenset[str]) -> bool:
 def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
     """Whether the words right beside a box negate it.
 
-    In answer tags they may not bound it or name an alternative either. In a long text "at least" before a box is often
-    part of the question.
+    In answer tags they may not bound it or name an alternative either. In a long text "at least" and "can be"
+    before a box are often part of the statement that it ends.
 
     Example:
         >>> is_doubtful_box("It is not $", "$.", is_tagged=False), is_doubtful_box("17 or $", "$", is_tagged=True)
@@ -159,7 +160,7 @@ def is_doubtful_box(before: str, after: str, *, is_tagged: bool) -> bool:
     """
     before = before.rstrip(" \t\n$*\\([:")
     doubts = [found[0] for found in _DOUBT.finditer(before) if found.end() == len(before) and found[0][-1:].isalpha()]
-    is_denied = any(is_tagged or not found.startswith(("at", "\\")) for found in doubts)
+    is_denied = any(is_tagged or _OF_A_STATEMENT.match(found) is None for found in doubts)
     is_bounded = is_tagged and _BEFORE_TAGGED_BOX.search(before) is not None
     return is_denied or is_bounded or _BEFORE_BOX.search(before) is not None or _AFTER_BOX.match(after) is not None
 
