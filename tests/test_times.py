@@ -222,13 +222,13 @@ def of_module(request):
 
 @pytest.fixture(scope="module")
 def costly():
-    spend(1)
+    spend(1.5)
 
 @pytest.fixture
 def own():
-    spend(0.25)
+    spend(0.35)
     yield
-    spend(0.25)
+    spend(0.35)
 
 def test_first(of_module):
     spend(0.1)
@@ -237,7 +237,7 @@ def test_whose_own_fixture_is_slow(own):
     pass
 
 def test_that_is_slow_and_asks_for_them_first():
-    spend(0.5)
+    spend(0.75)
 
 def test_one_of_two(costly):
     pass
