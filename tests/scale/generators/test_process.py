@@ -32,6 +32,7 @@ from waiting import is_alive, wait_for
 SAMPLING = Sampling(max_new_tokens=100, stop_token_ids=(1,))
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 8, SAMPLING) for i in range(5)]
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.slow  # its generators take processor time that no test waits for
 Found = dict[tuple[str, int], Completion]
 KEPT_PROCESSES = (b"generators.child",)
 """The module's pools have their processes to the end, and one that was lost has another in its place."""

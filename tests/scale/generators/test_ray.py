@@ -29,6 +29,7 @@ from tests.scale.running import SMALL, run, start, steps
 from waiting import wait_for
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.slow  # its clusters take processor time that no test waits for
 SAMPLING = Sampling(max_new_tokens=40, stop_token_ids=(1,))
 REQUESTS = [
     Request(
