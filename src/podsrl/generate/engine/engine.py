@@ -26,7 +26,6 @@ from podsrl.errors import UsageError
 from podsrl.generate.base import EngineStats, Request
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.choose import choose_forward
-from podsrl.generate.engine.forward.fast import why_not_fast
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
 from podsrl.generate.engine.queue import PrefixCache
 from podsrl.generate.engine.sequence import Ids, Key, Sequence, State, find_sequences, new_sequences
@@ -376,9 +375,10 @@ class Engine:
         """The stepper of the present busy period, or of a new one."""
         if self._stepper is None:
             assert self.memory is not None
-            if self.forward.name == "fast" and why_not_fast(self.model) is not None:  # adapters came since, say
+            try:
+                self.forward.refresh()
+            except UsageError:  # adapters came since, say
                 self.forward = choose_forward(self.model, self._forward_option)
-            self.forward.refresh()
             limits = self._limits(self.memory)
             cache = PrefixCache(self.memory.cache_bytes, self._kv_memory.account)
             pool = self._kv_memory.open(self.forward.layout, self.memory, limits.num_slots, self._num_rollouts)

@@ -182,6 +182,9 @@ class Rows:
 
     def regroup(self, tokens: Ints) -> None:
         """Let each sequence's row continue with its token [B] (see `split_rows`); copy what has to be copied."""
+        if self.has_own_rows:
+            self.newest = tokens
+            return
         split = split_rows(self.row_of, tokens)
         lengths = self.lengths[split.parents]
         is_copied = split.places != split.parents

@@ -302,8 +302,10 @@ class Stepper:
         self._log.stats.tokens += len(tokens)
         reasons = self._reasons(tokens, logprobs)
         done = reasons > 0
-        self._clear_broken(logits, np.unique(rows.row_of[reasons == _INVALID]))
-        ended = self._finish(done, reasons) if done.any() else []
+        ended = list[Ended]()
+        if done.any():
+            self._clear_broken(logits, np.unique(rows.row_of[reasons == _INVALID]))
+            ended = self._finish(done, reasons)
         if self.scheduler.probe_at and hidden is not None:
             self._observe(self.scheduler.probe_at, logits, hidden)
         if len(rows) > 0:
@@ -319,7 +321,7 @@ class Stepper:
         reasons[rows.num_new >= rows.limits] = _LENGTH
         for i, sampling in enumerate(rows.samplings):
             if sampling.stop_token_ids:
-                is_stop = np.isin(tokens, sampling.stop_token_ids)
+                is_stop = (tokens[:, None] == np.array(sampling.stop_token_ids)).any(axis=1)
                 reasons[is_stop & (rows.sampling_of == i)] = _STOP
             if sampling.stop_strings:
                 reasons[self._hits_stop_string(i)] = _STOP

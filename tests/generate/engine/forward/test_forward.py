@@ -338,6 +338,26 @@ def test_changed_modules_keep_a_model_from_the_fast_step(make_model: Callable[..
     assert "different types" in reason(lambda model: model.model.norm.double())
 
 
+def test_a_head_of_another_class_or_with_a_hook_is_called_as_the_module_that_it_is(
+    make_model: Callable[..., Any],
+) -> None:
+    class Doubled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    model, calls = make_model("qwen2"), []
+    head = Doubled(model.lm_head.in_features, model.lm_head.out_features, bias=False)
+    head.weight = model.lm_head.weight
+    model.lm_head = head
+    forward = choose_forward(model)
+    assert forward.name == "fast"
+    decode(forward, model, ROWS)
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    forward.refresh()
+    decode(forward, model, ROWS)
+    assert len(calls) > STEPS
+
+
 def test_a_model_altered_after_the_choice_is_told_at_the_next_refresh(make_model: Callable[..., Any]) -> None:
     model = make_model("qwen2")
     forward = choose_forward(model)

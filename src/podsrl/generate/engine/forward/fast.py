@@ -3,7 +3,8 @@
 On small models this saves the calls of modules, hooks and attention interfaces, which take most of a step's time. On
 larger ones it computes matrix products by the faster of two libraries (`podsrl.lib.matmul`), where torch's own float32
 linear layer always uses the same one. Weights are the model's own, in place. Query heads that share a key-value head
-are rows of one product, so that keys and values are never repeated. What the step does not compute exactly is left to
+are rows of one product, so that keys and values are never repeated. A head that is no plain linear layer (adapters,
+another class, a hook) is called as the module that it is. What the step does not compute exactly is left to
 the model's own forward (`why_not_fast`).
 
 Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie et al. 2023 (GQA).
@@ -61,15 +62,14 @@ class FastForward:
     name = "fast"
 
     def __init__(self, model: Any) -> None:
-        _require_covered(model)
-        self.layout = read_layout(model)
         self._model = model
+        self.refresh()
+        self.layout = read_layout(model)
         attention = model.model.layers[0].self_attn
         self._num_queries, self._num_keys = model.config.num_attention_heads, model.config.num_key_value_heads
         self._head_dim, self._scaling = attention.head_dim, attention.scaling
         self._eps = torch.tensor(model.config.rms_norm_eps, dtype=torch.float32)
         self._angles = torch.empty(0)
-        self.refresh()
 
     def refresh(self) -> None:
         """Look up the weights' tensors again (in-place updates do not need it), and check that the model is covered."""
@@ -77,7 +77,8 @@ class FastForward:
         self._layers = [_read_layer(layer) for layer in self._model.model.layers]
         self._embedding = self._model.model.embed_tokens.weight
         self._norm = self._model.model.norm.weight
-        self._head = Linear(self._model.lm_head)
+        head = self._model.lm_head
+        self._head = Linear(head) if type(head) is nn.Linear and not _is_hooked(head) else head
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         return read_prompts(self._model, prompts, pool, rows)
@@ -224,19 +225,26 @@ def _unusual_config(model: Any) -> str | None:
 
 
 def _altered_module(model: Any) -> str | None:
-    """A module was replaced (quantised, LoRA, compiled) or has a hook."""
+    """A module below the head was replaced (quantised, LoRA, compiled) or has a hook."""
     for path, module in model.named_modules():
+        if path == "lm_head" or path.startswith("lm_head."):
+            continue
         kind = type(module)
         is_own = kind.__module__ == type(model).__module__ or kind.__name__ == "SiLUActivation"
         if not is_own and kind not in (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU):
             return f"its {path} is a {kind.__name__}"
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        if _is_hooked(module):
             return f"its {path or 'forward'} has a hook or a forward of its own"
     return None
 
 
+def _is_hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
 def _unusual_parameter(model: Any) -> str | None:
-    tensors = [parameter.data for parameter in model.parameters()]
+    read = model if type(model.lm_head) is nn.Linear else model.model  # another head reads its own
+    tensors = [parameter.data for parameter in read.parameters()]
     if any(type(tensor) is not Tensor for tensor in tensors):
         return "its parameters are sharded or quantised"
     if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
