@@ -63,8 +63,8 @@ SHARE := $(if $(ALL),,$(shell git rev-parse HEAD 2> /dev/null))
 DRAWN := PODS_TEST_SHARE=$(SHARE)
 # Where the same tests have run already, with other instructions or fewer threads: one in so many.
 THIRD := $(DRAWN) PODS_TEST_FAST_K=3
-# Slow tests wait for processes, time limits and networks for much of their time: more at once than there are cores.
-SLOW_WORKERS ?= 3
+# Tests wait for processes, time limits and networks for a part of their time: more at once than there are cores.
+WORKERS ?= 3
 
 # Left out where nothing that the device's tests reach has changed since they passed on this machine; ALL=1 runs them.
 # Not $(MAKE): `make -n` would run that line, and what only prints has passed nothing.
@@ -72,10 +72,10 @@ test: unit slow
 	@$(PYTHON) tests/parts.py device -- make device
 
 unit: $(SETUP)
-	$(DRAWN) PODS_TEST_TIMES=check $(PYTEST) -n 2 --dist worksteal -m "not slow"
+	$(DRAWN) PODS_TEST_TIMES=check $(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow"
 
 slow: $(SETUP)
-	$(DRAWN) $(PYTEST) -n $(SLOW_WORKERS) --dist worksteal -m slow
+	$(DRAWN) $(PYTEST) -n $(WORKERS) --dist worksteal -m slow
 
 times: $(SETUP)
 	PODS_TEST_TIMES=write $(PYTEST) -n 2 --dist worksteal

@@ -17,6 +17,8 @@ from podsrl.generate.vllm.server import VLLMServer
 from podsrl.run.step.generators import make_generator
 from podsrl.scale.processes import Processes
 
+pytestmark = pytest.mark.slow  # it waits for servers
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:

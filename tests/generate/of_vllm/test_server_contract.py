@@ -14,6 +14,8 @@ from podsrl.generate.vllm.handover import FolderStore
 from podsrl.generate.vllm.server import VLLMServer
 from podsrl.scale.generators.pool import Pool
 
+pytestmark = pytest.mark.slow  # it waits for servers
+
 
 def setting_of(models: Models) -> Setting:
     return Setting(

@@ -20,6 +20,8 @@ from podsrl.generate.vllm.handover import FolderStore
 from podsrl.generate.vllm.server import VLLMServer
 from podsrl.scale.generators.pool import Pool
 
+pytestmark = pytest.mark.slow  # it waits for servers
+
 LONG = Sampling(max_new_tokens=100)
 REQUESTS = [Request(f"q{i}", (*PROMPT, 3 + i), 8, LONG) for i in range(4)]
 
