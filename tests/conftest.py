@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,7 +151,7 @@ def children_are_forked() -> Iterator[None]:
     """What the package starts from a test is forked too; what a command starts that a test has started is not."""
 
     def popen(words: Sequence[str], **options: Any) -> Any:
-        is_slow_to_import = any(word == "podsrl.cli" or "podsrl.scale" in word for word in words)
+        is_slow_to_import = any(re.search(r"podsrl\.(cli|scale)\b", word) for word in words)
         return (children if is_slow_to_import else subprocess).Popen(words, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -93,7 +93,8 @@ def closure(starts: Iterable[Path], modules: Mapping[str, Sequence[Path]], asked
             continue
         text = path.read_text()
         texts[path] = without_unused_fixtures(text, asked) if path.name == "conftest.py" else text
-        names = named(texts[path])
+        # of the package's own commands those that a message shows ("-m podsrl.cli train") start nothing
+        names = named(re.sub(r"-m podsrl\.\w+", "", texts[path]) if path.parts[0] == "src" else texts[path])
         if path.parts[0] == "tests":
             waiting += (folder / "conftest.py" for folder in path.parents if (folder / "conftest.py").is_file())
         if path.parts[0] == "src":  # whose prose may hold the name of a test's file
