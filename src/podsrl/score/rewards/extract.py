@@ -98,7 +98,7 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
         gap = text[box.end : first.start][:40]
         if not _BETWEEN_BOXES.fullmatch(gap):
             break
-        if canonical(box.content) != canonical(first.content):
+        if box.content != first.content and canonical(box.content) != canonical(first.content):
             content = f"{box.content} , {content}"
         first = box
     before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
