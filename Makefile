@@ -35,7 +35,7 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 
 help:
 	@echo "make demo    three arms learn to add, on this machine, in about four minutes"
-	@echo "make test    the tests: make unit, the fast ones, in 90 s; make slow, of the others a share that the"
+	@echo "make test    the tests: make unit, the fast ones, in 70 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
