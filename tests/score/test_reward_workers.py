@@ -155,7 +155,8 @@ def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
 
 
 def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Path, user_folder: Path) -> None:
-    (tmp_path / "worker_rewards.py").write_text("1 / 0\n")
+    fails_elsewhere = f"import os\n1 / (os.getpid() == {os.getpid()})\ndef odd(task, text): return 1.0\n"
+    (tmp_path / "worker_rewards.py").write_text(fails_elsewhere)
     with (
         WorkerPool(["worker_rewards:odd"], num_workers=1) as workers,
         pytest.raises(RewardError, match=r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
