@@ -59,7 +59,9 @@ def launch(
     config, overrides = split_words(config, context.args)
     if several_machines is not None:
         instead = TORCHRUN_COMMAND.format(nodes="N", processes=processes or "K", host="HOST", port=29500)
-        raise UsageError(f"pods launch is for one machine; start this on each of several: `{instead} my.toml`")
+        raise UsageError(
+            f"pods launch is for one machine; start this on each of several: `{instead} {config or 'my.toml'}`"
+        )
     if processes < 1:
         got = f"--processes {processes}: " if processes else ""
         raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")

@@ -7,8 +7,8 @@ hysteresis, so that noise does not move it back and forth. What is ours: pass@k 
 Chen et al. (2021, arXiv 2107.03374) from all its rollouts, because groups differ in size; a question without a group is
 in no bin, where the released code calls it hardest.
 
-**Rollout-GDRO** (`Bandit`): how many rollouts a question of each difficulty gets, at an unchanged mean. Every bin b
-plays one arm n per step by EXP3P (Auer et al. 2002): its questions get n rollouts each. The cost of an arm is
+**Rollout-GDRO** (`Bandit`) decides how many rollouts each difficulty gets per question, at an unchanged mean. Every
+bin b plays one arm n per step by EXP3P (Auer et al. 2002): its questions get n rollouts each. The cost of an arm is
 L_b(n) = -J_b + μ n. A dynamic program picks one arm per bin so that the step has n̄ rollouts per question, or as close
 as the arms allow, and the shadow price follows μ ← μ + price_rate (n̂ - n̄). What is ours, because the source is silent
 or its released code cannot serve here:
