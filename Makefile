@@ -61,7 +61,7 @@ demo: $(SETUP)
 # A commit draws by its hash which cases it runs of what takes long, ALL=1 all of them (tests/times.py).
 SHARE := $(if $(ALL),,$(shell git rev-parse HEAD 2> /dev/null))
 DRAWN := PODS_TEST_SHARE=$(SHARE)
-# Where the same tests have run already, with other instructions or fewer threads: one in so many.
+# One in so many: where the same tests have run already, with other instructions or fewer threads, and on a device.
 THIRD := $(DRAWN) PODS_TEST_FAST_K=3
 # Tests wait for processes, time limits and networks for a part of their time: more at once than there are cores.
 WORKERS ?= 3
@@ -84,7 +84,7 @@ times: $(SETUP)
 # of this machine. Either says why it is left out.
 device: $(SETUP)
 	@$(BIN)/python tests/device/pretend.py
-	PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
+	$(THIRD) PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
 	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select
 
 $(VLLM_VENV)/bin/pytest:

@@ -28,6 +28,11 @@ SOURCE = ROOT / "src" / "podsrl"
 PAGES = sorted(
     [*(page for folder in ("", "docs", "examples") for page in (ROOT / folder).glob("*.md")), *SOURCE.rglob("*.md")]
 )
+NAMING = [
+    pytest.param(page, marks=pytest.mark.slow if page.name == "from-trl.md" else ())  # it imports TRL
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|safetensors"
 USERS_OWN = re.compile(r"^(?:my[-_.]|(?:mine|answers|hacks|questions|heldout|map)\.|runs/|~|\.{0,2}/|[A-Z]+/)")
@@ -256,7 +261,7 @@ CHECKS: tuple[Callable[[str], Iterable[str]], ...] = (
 
 
 @each("check", CHECKS)
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=relative)
+@pytest.mark.parametrize("page", NAMING, ids=relative)
 def test_what_a_page_names_exists(page: Path, check: Callable[[str], Iterable[str]]) -> None:
     assert list(check(page.read_text())) == []
 

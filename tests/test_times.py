@@ -73,11 +73,11 @@ def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
     assert set().union(*(fast for fast, _ in draws)) == {*cases(60), "other"}
     assert set().union(*(slow for _, slow in draws)) == {*names} - {"other"}
     for _, slow in draws:
-        # The 55 slow cases of f take 2.2 s: one in 5 runs. Those of g take 12 s: one in 8.
+        # The 55 slow cases of f take 2.2 s: one in 5 runs. Those of g take 12 s: one in 16, of ten one or none.
         assert len([name for name in slow if name.startswith("f[")]) == 11
-        assert len([name for name in slow if name.startswith("g[")]) in (1, 2)
+        assert len([name for name in slow if name.startswith("g[")]) in (0, 1)
         assert "short" in slow
-    assert 1 <= sum("alone" in slow for _, slow in draws) <= 28  # one text in 8
+    assert 1 <= sum("alone" in slow for _, slow in draws) <= 20  # one text in 16
 
 
 def test_a_text_may_draw_a_share_of_the_fast_cases_too(draw: Draw) -> None:
