@@ -11,19 +11,9 @@ def slow(task: object, completion: str) -> float:
     return float(len(completion))
 
 
-def half_none(task: object, completion: str) -> float | None:
-    """None where the last digit but one is odd."""
-    return None if completion[-2:-1] in "13579" else 1.0 * len(set(completion))
-
-
 def raises(prompts: list[str], completions: list[str], **columns: object) -> list[float]:
     """No value at all."""
     raise RuntimeError("no judge today")
-
-
-def too_short(prompts: list[str], completions: list[str]) -> list[float]:
-    """One value fewer than there are completions."""
-    return [0.0] * (len(completions) - 1)
 
 
 def varied(prompts: list[str], completions: list[str]) -> list[float]:

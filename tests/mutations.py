@@ -54,7 +54,7 @@ PLACES = {
     ),
     "metrics": Place(
         modules=("**/metrics.py", "run/step/step_result.py", "run/step/collected.py"),
-        tests=("run/test_metrics_by_number.py", "run/step/test_load_counts.py", "run/test_metrics.py"),
+        tests=("run/test_metrics_by_number.py", "run/step/test_load_counts.py", "run/test_loop.py"),
     ),
     "group_log": Place(modules=("run/group_log.py",), tests=("run/test_group_log.py",)),
     "control": Place(modules=("control/**/*.py",), tests=("control/**/test_*.py", "systems/test_*.py")),

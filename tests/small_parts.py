@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal as signals
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,32 +69,31 @@ def thrice() -> Any:
     return more(2)
 
 
-FAILS_AT: list[tuple[int, int]] = []
-"""Steps and rounds in which `failing` fails."""
+FAILS_AT: list[tuple[int, Any]] = []
+"""Steps in which `Failing` fails, and the round, or "learns"."""
 
 
-def failing() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+class Failing:
     """As `thrice`."""
-    rollouts = more(2)
 
-    def failing(view: View, asks: Sequence[Ask]) -> list[Ask]:
+    def __init__(self) -> None:
+        self.seen, self.more = 0, more(2)
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         if (view.step, view.round) in FAILS_AT:
             raise ZeroDivisionError
-        return rollouts(view, asks)
+        return self.more(view, asks)
 
-    return failing
+    def learn(self, groups: Sequence[Group]) -> None:
+        if (self.seen, "learns") in FAILS_AT:
+            raise ZeroDivisionError
+        self.seen += 1
 
+    def state(self) -> Mapping[str, Any]:
+        return {"seen": self.seen}
 
-def killed() -> Callable[[View, Sequence[Ask]], list[Ask]]:
-    """As `thrice`; the process ends in the step and round that the environment names."""
-    rollouts = more(2)
-
-    def killed(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        if os.environ.get("KILLED_AT") == f"{view.step} {view.round}":
-            os.kill(os.getpid(), signals.SIGKILL)
-        return rollouts(view, asks)
-
-    return killed
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seen = state["seen"]
 
 
 def probed() -> Callable[[View, Sequence[Ask]], list[Ask]]:

@@ -11,13 +11,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import children
-import leftovers
 
 pytestmark = [
     pytest.mark.slow,  # the process that it forks from imports for seconds
@@ -47,19 +45,6 @@ def test_a_child_is_a_fork_and_one_of_this_process() -> None:
         True,
         os.getpid(),
     ]
-
-
-def test_it_is_a_child_of_this_process_as_soon_as_its_id_is_told() -> None:
-    for _ in range(5):
-        with children.Popen(python(HANG), stdout=children.DEVNULL) as process:
-            stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8")
-            assert int(stat.rpartition(")")[2].split()[1]) == os.getpid()
-            assert list(leftovers._running({process.pid}, leftovers.STAYING)) == [
-                process.pid
-            ]  # also before it looks like its command
-            assert process.poll() is None
-            process.kill()
-            assert process.wait() == -signal.SIGKILL
 
 
 def test_output_errors_and_input_are_those_of_its_pipes() -> None:
@@ -243,14 +228,6 @@ def test_what_a_fork_does_otherwise_is_started_as_usual(
     assert usual == [words]
 
 
-def test_elsewhere_than_on_linux_all_is_started_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "sys", SimpleNamespace(platform="darwin", executable=sys.executable))
-    monkeypatch.setattr(children.Nursery, "fork", None)
-    monkeypatch.setattr(children.ctypes, "CDLL", None)
-    children.adopt_orphans()
-    assert children.run([sys.executable, "-I", "-S", "-c", "raise SystemExit(3)"]).returncode == 3
-
-
 def test_a_folder_that_is_not_there_is_an_error_of_the_start(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         children.run(python(""), cwd=tmp_path / "nowhere")
@@ -268,23 +245,3 @@ def test_threads_may_start_children_at_once() -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == ["0", "1", "2", "3"]
-
-
-def test_what_interrupts_a_start_ends_the_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer, which nobody has read, is not taken for that of the next child, which has another nursery."""
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    done: list[str] = []
-    broken = children.Nursery.__new__(children.Nursery)
-    made_up = {
-        "_lock": threading.Lock(),
-        "_process": SimpleNamespace(kill=lambda: done.append("killed")),
-        "_connection": SimpleNamespace(sendmsg=lambda *_: 1, sendall=lambda _: None, recv=interrupted),
-    }
-    vars(broken).update(made_up)
-    monkeypatch.setattr(children, "nursery", SimpleNamespace(cache_clear=lambda: done.append("forgotten")))
-    with pytest.raises(KeyboardInterrupt):
-        broken.fork({}, [0])
-    assert done == ["killed", "forgotten"]

@@ -40,20 +40,6 @@ def test_what_could_not_be_used_is_refused() -> None:
         calls(each("a, b", [(1,)]))
 
 
-def test_each_loop_has_its_own_few() -> None:
-    def both(test: Any) -> Any:
-        return each("a", "wxyz", few=2)(each("b", range(3), few=1)(test))
-
-    assert calls(both, num_of_a=2, num_of_b=1) == [("w", 0), ("x", 0)]
-    assert calls(both, num_of_a=2, num_of_b=3) == [(a, b) for a in "wx" for b in range(3)]
-    assert len(calls(both, num_of_a=4, num_of_b=3)) == 12
-
-    def outer(test: Any) -> Any:
-        return each("a", "wxyz")(each("b", range(3), few=1)(test))
-
-    assert calls(outer, num_of_b=1) == [(a, 0) for a in "wxyz"]
-
-
 CASES = """
 import pytest
 from loops import each

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
+import made
 from loops import each
 from podsrl.errors import PodsError
 from podsrl.records import decode, decode_completions, encode, encode_completions
@@ -75,15 +76,8 @@ def group_lists(draw: Any) -> list[Group]:
 
 
 def completion(index: int, token_ids: tuple[int, ...], **changes: Any) -> Completion:
-    fields = {
-        "request_id": f"r{index}",
-        "index": index,
-        "token_ids": token_ids,
-        "logprobs": (-0.5, -0.25, -2.0)[: len(token_ids)],
-        "finish_reason": "stop",
-        "version": 5,
-    }
-    return Completion(**(fields | changes))
+    plain = {"request_id": f"r{index}", "version": 5, "logprobs": (-0.5, -0.25, -2.0)[: len(token_ids)]}
+    return made.completion(token_ids, index=index, **(plain | changes))
 
 
 def test_groups_written_by_hand_come_back_with_every_field() -> None:
@@ -143,32 +137,16 @@ def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> 
 
 
 def test_an_invalid_rollout_keeps_its_reason_and_has_no_reward() -> None:
-    done = Completion(request_id="g", index=0, token_ids=(1,), logprobs=(-0.1,), finish_reason="stop", version=0)
-    rollout = Rollout(
-        completion=done,
-        text="",
-        reward=math.nan,
-        parts={"a": math.nan},
-        is_correct=False,
-        invalid_reason="it raised",
-    )
-    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1,), rollouts=(rollout,))
+    rollout = made.rollout(math.nan, logprobs=(-0.1,), parts={"a": math.nan}, invalid_reason="it raised")
+    group = made.group("g", rollout)
     [found] = decode(encode([group]), lambda name, index: group.task)[0].rollouts
     assert math.isnan(found.reward) and math.isnan(found.parts["a"]) and found.invalid_reason == "it raised"
     assert found.completion.logprobs == (float32(-0.1),)
 
 
 def test_groups_from_before_rollouts_had_a_prompt_of_their_own_come_back_without_one() -> None:
-    asked = Rollout(
-        completion=completion(0, (3, 4)),
-        text="a",
-        reward=1.0,
-        parts={},
-        is_correct=True,
-        prompt_ids=(7, 8),
-        origin="hint",
-    )
-    group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1,), rollouts=(asked, asked), index=0)
+    asked = made.rollout(1.0, 2, text="a", prompt_ids=(7, 8), origin="hint")
+    group = made.group("g", asked, asked, index=0)
     columns = load(encode([group]))
     new = ("origin.", "own_prompt.", "checksum")
     old = save({name: values for name, values in columns.items() if not name.startswith(new)})

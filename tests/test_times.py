@@ -256,22 +256,6 @@ def test_the_other_of_two(costly):
     }
 
 
-def test_what_a_slow_test_spends_is_not_hidden_by_a_fixture_that_asks_for_another(run: Any) -> None:
-    failed, _ = run("""
-@pytest.fixture(scope="session")
-def inner():
-    spend(3)
-
-@pytest.fixture(scope="session")
-def outer(request):
-    request.getfixturevalue("inner")
-
-def test_long(outer):
-    spend(1)
-""")
-    assert list(failed) == ["test_it.py::test_long"]
-
-
 def test_the_list_is_written_and_keeps_what_did_not_run(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODS_TEST_TIMES", "write")
     failed, listed = run(

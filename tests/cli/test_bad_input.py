@@ -18,7 +18,8 @@ from podsrl.cli.main import _what_the_system_refused
 Pods = Callable[..., tuple[int, str, str]]
 
 
-def check_refused(code: int, errors: str, wanted: list[str]) -> None:
+def check_refused(ended: tuple[int, str, str], wanted: list[str]) -> None:
+    code, _, errors = ended
     assert code == 2, errors
     assert errors.startswith("error: ") and errors.count("\n") == 1, errors
     for text in wanted:
@@ -28,31 +29,16 @@ def check_refused(code: int, errors: str, wanted: list[str]) -> None:
 def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "podsrl.cli", "train", "podz"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    check_refused(done.returncode, done.stderr, ["podz", "Did you mean 'pods'?"])
+    check_refused((done.returncode, done.stdout, done.stderr), ["podz", "Did you mean 'pods'?"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["train", "pods", "--selec.num_kept=8"], ["unknown key 'selec.num_kept'", "Did you mean 'select.num_kept'?"]),
-        (["train", "pods", "--select.num_kep=8"], ["'select.num_kep'", "Did you mean 'select.num_kept'?"]),
         (["train", "pods", "--num_kept=8"], ["'num_kept'", "Did you mean 'select.num_kept'?"]),
-        (["train", "pods", "--select.num_kept=65"], ["select.num_kept = 65", "rollouts.num_rollouts = 64"]),
-        (["train", "pods", "--rollouts.num_prompts=0"], ["rollouts.num_prompts = 0", "wanted at least 1"]),
-        (["train", "pods", "--rollouts.num_rollouts=-4"], ["rollouts.num_rollouts = -4"]),
-        (["train", "pods", "--optim.lr=nan"], ["optim.lr = nan", "finite"]),
-        (["train", "pods", "--select.num_kept"], ["--select.num_kept", "wanted a value"]),
-        (["train", "pods", "--select.num_kept", "--optim.lr", "1"], ["--select.num_kept", "wanted a value"]),
-        (["train", "pods", "--select.num_kept", "-o", "x"], ["--select.num_kept", "wanted a value"]),
-        (["train", "pods", "--optim.lr", "-1"], ["optim.lr = -1"]),
-        (["train", "--select.m", "8", "pods"], ["'select.m'", "Did you mean 'select.num_kept'"]),
-        (["train", "pods", "--num_generations=8"], ["'num_generations'", "'rollouts.num_rollouts'", "TRL"]),
         (["train", "pods", "--select.num_kept", "8", "9"], ["unexpected '9' after 'pods'"]),
         (["train", "pods", "--quick"], ["--quick"]),
         (["train", "pods", "--model.gradient_checkpointing", "maybe"], ["unexpected 'maybe'"]),
-        (["train", "pods", "--seed=1", "--seed=2"], ["--seed is given twice"]),
-        (["train", "pods", "--stop.seconds=0"], ["stop.steps and stop.seconds are both 0"]),
-        (["train", "podz"], ["podz", "no such file", "Did you mean 'pods'?"]),
         (["eval", "pods", "--optim.lr=1e-3"], ["--optim.lr", "does not read it"]),
         (["train", "demo"], ["use pods compare"]),
         (["eval", "runs/none"], ["runs/none", "no such folder"]),
@@ -60,27 +46,12 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["train"], ["either a CONFIG or --resume RUN", "neither"]),
         (["train", "pods", "--resume", "nowhere"], ["either a CONFIG or --resume RUN", "both"]),
         (["train", "pods", "--task.rewards=mine:right"], ["task.rewards = 'mine:right'", """'{"mine:right" = 1.0}'"""]),
-        (["train", "pods", "--optim.betas=[0.9, 1.0]"], ["optim.betas", "wanted less than 1"]),
         (["launch", "pods"], ["--processes K", "at least 1"]),
         (["launch", "pods", "--processes=-1"], ["--processes -1", "at least 1"]),
         (["launch", "pods", "--processes=2", "--dry-run"], ["--dry-run", "pods train"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),
-        (["compare", "demo", "--baseline=grpp"], ["baseline = 'grpp' is none of the arms"]),
         (["compare", "demo", "--base.stop.seconds=0"], ["both 0"]),
         (["compare", "demo", "--arms.pods.select.num_kept=640"], ["arm 'pods'", "select.num_kept = 640"]),
-        (["pretrain", "out", "--careful=1.5"], ["careful = 1.5"]),
-        (["train", "pods", "--budget.rollouts=hardr"], ["budget.rollouts = 'hardr'", "Did you mean 'harder'?"]),
-        (["train", "pods", "--budget.rollouts=stream"], ["budget.rollouts = 'stream'", "budget.questions only"]),
-        (
-            ["train", "pods", "--budget.rollouts=harder", "--options={harder = {mods = 1}}"],
-            ["options.harder.mods = 1: there is no such option"],
-        ),
-        (["train", "pods", "--options={harder = {most = 9}}"], ["[options.harder]", "no slot names it"]),
-        (["train", "pods", "--loss.shape=none"], ["loss.shape = 'none'", "budget.guide only"]),
-        (
-            ["train", "pods", "--budget.rollouts=harder", "--select.num_chunks=2"],
-            ["select.num_chunks = 2 cuts equal groups", "budget.rollouts = 'harder' makes unequal ones"],
-        ),
         (
             ["train", "pods", "--budget.rollouts=harder", "--select.num_kept=2000"],
             ["select.num_kept = 2000 is more than rollouts.num_rollouts = 64", "at most 256 of a question"],
@@ -89,16 +60,13 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
             ["train", "pods", "--budget.rollouts=harder", "--options={harder = {most = 9000000}}"],
             ["budget.rollouts = 'harder'", "9000000 rollouts", "memory holds all"],
         ),
-        (["train", "pods", "--select.num_kept=1.5"], ["select.num_kept = 1.5", "a share of each group"]),
-        (["train", "pods", "--loss.aggregate=group_men"], ["loss.aggregate = 'group_men'", "group_mean"]),
         (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "budget.rollouts = 'equal'"]),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(
     arguments: list[str], wanted: list[str], pods: Pods, tmp_path: Path
 ) -> None:
-    code, _, errors = pods(*arguments)
-    check_refused(code, errors, wanted)
+    check_refused(pods(*arguments), wanted)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,8 +83,7 @@ def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[st
     (tmp_path / "runs" / "a").mkdir(parents=True)
     (tmp_path / "runs" / "a" / "config.toml").write_text("seed = 1")
     (tmp_path / "questions.jsonl").write_text('{"question": "1 + 1", "answer": 2}')
-    code, _, errors = pods("train", name)
-    check_refused(code, errors, wanted)
+    check_refused(pods("train", name), wanted)
 
 
 @pytest.mark.parametrize(
@@ -147,40 +114,33 @@ def test_what_only_loading_can_see_is_found_before_training(
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text('{"model_type": "qwen2"}')
     before = sorted(tmp_path.iterdir())
-    code, _, errors = pods("train", "pods", *arguments, "--out", "run")
-    check_refused(code, errors, wanted)
+    check_refused(pods("train", "pods", *arguments, "--out", "run"), wanted)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path) -> None:
     (tmp_path / "odd.toml").write_text('"a\\u001b]0;mine\\u0007\\u009b2J" = 1\n')
-    code, _, err = pods("train", "odd.toml")
-    check_refused(code, err, [r"\x1b]0;mine\x07\x9b2J"])
-    assert "\x1b" not in err and "\x9b" not in err
+    ended = pods("train", "odd.toml")
+    check_refused(ended, [r"\x1b]0;mine\x07\x9b2J"])
+    assert "\x1b" not in ended[2] and "\x9b" not in ended[2]
 
 
 @pytest.mark.parametrize("name", [r"\[/]", r"\\[/red]", r"\[bold]x", "[/]", "a\\"])
 def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
-    code, _, err = pods("train", name)
-    check_refused(code, err, [f"config {name}: no such file"])
+    check_refused(pods("train", name), [f"config {name}: no such file"])
 
 
 def test_a_config_s_name_with_a_slip_is_the_one_beside_it(pods: Pods) -> None:
     Path("mine.toml").write_text("")
-    check_refused(*without_output(pods("train", "mine.tml")), ["mine.tml", "Did you mean 'mine.toml'?"])
+    check_refused(pods("train", "mine.tml"), ["mine.tml", "Did you mean 'mine.toml'?"])
 
 
 def test_a_folder_of_runs_is_answered_with_the_runs_in_it(pods: Pods) -> None:
     for name in ("a", "b"):
         Path("runs", name).mkdir(parents=True)
         Path("runs", name, "config.toml").write_text("")
-    for words in (["report", "runs"], ["report", "runs/c"], ["train", "--resume", "runs/c"]):
-        check_refused(*without_output(pods(*words)), [words[-1], "runs/a", "runs/b"])
-
-
-def without_output(ended: tuple[int, str, str]) -> tuple[int, str]:
-    code, _, errors = ended
-    return code, errors
+    for words in (["report", "runs"], ["eval", "runs"], ["report", "runs/c"], ["train", "--resume", "runs/c"]):
+        check_refused(pods(*words), [words[-1], "runs/a", "runs/b"])
 
 
 def test_a_file_of_questions_in_another_format_is_answered_with_the_cure(pods: Pods) -> None:
@@ -193,10 +153,10 @@ def test_a_file_of_questions_in_another_format_is_answered_with_the_cure(pods: P
     for name, (text, cure) in files.items():
         Path(name).write_text(text)
         words = ("train", "pods", "--task.name=jsonl", f"--task.path={name}", "--dry-run")
-        check_refused(*without_output(pods(*words)), [f"{name}:1", cure])
+        check_refused(pods(*words), [f"{name}:1", cure])
     Path("cut.jsonl").write_text(f'{json.dumps(row)}\n{{"question": "x", "answer": 3\n')
     words = ("train", "pods", "--task.name=jsonl", "--task.path=cut.jsonl", "--dry-run")
-    check_refused(*without_output(pods(*words)), ["cut.jsonl:2", "at character 30"])
+    check_refused(pods(*words), ["cut.jsonl:2", "at character 30"])
 
 
 def test_the_hint_of_a_finished_run_does_train_longer(pods: Pods) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from podsrl.cli.main import main
 from podsrl.errors import UsageError
 from podsrl.tools.check_reward import NUM_SHOWN, check_rewards
 from podsrl.tools.completions import read_completions
@@ -71,17 +69,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def pods(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def pods(pods: Callable[..., tuple[int, str, str]], folder: Path) -> Run:
     """Exit code, what was printed as JSON, and what was said besides."""
 
     def run(*arguments: str) -> tuple[int, Any, str]:
-        monkeypatch.setattr(sys, "argv", ["pods", "check-reward", *arguments, "--workers", "1"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return code, json.loads(said.out) if "--json" in arguments and said.out else said.out, said.err
+        code, out, err = pods("check-reward", *arguments, "--workers", "1")
+        return code, json.loads(out) if "--json" in arguments and out else out, err
 
     return run
 
@@ -289,14 +282,3 @@ def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], mes
     with pytest.raises(UsageError) as error:
         read_completions(write(folder / "bad.jsonl", [row]))
     assert message in str(error.value)
-
-
-def test_help_shows_examples_without_loading_torch() -> None:
-    code = (
-        "import sys; sys.argv = ['pods', 'check-reward', '--help']\n"
-        "from podsrl.cli.main import main\n"
-        "try: main()\nexcept SystemExit: print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pods check-reward completions.jsonl --reward math_correct" in done.stdout
-    assert done.stdout.endswith("False\n")

@@ -27,36 +27,11 @@ def refusal(pods: Pods, *arguments: str) -> str:
     return errors
 
 
-def test_a_training_recipe_is_refused_in_one_sentence(pods: Pods) -> None:
-    errors = refusal(pods, "pods")
-    assert "training run" in errors and "pods train" in errors and "{" not in errors and len(errors) < 160
-
-
-def test_a_comparison_is_refused_by_train_in_one_sentence(pods: Pods) -> None:
-    code, _, errors = pods("train", "demo")
-    assert code == 2 and "use pods compare" in errors and errors.count(";") == 0 and len(errors) < 120
-
-
 def test_folders_of_runs_are_sent_to_the_report_by_name(pods: Pods, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "runs" / name).mkdir(parents=True)
     assert "pods report runs/a runs/b" in refusal(pods, "runs/a", "runs/b", "--json")
     assert "pods report runs/a\n" in refusal(pods, "runs/a")
-
-
-def test_what_a_file_of_arms_lacks_is_named_without_its_content(pods: Pods, tmp_path: Path) -> None:
-    (tmp_path / "arms.toml").write_text("[base]\nthreads = 1\n[arms.a]\nseed = 3\n[arms.b]\n")
-    errors = refusal(pods, "arms.toml")
-    assert "baseline has to be set" in errors and "{" not in errors
-
-
-def test_the_help_shows_the_docs_example(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    code, said, _ = pods("compare", "--help")
-    wanted = [line.strip() for line in example().splitlines()]
-    shown = [line.strip() for line in said.splitlines()]
-    first = shown.index(wanted[0])
-    assert code == 0 and shown[first : first + len(wanted)] == wanted
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float) -> list[list[str]]:

@@ -253,12 +253,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_hundred_odd_configs_are_planned_for_or_refused_in_one_line(pods: Pods, folder: Path) -> None:
-    check_many(pods, folder, seed=0, count=200, by_command=20)
-
-
-def test_two_thousand_odd_configs_are_planned_for_or_refused_in_one_line(pods: Pods, folder: Path) -> None:
-    check_many(pods, folder, seed=1, count=2000, by_command=10)
+@pytest.mark.parametrize(("seed", "count"), [(0, 200), (1, 2000)])
+def test_odd_configs_are_planned_for_or_refused_in_one_line(pods: Pods, folder: Path, seed: int, count: int) -> None:
+    check_many(pods, folder, seed, count, by_command=count // 10)
 
 
 def test_the_mutations_know_every_option_and_the_ends_of_its_range() -> None:

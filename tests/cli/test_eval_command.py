@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import children
-from podsrl.cli.main import main
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.evaluate import target as eval_target
@@ -27,6 +26,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.score.accuracy import accuracy_metrics, accuracy_of
 from podsrl.types import Group
 
+Pods = Callable[..., tuple[int, str, str]]
 SIZES = ("rollouts.max_new_tokens=16", "task.num_eval=6", "eval.num_samples=3")
 
 
@@ -39,16 +39,6 @@ def answers(name: str, *overrides: str, task: str | None = None, num_questions: 
 
 def tokens(groups: list[Group]) -> dict[str, list[tuple[int, ...]]]:
     return {group.id: [rollout.completion.token_ids for rollout in group.rollouts] for group in groups}
-
-
-def pods(*arguments: str) -> int:
-    """The command line in this process; its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pods", *arguments])
-        patch.setattr(sys, "path", [*sys.path])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return int(ended.value.code or 0)
 
 
 def test_a_model_alone_gives_the_answers_that_an_evaluation_in_a_run_gives() -> None:
@@ -145,9 +135,7 @@ def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_
         find_target(str(tmp_path), ["task.num_eval=3"])
 
 
-def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(
-    pods: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(pods: Pods, tmp_path: Path) -> None:
     rows = "".join(f'{{"question": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(20))
     (tmp_path / "rows.jsonl").write_text(rows)
     (tmp_path / "held.jsonl").write_text(rows[: rows.index("\n", 200) + 1])
@@ -176,21 +164,17 @@ def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(
         (["pods", "--temperature", "-1"], ["eval.temperature = -1"]),
     ],
 )
-def test_bad_usage_is_one_line_that_says_what_to_do(
-    arguments: list[str], wanted: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert pods("eval", *arguments) == 2
-    last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("error: ") and all(text in last for text in wanted), last
+def test_bad_usage_is_one_line_that_says_what_to_do(arguments: list[str], wanted: list[str], pods: Pods) -> None:
+    code, _, errors = pods("eval", *arguments)
+    last = errors.strip().splitlines()[-1]
+    assert code == 2 and last.startswith("error: ") and all(text in last for text in wanted), last
 
 
-def test_the_command_writes_every_answer_and_the_same_result_as_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_every_answer_and_the_same_result_as_json(tmp_path: Path, pods: Pods) -> None:
     out = tmp_path / "answers.jsonl"
-    assert pods("eval", "pods", "--samples", "2", "--num-questions", "5", "--out", str(out), "--json") == 0
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    result = json.loads(capsys.readouterr().out)
+    code, printed, _ = pods("eval", "pods", "--samples", "2", "--num-questions", "5", "--out", str(out), "--json")
+    lines, result = [json.loads(line) for line in out.read_text().splitlines()], json.loads(printed)
+    assert code == 0
     assert len(lines) == result["eval/num_samples"] == 10
     assert result["eval/accuracy"] == sum(line["is_correct"] for line in lines) / 10
     assert result["eval/format"] == sum(line["is_formatted"] for line in lines) / 10
@@ -235,8 +219,7 @@ def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> 
     assert num_lines >= 8 and num_lines % 4 == 0  # whole questions
 
 
-def test_a_generator_of_one_s_own_answers_the_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_generator_of_one_s_own_answers_the_questions(tmp_path: Path, pods: Pods) -> None:
     (tmp_path / "my_generator.py").write_text(
         """
 from podsrl.generate import Engine, Generator
@@ -267,12 +250,5 @@ num_eval = 6
 log = "log.txt"
 """
     )
-    assert pods("eval", "own.toml", "--json") == 0
+    assert pods("eval", "own.toml", "--json")[0] == 0
     assert (tmp_path / "log.txt").read_text() == "6 questions"
-
-
-def test_a_folder_of_runs_is_answered_with_the_runs_in_it(pods: Any, tmp_path: Path) -> None:
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    (tmp_path / "runs" / "mine" / "config.toml").write_text("")
-    code, _, errors = pods("eval", "runs")
-    assert code == 2 and "pods eval runs: " in errors and "runs/mine" in errors and errors.count("\n") == 1

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from loops import each
 from podsrl.cli.flags import join_flags
-from podsrl.cli.main import app
 from podsrl.config.load import apply_overrides
 from podsrl.config.options import SCHEMAS
 from podsrl.config.schema import CompareConfig, RunConfig
@@ -147,28 +146,10 @@ def test_every_order_gives_the_same_config(pods: Pods) -> None:
     assert config["model"]["gradient_checkpointing"] and config["task"]["system_prompt"] == "-1 is a number"
 
 
-def test_a_dry_run_takes_flags_before_and_after_the_recipe_and_a_short_o(pods: Pods) -> None:
-    pieces = [["pods"], ["--select.num_kept", "8"], ["--dry-run", "--json"], ["-o", "x"], ["--stop.steps=5"]]
-    for order in random.Random(1).sample([*permutations(pieces)], 6):
-        code, printed, errors = pods("train", *(word for piece in order for word in piece))
-        assert code == 0, errors
-        options = {option["key"]: option["value"] for option in json.loads(printed)["options"]}
-        assert (options["select.num_kept"], options["stop.steps"]) == (8, 5)
-
-
 @pytest.mark.parametrize("command", ["train", "launch", "demo", "compare"])
 def test_out_has_a_short_form(command: str, pods: Pods) -> None:
     code, printed, _ = pods(command, "--help")
     assert code == 0 and "-o" in printed.split()
-
-
-def test_the_help_is_broken_by_the_terminal_alone_and_its_examples_fit_80_columns() -> None:
-    """One column is left free on either side."""
-    texts = [str(command.help) for command in app.registered_commands]
-    blocks = [block for text in texts for block in text.split("\n\n")]
-    examples = [line for block in blocks if block.startswith(" ") for line in block.split("\n")]
-    assert len(examples) > 30 and [line for line in examples if len(line) > 78] == []
-    assert [block for block in blocks if not block.startswith((" ", "\b")) and "\n" in block] == []
 
 
 def test_the_version_is_said(pods: Pods) -> None:

@@ -53,13 +53,6 @@ def test_the_recipe_that_is_shown_is_what_trains(pods: Pods, tmp_path: object) -
     assert load_config("mixed", flags).model_copy(update={"about": system.about}) == system.config
 
 
-def test_all_as_json(pods: Pods) -> None:
-    code, said, _ = pods("systems", "--json")
-    found = json.loads(said)
-    assert code == 0 and [each["name"] for each in found] == system_names()
-    assert all(each["source"] and each["differs"] and each["recipe"] == f"systems/{each['name']}" for each in found)
-
-
 def test_an_unknown_name_is_one_line_with_the_nearest(pods: Pods) -> None:
     code, said, errors = pods("systems", "grpo-ga")
     assert code == 2 and said == "" and "Did you mean 'grpo_ga'?" in errors and errors.count("\n") == 1

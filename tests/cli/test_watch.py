@@ -17,12 +17,14 @@ import pytest
 from rich.text import Text
 
 import children
+import run_folders
 from podsrl.cli import watch as command
 from podsrl.report.follow import FollowedRun
 from podsrl.report.terminal.curve import curve
 from podsrl.report.terminal.picture import picture
 from podsrl.report.terminal.standing import as_json, plain_line, standing
 from podsrl.run.saving.folder import RunFolder
+from run_folders import kept, rollout_entry
 
 Pods = Callable[..., tuple[int, str, str]]
 EVIL = "\x1b[2J\x07evil\nline"
@@ -30,46 +32,26 @@ CONFIG = 'seed = 1\n[stop]\nsteps = 40\n[rollouts]\nnum_rollouts = 4\n[select]\n
 
 
 def step_line(step: int, **changes: Any) -> dict[str, Any]:
-    stages = {"generate": 0.5, "score": 0.1, "select": 0.0, "update": 0.3, "sync": 0.05, "total": 1.0}
-    return {
-        "step": step,
-        **{f"seconds/{stage}": seconds for stage, seconds in stages.items()},
-        "seconds/train_elapsed": float(step),
-        **{"tokens/generated": 80, "tokens/trained": 40, "tokens/discarded": 30, "tokens/skipped": 10},
-        **{"reward/all": 0.02 * step, "reward/kept": 0.5, "accuracy/all": 0.025 * step},
-        **{"groups/all": 2, "groups/zero_signal": 0, "rollouts/all": 8, "rollouts/truncated": 0, "rollouts/invalid": 0},
-        "logprob_gap": 1e-8,
-    } | changes
-
-
-def group_line(step: int) -> dict[str, Any]:
-    rollouts = [
-        {
-            **{
-                "index": i,
-                "text": f"{EVIL} {i}",
-                "reward": float(i),
-                "parts": {"right": float(i)},
-                "is_correct": i == 3,
-            },
-            **{"invalid_reason": None, "num_tokens": 5, "finish_reason": "stop", "kept": i in (0, 3)},
-            **{"drop_reason": None if i in (0, 3) else "not_selected", "advantage": 1.0 if i in (0, 3) else None},
-        }
-        for i in range(4)
-    ]
-    task = {"id": EVIL, "prompt": "1+1=", "answer": "2"}
-    return {"step": step, "group": f"s{step}/0", "task": task, "rollouts": rollouts}
+    """A step of 1 s, half of which generates."""
+    own = {"seconds/update": 0.3, "seconds/total": 1.0, "seconds/train_elapsed": float(step), "logprob_gap": 1e-8}
+    own |= {"reward/all": 0.02 * step, "accuracy/all": 0.025 * step, "groups/all": 2, "groups/zero_signal": 0}
+    own |= {"rollouts/all": 8, "rollouts/truncated": 0, "rollouts/invalid": 0}
+    return run_folders.step_line(step, **(own | changes))
 
 
 def write_run(folder: Path, num_steps: int = 20, **changes: Any) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(CONFIG)
-    lines = [{"step": 0, "eval/accuracy": 0.1, "seconds/train_elapsed": 0.0}]
-    lines += [step_line(step, **changes) for step in range(1, num_steps + 1)]
-    lines += [{"step": num_steps, "eval/accuracy": 0.6, "seconds/train_elapsed": float(num_steps)}]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "groups.jsonl").write_text(json.dumps(group_line(num_steps)) + "\n")
-    return folder
+    rollouts = [
+        rollout_entry(i, float(i), text=f"{EVIL} {i}", is_correct=i == 3, **(kept(1.0) if i in (0, 3) else {}))
+        for i in range(4)
+    ]
+    task = {"id": EVIL, "prompt": "1+1=", "answer": "2"}
+    return run_folders.write_run(
+        folder,
+        steps=[step_line(step, **changes) for step in range(1, num_steps + 1)],
+        evaluations=[(0, 0.0, 0.1), (num_steps, float(num_steps), 0.6)],
+        groups=[run_folders.group_line(num_steps, task=task, rollouts=rollouts)],
+        config=CONFIG,
+    )
 
 
 def followed(folder: Path) -> FollowedRun:

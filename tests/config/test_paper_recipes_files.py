@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from loops import each
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import changed_keys, load_config
 from podsrl.errors import UsageError
@@ -94,27 +93,6 @@ def test_a_setting_alone_means_its_pods_arm(setting: str) -> None:
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the link is the repository's, for commands typed at its root")
 def test_configs_at_the_root_are_the_recipes() -> None:
     assert (ROOT / "configs").is_symlink() and (ROOT / "configs").resolve() == FOLDER.parent
-
-
-NOTED = {
-    "a": ("warmup_steps", 'name = "adamw_8bit"', "correct =", "num_prompts", "dtype", "kv_cache_bytes"),
-    "c": ("kl_beta", "format =", "path ="),
-    "d": ("lr =", "schedule =", "warmup_steps", "betas", "temperature", "attention", "num_samples", "num_chunks"),
-    "e": ("lr =", "schedule =", "betas", "temperature"),
-}
-
-
-@each(("setting", "key"), [(setting, key) for setting, keys in NOTED.items() for key in keys])
-def test_what_the_source_leaves_open_or_says_twice_is_noted_where_it_stands(setting: str, key: str) -> None:
-    for arm in (PAIRS[setting], f"{setting}-pods"):
-        lines = [line for line in (FOLDER / f"{arm}.toml").read_text().splitlines() if line.startswith(key)]
-        assert lines and "#" in lines[0], f"{arm}: {key}"
-
-
-def test_d_says_that_its_two_files_disagree_and_that_the_headline_is_its() -> None:
-    text = (FOLDER / "d-pods.toml").read_text()
-    assert "config.yaml" in text and "config_pods.yaml" in text and "1.7 times" in text
-    assert "no\n# file and no script" in (FOLDER / "e-pods.toml").read_text()
 
 
 def test_recipes_in_a_folder_have_its_name_before_theirs() -> None:

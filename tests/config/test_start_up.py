@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = ["demo", "train", "config", "compare", "plan", "eval", "report", "pretrain", "doctor"]
+COMMANDS = ["demo", "train", "config", "compare", "plan", "eval", "report", "pretrain", "check-reward", "doctor"]
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "safetensors")
 LOADED = f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)"
 

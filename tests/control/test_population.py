@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from made import group_of
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.population import Population, SimulatedStep, grpo_signal, simulate
 from podsrl.errors import UsageError
 from podsrl.tasks import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group
 
 
 def run(logits: Any, *, steps: int = 1, seed: int = 0, budget: Any = None, **more: Any) -> tuple[Any, Any]:
@@ -38,22 +39,6 @@ def budget_of(monkeypatch: pytest.MonkeyPatch) -> Any:
         return make_budget({slot: f"own_population_parts:{slot}" for slot in functions}, {})
 
     return make
-
-
-def group_of(*right: bool) -> Group:
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id="g", index=i, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
-            ),
-            text="",
-            reward=float(is_right),
-            parts={},
-            is_correct=is_right,
-        )
-        for i, is_right in enumerate(right)
-    )
-    return Group(id="g", task=Task(id="0", prompt="?", answer="!"), prompt_ids=(0,), rollouts=rollouts, index=0)
 
 
 # --- the population ---
@@ -92,8 +77,9 @@ def test_the_signal_is_the_gradient_of_a_policy_with_one_parameter_and_half_of_a
         return float(np.sum(advantages * np.where(rewards == 1, math.log(p), math.log(1 - p))))
 
     slope = (objective(theta + step) - objective(theta - step)) / (2 * step)
-    assert grpo_signal(group_of(*right)) == pytest.approx(slope, abs=1e-6)
-    assert grpo_signal(group_of(*right)) == pytest.approx(np.abs(advantages).sum() / 2)
+    group = group_of("g", *rewards)
+    assert grpo_signal(group) == pytest.approx(slope, abs=1e-6)
+    assert grpo_signal(group) == pytest.approx(np.abs(advantages).sum() / 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tiny models in folders, and policies made of them."""
+"""Tiny models in folders."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-
-from podsrl.config.schema import RunConfig
-from podsrl.policy import Policy, load_policy, load_tokenizer
 
 VARIANTS = [(family, is_tied) for family in ("qwen2", "qwen3", "llama") for is_tied in (True, False)]
 
@@ -32,28 +28,3 @@ def folders(
 def family_folder(request: pytest.FixtureRequest, folders: dict[tuple[str, bool], Path]) -> Path:
     """Each family, tied and untied, in turn."""
     return folders[request.param]
-
-
-@pytest.fixture
-def policy_of() -> Callable[..., Policy]:
-    """Folder, lora options, other model options -> a policy on the CPU."""
-
-    def build(folder: Path, lora: dict[str, Any] | None = None, **model: Any) -> Policy:
-        options = {"model": {"path": str(folder), "device": "cpu", **model}, "lora": lora}
-        config = RunConfig.model_validate(options)
-        return load_policy(config, load_tokenizer(config.model))
-
-    return build
-
-
-@pytest.fixture
-def teach() -> Callable[[Policy], None]:
-    """Move every trained weight, the same way each time, so that adapters are not 0 any more."""
-
-    def move(policy: Policy) -> None:
-        draw = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for weight in policy.weights().values():
-                weight.add_(0.2 * torch.randn(weight.shape, generator=draw))
-
-    return move

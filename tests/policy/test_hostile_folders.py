@@ -127,6 +127,7 @@ DESCRIPTIONS: dict[str, tuple[Harm, str]] = {
     "no vocabulary": (config(vocab_size=0), "vocab_size = 0"),
     "a vocabulary of 10^12": (config(vocab_size=10**12), "vocab_size = 1000000000000"),
     "no heads": (config(num_attention_heads=0), "num_attention_heads = 0"),
+    "layers that do not fit": (config(num_hidden_layers=7, layer_types=["full_attention"]), "7"),
     "a window of 10^15": (config(max_position_embeddings=10**15), "max_position_embeddings"),
     "unknown family": (config(model_type="no_such_family"), "no_such_family"),
     "no family": (config(model_type=None, architectures=None), "model_type"),

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from policies import policy_of
 
 from benchmarks.families.judge import family_names, small_model
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
-from podsrl.policy import Policy, load_policy
+from podsrl.policy import load_policy
 from podsrl.policy.dropout import configured_dropout, is_alike_in_training, turn_off_dropout
 from podsrl.run.session import start
 from podsrl.run.step.trainer import Trainer
 from podsrl.update import UpdateStats, to_samples
 
-PolicyOf = Callable[..., Policy]
 OPTIONS = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "select.num_kept=4", "rollouts.max_new_tokens=16")
 
 
@@ -53,7 +52,7 @@ def test_the_first_update_sees_the_probabilities_that_were_sampled_with(tokenize
     assert stats.logprob_gap > 0.05 and stats.ratio_max > 1.1
 
 
-def test_dropout_is_off_and_a_line_says_so(policy_of: PolicyOf, gpt2_folder: Path) -> None:
+def test_dropout_is_off_and_a_line_says_so(gpt2_folder: Path) -> None:
     policy = policy_of(gpt2_folder)
     assert is_alike_in_training(policy.model)
     (note,) = policy.notes
@@ -71,18 +70,18 @@ def test_a_run_says_so_at_its_start(gpt2_folder: Path, tmp_path: Path) -> None:
     assert any(line.startswith("dropout of the model's config (resid_pdrop = 0.1") for line in lines)
 
 
-def test_dropout_that_is_asked_for_stays_and_is_warned_of(policy_of: PolicyOf, gpt2_folder: Path) -> None:
+def test_dropout_that_is_asked_for_stays_and_is_warned_of(gpt2_folder: Path) -> None:
     policy = policy_of(gpt2_folder, dropout="as_configured")
     assert not is_alike_in_training(policy.model)
     (note,) = policy.notes
     assert note.startswith("warning: the update has dropout (resid_pdrop = 0.1,") and "generation has none" in note
 
 
-def test_a_model_without_dropout_gets_no_line(policy_of: PolicyOf, tiny_model_folder: Path) -> None:
+def test_a_model_without_dropout_gets_no_line(tiny_model_folder: Path) -> None:
     assert policy_of(tiny_model_folder).notes == policy_of(tiny_model_folder, dropout="as_configured").notes == ()
 
 
-def test_a_saved_config_has_its_dropout_again(policy_of: PolicyOf, gpt2_folder: Path, tmp_path: Path) -> None:
+def test_a_saved_config_has_its_dropout_again(gpt2_folder: Path, tmp_path: Path) -> None:
     policy = policy_of(gpt2_folder)
     policy.save(tmp_path)
     saved, before = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path, gpt2_folder))
@@ -90,7 +89,7 @@ def test_a_saved_config_has_its_dropout_again(policy_of: PolicyOf, gpt2_folder: 
     assert policy.model.config.attn_pdrop == 0.0
 
 
-def test_dropout_of_adapters_is_their_own(policy_of: PolicyOf, gpt2_folder: Path) -> None:
+def test_dropout_of_adapters_is_their_own(gpt2_folder: Path) -> None:
     policy = policy_of(gpt2_folder, lora={"rank": 2, "dropout": 0.5})
     dropouts = {name: m.p for name, m in policy.model.named_modules() if isinstance(m, torch.nn.Dropout)}
     assert {p for name, p in dropouts.items() if "lora" in name} == {0.5}

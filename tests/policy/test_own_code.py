@@ -18,6 +18,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.policy import load_model, load_tokenizer, outline
 from podsrl.tasks import load_tasks
+from runs import flags
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -210,14 +211,8 @@ def test_a_script_in_a_data_sets_folder_does_not_run(tmp_path: Path, planted: Pa
     assert not planted.exists()
 
 
-SMALL = (
-    "--rollouts.num_prompts=1",
-    "--rollouts.num_rollouts=4",
-    "--rollouts.max_new_tokens=4",
-    "--select.num_kept=2",
-    "--stop.steps=1",
-    "--task.num_eval=2",
-)
+SIZES = ("rollouts.num_prompts=1", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=4", "select.num_kept=2")
+SMALL = flags(*SIZES, "stop.steps=1", "task.num_eval=2")
 
 
 @pytest.mark.parametrize("command", [["train", "pods", *SMALL], ["train", "pods", "--dry-run"], ["eval"]])

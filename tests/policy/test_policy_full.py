@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from policies import Folders, policy_of, teach
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -17,11 +18,10 @@ from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine
 from podsrl.policy import AdaptedPolicy, Policy, load_policy
 
-PolicyOf = Callable[..., Policy]
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8]])
 
 
-def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: Path) -> None:
+def test_update_and_generator_are_one_model(family_folder: Path) -> None:
     policy = policy_of(family_folder)
     assert policy.generator_model is policy.model and not isinstance(policy, AdaptedPolicy)
     sampled = dict(policy.sampled_weights())
@@ -30,7 +30,7 @@ def test_update_and_generator_are_one_model(policy_of: PolicyOf, family_folder: 
     assert all(sampled[name].data_ptr() == own[name].data_ptr() and not sampled[name].requires_grad for name in own)
 
 
-def test_the_description_counts_tied_weights_once(policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]) -> None:
+def test_the_description_counts_tied_weights_once(folders: Folders) -> None:
     head = 99 * 32
     # a layer: norms 2·32; q, o 32·32; k, v 32·16; three of 32·64. Besides: the last norm, the embedding
     layer = 2 * 32 + 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64
@@ -39,17 +39,13 @@ def test_the_description_counts_tied_weights_once(policy_of: PolicyOf, folders: 
     assert policy_of(folders["llama", False]).description == f"all {whole + head:,} weights are trained"
 
 
-def test_sharded_parameters_are_made_whole_on_the_way(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]
-) -> None:
+def test_sharded_parameters_are_made_whole_on_the_way(folders: Folders) -> None:
     policy = policy_of(folders["qwen2", True])
     for name, tensor in policy.sampled_weights(full=lambda shard: shard * 2):
         assert torch.equal(tensor, policy.model.get_parameter(name).detach() * 2)
 
 
-def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
-    policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
-) -> None:
+def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(family_folder: Path, tmp_path: Path) -> None:
     policy = policy_of(family_folder)
     teach(policy)
     policy.save(tmp_path / "saved")
@@ -60,7 +56,7 @@ def test_a_saved_policy_loads_in_plain_transformers_with_equal_logits(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_saved_policy_comes_back_bit_for_bit_into_the_same_memory(
-    policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], tmp_path: Path, dtype: str
+    family_folder: Path, tmp_path: Path, dtype: str
 ) -> None:
     policy, other = policy_of(family_folder, dtype=dtype), policy_of(family_folder, dtype=dtype)
     teach(policy)
@@ -72,9 +68,7 @@ def test_a_saved_policy_comes_back_bit_for_bit_into_the_same_memory(
         assert torch.equal(tensor, other.model.state_dict()[name]), name
 
 
-def test_whole_tensors_from_elsewhere_are_saved_in_place_of_the_live_ones(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path
-) -> None:
+def test_whole_tensors_from_elsewhere_are_saved_in_place_of_the_live_ones(folders: Folders, tmp_path: Path) -> None:
     policy = policy_of(folders["qwen2", True])
     policy.save(tmp_path, {name: tensor + 1 for name, tensor in policy.weights().items()})
     saved = load_file(tmp_path / "model.safetensors")
@@ -83,7 +77,7 @@ def test_whole_tensors_from_elsewhere_are_saved_in_place_of_the_live_ones(
 
 
 def test_a_family_whose_files_have_other_names_comes_back_too(
-    make_model: Callable[..., Any], tokenizer: Any, teach: Callable[[Policy], None], tmp_path: Path
+    make_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
     config = RunConfig.model_validate({"model": {"path": "unused", "device": "cpu"}})
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "decoder_sparse_step": 1}
@@ -103,8 +97,7 @@ DAMAGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES)
 def test_a_damaged_checkpoint_changes_nothing(
-    policy_of: PolicyOf,
-    folders: dict[tuple[str, bool], Path],
+    folders: Folders,
     tmp_path: Path,
     damage: Callable[[dict[str, Any]], object],
     message: str,
@@ -155,7 +148,7 @@ def num_kept(policy: Policy) -> int:
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
-    policy_of: PolicyOf, family_folder: Path, teach: Callable[[Policy], None], lora: dict[str, Any] | None
+    family_folder: Path, lora: dict[str, Any] | None
 ) -> None:
     found = []
     for is_on in (False, True):
@@ -168,9 +161,7 @@ def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
     assert kept_again < kept / 2
 
 
-def test_gradient_checkpointing_leaves_the_generator_its_fast_step(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]
-) -> None:
+def test_gradient_checkpointing_leaves_the_generator_its_fast_step(folders: Folders) -> None:
     for lora in (None, {"rank": 4}):
         policy = policy_of(folders["qwen2", True], lora, gradient_checkpointing=True)
         assert Engine(policy.generator_model).forward.name == "fast"

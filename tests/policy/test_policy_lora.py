@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from policies import Folders, policy_of, teach
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from made import sample
 from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.policy import AdaptedPolicy, Policy, check_model_options, load_model, load_policy, load_tokenizer
+from podsrl.policy import AdaptedPolicy, check_model_options, load_model, load_policy, load_tokenizer
 from podsrl.policy.lora import find_targets
 from podsrl.sync import sync_weights, weights_digest
-from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Updater, make_batch
 
-PolicyOf = Callable[..., Policy]
-Teach = Callable[[Policy], None]
 LORA = {"rank": 4, "alpha": 8.0}
 IDS = torch.tensor([[5, 9, 17, 30, 4, 8], [3, 3, 60, 7, 80, 98]])
 ADAPTED = {f"{part}_proj" for part in ("q", "k", "v", "o", "gate", "up", "down")}
@@ -46,9 +45,7 @@ def engine_greedy(model: Any, num_tokens: int = 12) -> list[int]:
 # --- what is sampled ---
 
 
-def test_the_generator_samples_from_the_adapted_weights_after_a_sync(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach
-) -> None:
+def test_the_generator_samples_from_the_adapted_weights_after_a_sync(family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     engine = Engine(policy.generator_model)
     base = policy.generator_model(IDS).logits
@@ -63,9 +60,7 @@ def test_the_generator_samples_from_the_adapted_weights_after_a_sync(
     assert before == weights_digest(policy.generator_model.named_parameters())
 
 
-def test_a_merged_matrix_is_the_base_plus_the_scaled_product(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach
-) -> None:
+def test_a_merged_matrix_is_the_base_plus_the_scaled_product(family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     plain = AutoModelForCausalLM.from_pretrained(family_folder)
     teach(policy)
@@ -81,9 +76,7 @@ def test_a_merged_matrix_is_the_base_plus_the_scaled_product(
         assert torch.allclose(sampled[name].double(), weight.double(), atol=1e-6), name
 
 
-def test_only_adapted_matrices_are_held_twice_and_a_sync_leaves_the_base_alone(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach
-) -> None:
+def test_only_adapted_matrices_are_held_twice_and_a_sync_leaves_the_base_alone(family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     trained = {parameter.data_ptr() for parameter in policy.model.parameters()}
     own = {name for name, p in policy.generator_model.named_parameters() if p.data_ptr() not in trained}
@@ -99,7 +92,7 @@ def test_only_adapted_matrices_are_held_twice_and_a_sync_leaves_the_base_alone(
         assert torch.equal(reference(IDS).logits, base(IDS).logits)
 
 
-def test_a_sync_merges_one_matrix_at_a_time(policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]) -> None:
+def test_a_sync_merges_one_matrix_at_a_time(folders: Folders) -> None:
     policy = policy_of(folders["qwen2", True], LORA)
     engine = Engine(policy.generator_model)
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
@@ -117,9 +110,7 @@ def test_a_sync_merges_one_matrix_at_a_time(policy_of: PolicyOf, folders: dict[t
     assert 1 <= most <= 2  # of fourteen: one in use and the one before it
 
 
-def test_every_optimizer_step_changes_the_digest_and_the_base_has_another(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]
-) -> None:
+def test_every_optimizer_step_changes_the_digest_and_the_base_has_another(folders: Folders) -> None:
     policy = policy_of(folders["llama", False], LORA)
     updater = Updater(policy.model, OptimConfig(lr=1e-4), loss=ALGORITHMS["grpo"].loss)
     digests = [weights_digest(policy.sampled_weights())]
@@ -133,21 +124,15 @@ def test_every_optimizer_step_changes_the_digest_and_the_base_has_another(
 def batch(seed: int = 0) -> Any:
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, 99, (4, 5), generator=draw).tolist()
-    done = [
-        Completion(request_id="a", index=i, token_ids=tuple(row), logprobs=(-3.0,) * 5, finish_reason="stop", version=0)
-        for i, row in enumerate(tokens)
-    ]
-    samples = [
-        Sample(group_id="a", prompt_ids=(5, 9, 17), completion=each, advantage=advantage)
-        for each, advantage in zip(done, (1.0, -1.0, 0.5, -0.5), strict=True)
-    ]
+    advantages = (1.0, -1.0, 0.5, -0.5)
+    samples = [sample((5, 9, 17), row, a, logprobs=(-3.0,) * 5) for row, a in zip(tokens, advantages, strict=True)]
     return make_batch(samples, pad_token_id=0)
 
 
 # --- what is trained ---
 
 
-def test_an_update_moves_adapters_and_nothing_else(policy_of: PolicyOf, family_folder: Path) -> None:
+def test_an_update_moves_adapters_and_nothing_else(family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
     assert len(names) == 28 and all(".lora_" in name for name in names)
@@ -161,9 +146,7 @@ def test_an_update_moves_adapters_and_nothing_else(policy_of: PolicyOf, family_f
     assert changed == names
 
 
-def test_adapters_of_a_16_bit_model_are_float32_and_the_sum_is_rounded_once(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach
-) -> None:
+def test_adapters_of_a_16_bit_model_are_float32_and_the_sum_is_rounded_once(folders: Folders) -> None:
     policy = policy_of(folders["qwen2", True], LORA, dtype="bfloat16")
     teach(policy)
     assert {tensor.dtype for tensor in policy.weights().values()} == {torch.float32}
@@ -178,7 +161,7 @@ def test_adapters_of_a_16_bit_model_are_float32_and_the_sum_is_rounded_once(
 
 
 def test_first_values_depend_on_the_seed_and_the_module_alone(
-    make_model: Callable[..., Any], tokenizer: Any, policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]
+    make_model: Callable[..., Any], tokenizer: Any, folders: Folders
 ) -> None:
     def first(seed: int, targets: tuple[str, ...]) -> torch.Tensor:
         torch.rand(seed + 1)  # another state of the global generator
@@ -192,7 +175,7 @@ def test_first_values_depend_on_the_seed_and_the_module_alone(
     assert bound * 0.9 < first(0, ("v_proj",)).abs().max() <= bound
 
 
-def test_the_description_counts_what_is_trained(policy_of: PolicyOf, folders: dict[tuple[str, bool], Path]) -> None:
+def test_the_description_counts_what_is_trained(folders: Folders) -> None:
     policy = policy_of(folders["llama", True], {"rank": 4, "alpha": 8.0, "targets": ("q_proj", "v_proj")})
     trained = 2 * (4 * 32 + 32 * 4 + 4 * 32 + 16 * 4)  # two layers: q 32 -> 32, v 32 -> 16
     whole = 2 * (2 * 32 + 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64) + 32 + 99 * 32 + trained
@@ -202,9 +185,7 @@ def test_the_description_counts_what_is_trained(policy_of: PolicyOf, folders: di
 # --- the reference ---
 
 
-def test_the_reference_is_the_base_and_leaves_the_gradient_as_it_was(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach
-) -> None:
+def test_the_reference_is_the_base_and_leaves_the_gradient_as_it_was(family_folder: Path) -> None:
     policy = policy_of(family_folder, LORA)
     teach(policy)
 
@@ -222,9 +203,7 @@ def test_the_reference_is_the_base_and_leaves_the_gradient_as_it_was(
     assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
 
 
-def test_adapters_are_on_again_after_an_error_in_the_reference(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach
-) -> None:
+def test_adapters_are_on_again_after_an_error_in_the_reference(folders: Folders) -> None:
     policy = policy_of(folders["qwen2", True], LORA)
     teach(policy)
     adapted = policy.model(IDS).logits
@@ -233,9 +212,7 @@ def test_adapters_are_on_again_after_an_error_in_the_reference(
     assert torch.equal(policy.model(IDS).logits, adapted)
 
 
-def test_the_kl_penalty_is_measured_from_the_base(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach
-) -> None:
+def test_the_kl_penalty_is_measured_from_the_base(folders: Folders) -> None:
     policy = policy_of(folders["qwen2", True], LORA)
     frozen = AutoModelForCausalLM.from_pretrained(folders["qwen2", True])
     teach(policy)
@@ -249,9 +226,7 @@ def test_the_kl_penalty_is_measured_from_the_base(
 # --- checkpoints ---
 
 
-def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
-) -> None:
+def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(family_folder: Path, tmp_path: Path) -> None:
     from peft import PeftModel
 
     policy = policy_of(family_folder, LORA)
@@ -264,9 +239,7 @@ def test_a_saved_adapter_loads_in_plain_peft_with_equal_logits_and_tokens(
     assert engine_greedy(policy.generator_model) == greedy(plain)
 
 
-def test_saved_files_are_those_of_peft(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path
-) -> None:
+def test_saved_files_are_those_of_peft(folders: Folders, tmp_path: Path) -> None:
     from peft.utils.save_and_load import get_peft_model_state_dict
 
     policy = policy_of(folders["qwen2", False], LORA)
@@ -283,7 +256,7 @@ def test_saved_files_are_those_of_peft(
     assert (tmp_path / "ours" / "tokenizer.json").is_file()
 
 
-def test_adapters_come_back_bit_for_bit(policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path) -> None:
+def test_adapters_come_back_bit_for_bit(family_folder: Path, tmp_path: Path) -> None:
     policy, other = (policy_of(family_folder, LORA) for _ in range(2))
     teach(policy)
     policy.save(tmp_path)
@@ -292,9 +265,7 @@ def test_adapters_come_back_bit_for_bit(policy_of: PolicyOf, family_folder: Path
     assert weights_digest(policy.sampled_weights()) == weights_digest(other.sampled_weights())
 
 
-def test_adapters_of_another_rank_change_nothing(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path
-) -> None:
+def test_adapters_of_another_rank_change_nothing(folders: Folders, tmp_path: Path) -> None:
     policy_of(folders["qwen2", True], LORA).save(tmp_path)
     policy = policy_of(folders["qwen2", True], {"rank": 2})
     before = weights_digest(policy.sampled_weights())
@@ -303,9 +274,7 @@ def test_adapters_of_another_rank_change_nothing(
     assert weights_digest(policy.sampled_weights()) == before
 
 
-def test_the_same_adapters_are_the_same_bytes_in_every_process(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path
-) -> None:
+def test_the_same_adapters_are_the_same_bytes_in_every_process(folders: Folders, tmp_path: Path) -> None:
     policy = policy_of(folders["qwen2", True], {"targets": ("v_proj", "q_proj", "k_proj", "o_proj")})
     assert isinstance(policy.model.peft_config["default"].target_modules, set)  # its order depends on the process
     policy.save(tmp_path)
@@ -316,9 +285,7 @@ def test_the_same_adapters_are_the_same_bytes_in_every_process(
 # --- a folder of adapters as model.path ---
 
 
-def test_a_folder_of_adapters_loads_as_its_base_with_them_merged(
-    policy_of: PolicyOf, family_folder: Path, teach: Teach, tmp_path: Path
-) -> None:
+def test_a_folder_of_adapters_loads_as_its_base_with_them_merged(family_folder: Path, tmp_path: Path) -> None:
     policy = policy_of(family_folder, LORA)
     teach(policy)
     policy.save(tmp_path)
@@ -341,9 +308,7 @@ def test_adapters_on_the_builtin_model_name_a_folder_that_plain_peft_can_read(tm
     PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), tmp_path)
 
 
-def test_new_adapters_on_a_folder_of_adapters_are_refused(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach, tmp_path: Path
-) -> None:
+def test_new_adapters_on_a_folder_of_adapters_are_refused(folders: Folders, tmp_path: Path) -> None:
     """Saved, they would name that folder as their base, and plain PEFT would read them as another model."""
     policy = policy_of(folders["qwen2", True], LORA)
     teach(policy)
@@ -357,7 +322,7 @@ def test_new_adapters_on_a_folder_of_adapters_are_refused(
 
 
 def test_the_base_and_its_tokenizer_are_read_at_the_revision_that_adapters_name(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy_of(folders["qwen2", True], LORA, revision="then").save(tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -375,7 +340,7 @@ def test_the_base_and_its_tokenizer_are_read_at_the_revision_that_adapters_name(
 
 
 def test_a_base_below_the_home_folder_is_named_so_that_peft_finds_it(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = folders["qwen2", True]
     monkeypatch.setenv("HOME", str(base.parent))
@@ -396,8 +361,7 @@ BROKEN: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "message"), BROKEN)
 def test_a_broken_folder_of_adapters_is_refused(
-    policy_of: PolicyOf,
-    folders: dict[tuple[str, bool], Path],
+    folders: Folders,
     tmp_path: Path,
     damage: Callable[[Path], object],
     message: str,
@@ -443,9 +407,7 @@ def test_a_target_that_is_none_is_refused(
         find_targets(make_model("qwen2", tie_word_embeddings=True), targets)
 
 
-def test_an_untied_head_can_be_adapted(
-    policy_of: PolicyOf, folders: dict[tuple[str, bool], Path], teach: Teach
-) -> None:
+def test_an_untied_head_can_be_adapted(folders: Folders) -> None:
     policy = policy_of(folders["llama", False], {"rank": 4, "targets": ("lm_head", "q_proj")})
     teach(policy)
     sync_weights(policy.sampled_weights(), Engine(policy.generator_model), version=1)
@@ -453,7 +415,7 @@ def test_an_untied_head_can_be_adapted(
 
 
 def test_a_family_with_transposed_linear_layers_is_merged_the_right_way_round(
-    make_model: Callable[..., Any], tokenizer: Any, teach: Teach
+    make_model: Callable[..., Any], tokenizer: Any
 ) -> None:
     config = RunConfig.model_validate({"lora": LORA})
     with pytest.warns(UserWarning, match="fan_in_fan_out"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from policies import teach
 from transformers import AutoModelForCausalLM
 
 from podsrl.config.schema import ModelConfig, RunConfig
@@ -72,7 +73,7 @@ def test_the_dequantised_weights_are_near_the_originals_and_on_sixteen_levels(
     assert ((blocks - original.reshape(-1, 64)).abs() <= bound).all()
 
 
-def test_generator_and_update_agree_before_and_after_training(policy: Policy, teach: Callable[[Policy], None]) -> None:
+def test_generator_and_update_agree_before_and_after_training(policy: Policy) -> None:
     engine = Engine(policy.generator_model)
     assert torch.allclose(policy.model(IDS).logits, policy.generator_model(IDS).logits, atol=1e-4)
     with torch.no_grad():
@@ -94,7 +95,7 @@ def test_a_forward_in_evaluation_leaves_the_stored_weights_as_they_are(policy: P
 
 
 def test_adapters_get_the_gradient_that_the_dequantised_model_gives(
-    policy: Policy, wide_folder: Path, teach: Callable[[Policy], None], tmp_path: Path
+    policy: Policy, wide_folder: Path, tmp_path: Path
 ) -> None:
     teach(policy)
     policy.save(tmp_path)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chromium import Browser, find
 
 from podsrl.report.html import write_report
 from podsrl.report.live import LivePage
+from run_folders import group_line, rollout_entry, step_line, write_comparison, write_run
 
-Make = Callable[..., Any]
 PHONE, DESK = 390, 1280
 LEAST_FONT = 9.0
 """Pixels; of the text of a figure."""
@@ -76,12 +75,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, make_run: Make, make_comparison: Make, make_step: Make) -> str:
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run with an alarm, and a comparison; names as long as a user's."""
     folder = tmp_path_factory.mktemp("pages")
-    steps = [make_step(step, **{"groups/zero_signal": 2}) for step in range(1, 30)]
-    run = make_run(folder / "a-run-with-quite-a-long-name-for-a-phone", steps=steps)
-    comparison = make_comparison(folder / "cmp", slow="grpo_with_accumulation", fast="pods")
+    steps = [step_line(step, **{"groups/zero_signal": 2}) for step in range(1, 30)]
+    run = write_run(folder / "a-run-with-quite-a-long-name-for-a-phone", steps=steps)
+    comparison = write_comparison(folder / "cmp", slow="grpo_with_accumulation", fast="pods")
     return write_report([run, comparison], folder / "report.html").as_uri()
 
 
@@ -100,11 +99,9 @@ def test_the_page_fits_and_can_be_read(browser: Browser, page: str, width: int, 
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_a_group_of_512_rollouts_fits(
-    browser: Browser, tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make, width: int
-) -> None:
-    rollouts = [make_rollout(index, float(index % 3 == 0)) for index in range(512)]
-    run = make_run(tmp_path / "run", groups=[make_group(1, rollouts=rollouts)])
+def test_a_group_of_512_rollouts_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+    rollouts = [rollout_entry(index, float(index % 3 == 0)) for index in range(512)]
+    run = write_run(tmp_path / "run", groups=[group_line(1, rollouts=rollouts)])
     browser.show(width, is_phone=width == PHONE)
     browser.open(write_report([run], tmp_path / "report.html").as_uri())
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -140,11 +137,9 @@ def test_without_scripts_everything_is_there_and_opens(browser: Browser, page: s
     assert browser.problems == []
 
 
-def test_a_live_page_loads_itself_again_unless_a_group_is_read(
-    browser: Browser, tmp_path: Path, make_run: Make, make_group: Make
-) -> None:
+def test_a_live_page_loads_itself_again_unless_a_group_is_read(browser: Browser, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    page = LivePage([run := make_run(tmp_path / "run")], out)
+    page = LivePage([run := write_run(tmp_path / "run")], out)
     page.write()
     out.write_text(out.read_text().replace('data-reload="5"', 'data-reload="0.1"'))
     browser.show(PHONE)
@@ -152,7 +147,7 @@ def test_a_live_page_loads_itself_again_unless_a_group_is_read(
     assert browser.run("document.documentElement.scrollWidth") <= PHONE
     browser.run('document.querySelector("details.group").open = true')
     with (run / "groups.jsonl").open("a") as log:
-        log.write(json.dumps(make_group(77)) + "\n")
+        log.write(json.dumps(group_line(77)) + "\n")
     page.write()
     time.sleep(0.5)
     has_new = 'document.getElementById("groups").textContent.includes("step 77")'

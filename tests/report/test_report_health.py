@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from podsrl.report.facts import key_facts
 from podsrl.report.read import Run, read_run
 from podsrl.run import health
-
-Make = Callable[..., Any]
+from run_folders import group_line, rollout_entry, step_line, write_run
 
 
 @pytest.fixture
-def run(tmp_path: Path, make_run: Make) -> Run:
-    return read_run(make_run(tmp_path / "run"))
+def run(tmp_path: Path) -> Run:
+    return read_run(write_run(tmp_path / "run"))
 
 
 def test_shares_come_from_the_recorded_rollouts_where_nothing_was_counted(run: Run) -> None:
@@ -26,31 +23,31 @@ def test_shares_come_from_the_recorded_rollouts_where_nothing_was_counted(run: R
     assert health.invalid_share(run) == 0.25
 
 
-def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path) -> None:
     counts = {"rollouts/truncated": 4, "rollouts/invalid": 0}
-    steps = [make_step(1, **counts), make_step(2, **(counts | {"rollouts/truncated": 2}))]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
+    steps = [step_line(1, **counts), step_line(2, **(counts | {"rollouts/truncated": 2}))]
+    run = read_run(write_run(tmp_path / "run", steps=steps))
     # 2 prompts of 4 rollouts a step: (4 + 2) of 16.
     assert health.truncated_share(run) == 0.375
     assert health.invalid_share(run) == 0.0
 
 
-def test_counts_of_a_step_go_before_the_config(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+def test_counts_of_a_step_go_before_the_config(tmp_path: Path) -> None:
     of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
     steps = [
-        make_step(1, **of_first, **{"groups/all": 1, "groups/zero_signal": 1}),
-        make_step(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
+        step_line(1, **of_first, **{"groups/all": 1, "groups/zero_signal": 1}),
+        step_line(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
     ]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
+    run = read_run(write_run(tmp_path / "run", steps=steps))
     assert health.truncated_share(run) == 5 / (6 + 8)
     assert health.invalid_share(run) == 1 / (6 + 8)
     assert health.zero_signal_share(run) == 1 / (1 + 2)
 
 
-def test_pruned_rollouts_raise_no_alarm(tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make) -> None:
+def test_pruned_rollouts_raise_no_alarm(tmp_path: Path) -> None:
     pruned = {"finish_reason": "pruned", "drop_reason": "pruned"}
-    rollouts = [make_rollout(0, 1.0), *(make_rollout(i, None, **pruned) for i in (1, 2, 3))]
-    run = read_run(make_run(tmp_path / "run", groups=[make_group(1, rollouts=rollouts)]))
+    rollouts = [rollout_entry(0, 1.0), *(rollout_entry(i, None, **pruned) for i in (1, 2, 3))]
+    run = read_run(write_run(tmp_path / "run", groups=[group_line(1, rollouts=rollouts)]))
     assert health.invalid_share(run) == 0.0
     assert health.truncated_share(run) == 0.0
 
@@ -59,31 +56,29 @@ def test_groups_without_signal_are_counted_out_of_all_groups(run: Run) -> None:
     assert health.zero_signal_share(run) == 0.5
 
 
-def test_chunks_are_groups_of_their_own(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+def test_chunks_are_groups_of_their_own(tmp_path: Path) -> None:
     config = "[rollouts]\nnum_prompts = 2\n[select]\nnum_chunks = 4\n"
-    steps = [make_step(1, **{"groups/zero_signal": 6})]
-    assert health.zero_signal_share(read_run(make_run(tmp_path / "run", steps=steps, config=config))) == 6 / 8
+    steps = [step_line(1, **{"groups/zero_signal": 6})]
+    assert health.zero_signal_share(read_run(write_run(tmp_path / "run", steps=steps, config=config))) == 6 / 8
 
 
-def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    steps = [make_step(1, logprob_gap=-0.1), make_step(2, logprob_gap=0.3), make_step(3, logprob_gap=None)]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
+def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path) -> None:
+    steps = [step_line(1, logprob_gap=-0.1), step_line(2, logprob_gap=0.3), step_line(3, logprob_gap=None)]
+    run = read_run(write_run(tmp_path / "run", steps=steps))
     assert health.mean_logprob_gap(run) == pytest.approx(0.2)
 
 
-def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(
-    tmp_path: Path, make_run: Make, make_step: Make
-) -> None:
+def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(tmp_path: Path) -> None:
     own = {"rollouts/lag": 0.0}, {"rollouts/lag": None}
     steps = [
-        make_step(1, logprob_gap=0.1, **own[0]),
-        make_step(2, logprob_gap=0.9, **{"rollouts/lag": 1.0, "seconds/overlapped": 0.5}),
-        make_step(3, logprob_gap=0.3, **own[1]),
+        step_line(1, logprob_gap=0.1, **own[0]),
+        step_line(2, logprob_gap=0.9, **{"rollouts/lag": 1.0, "seconds/overlapped": 0.5}),
+        step_line(3, logprob_gap=0.3, **own[1]),
     ]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
+    run = read_run(write_run(tmp_path / "run", steps=steps))
     assert health.mean_logprob_gap(run) == pytest.approx(0.2)
     assert key_facts(run)["ahead"] == "rollouts 0.5 updates old; 0.5 s per step beside the one before"
-    assert "ahead" not in key_facts(read_run(make_run(tmp_path / "other", steps=steps[:1])))
+    assert "ahead" not in key_facts(read_run(write_run(tmp_path / "other", steps=steps[:1])))
 
 
 def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
@@ -109,8 +104,6 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
 )
 def test_groups_without_signal_are_blamed_on_what_the_newest_answers_were(
     tmp_path: Path,
-    make_run: Make,
-    make_step: Make,
     accuracy: float | None,
     counts: dict[str, int],
     is_alarm: bool,
@@ -118,14 +111,14 @@ def test_groups_without_signal_are_blamed_on_what_the_newest_answers_were(
 ) -> None:
     """An early step that was otherwise is no reason."""
     known = {"groups/zero_signal": 2, "rollouts/all": 8, "rollouts/left_out": 0, "accuracy/all": accuracy, **counts}
-    steps = [make_step(1, **{"accuracy/all": 0.5}), *(make_step(step, **known) for step in range(2, 12))]
-    check = health.check_run(read_run(make_run(tmp_path / "run", steps=steps)))[1]
+    steps = [step_line(1, **{"accuracy/all": 0.5}), *(step_line(step, **known) for step in range(2, 12))]
+    check = health.check_run(read_run(write_run(tmp_path / "run", steps=steps)))[1]
     assert (check.is_above, check.is_alarm) == (True, is_alarm) and advice in check.advice
     assert is_alarm or "num_rollouts" not in check.advice
 
 
-def test_what_was_not_recorded_is_unknown_and_no_alarm(tmp_path: Path, make_run: Make) -> None:
-    run = read_run(make_run(tmp_path / "run", steps=[], groups=[], config=""))
+def test_what_was_not_recorded_is_unknown_and_no_alarm(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", steps=[], groups=[], config=""))
     measured = health.check_run(run)
     assert [check.value for check in measured] == [None] * 4
     assert not any(check.is_alarm for check in measured)

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from podsrl.report.figures.bars import stage_figure
 from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
 from podsrl.report.read import read_run
+from run_folders import group_line, rollout_entry, step_line, write_comparison, write_run
 
-Make = Callable[..., Any]
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
 NOTHING: dict[str, Any] = {"steps": [], "evaluations": [], "groups": []}
 VOID = {"meta", "input", "br", "img", "link", "hr", "path", "use", "rect"}
@@ -75,8 +74,8 @@ def _loads(tags: _Tags) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory, make_run: Make) -> Path:
-    return make_run(tmp_path_factory.mktemp("one") / "my-run")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("one") / "my-run")
 
 
 @pytest.fixture(scope="module")
@@ -85,40 +84,32 @@ def run_page(run_folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def both_page(tmp_path_factory: pytest.TempPathFactory, run_folder: Path, make_comparison: Make) -> str:
+def both_page(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> str:
     """A run and a comparison in one page."""
     folder = tmp_path_factory.mktemp("both")
-    return _page([run_folder, make_comparison(folder / "cmp")], folder / "report.html")
+    return _page([run_folder, write_comparison(folder / "cmp")], folder / "report.html")
 
 
 @pytest.fixture(scope="module")
-def evil_page(
-    tmp_path_factory: pytest.TempPathFactory,
-    make_run: Make,
-    make_group: Make,
-    make_rollout: Make,
-    make_comparison: Make,
-) -> str:
+def evil_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Hostile text in every place that a model, a data set, a config or a folder's name can reach."""
     folder = tmp_path_factory.mktemp("evil")
     reasons = {"invalid_reason": EVIL, "finish_reason": EVIL, "drop_reason": EVIL}
-    rollout = make_rollout(0, 1.0, text=EVIL, parts={EVIL: 1.0}, **reasons)
-    group = make_group(1, group=EVIL, task={"id": EVIL, "prompt": EVIL, "answer": EVIL}, rollouts=[rollout])
+    rollout = rollout_entry(0, 1.0, text=EVIL, parts={EVIL: 1.0}, **reasons)
+    group = group_line(1, group=EVIL, task={"id": EVIL, "prompt": EVIL, "answer": EVIL}, rollouts=[rollout])
     config = f"seed = 1\n[model]\npath = {json.dumps(EVIL)}\n[select]\nrule = {json.dumps(EVIL)}\n"
-    run = make_run(folder / EVIL.replace("/", "|"), groups=[group], config=config)
+    run = write_run(folder / EVIL.replace("/", "|"), groups=[group], config=config)
     arms = {"slow": "</text><script>", "fast": '"><img src=x>$\\frac{$'}
-    return _page([run, make_comparison(folder / "cmp", hardware=EVIL, **arms)], folder / "report.html")
+    return _page([run, write_comparison(folder / "cmp", hardware=EVIL, **arms)], folder / "report.html")
 
 
 def _words(page: str) -> str:
     return " ".join(" ".join(_Tags(page).text).split())
 
 
-def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at_the_end(
-    tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make
-) -> None:
+def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at_the_end(tmp_path: Path) -> None:
     chat = {"id": "line-118", "prompt": "system: Be brief.\nuser: What is\n6 times 7?", "answer": "42"}
-    run = make_run(tmp_path / "run", groups=[make_group(1, task=chat)])
+    run = write_run(tmp_path / "run", groups=[group_line(1, task=chat)])
     starts = [
         {
             "command": f"pods train --stop.steps={steps}",
@@ -155,8 +146,8 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
      {"low": 0, "high": 1, "counts": []}, {"low": 0, "high": 1e300, "counts": [1]},
      {"low": 0, "high": 1, "counts": [0]}],
 )  # fmt: skip
-def test_a_histogram_that_is_none_is_not_drawn(tmp_path: Path, make_run: Make, make_step: Make, histogram: Any) -> None:
-    run = make_run(tmp_path / "run", steps=[make_step(1, **{"histogram/rewards": histogram})])
+def test_a_histogram_that_is_none_is_not_drawn(tmp_path: Path, histogram: Any) -> None:
+    run = write_run(tmp_path / "run", steps=[step_line(1, **{"histogram/rewards": histogram})])
     assert read_run(run).histograms == {}
 
 
@@ -247,31 +238,29 @@ def test_the_same_runs_give_the_same_page_and_replace_the_old_one(run_folder: Pa
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_runs_of_the_same_name_are_told_apart_by_the_folder_above(tmp_path: Path, make_run: Make) -> None:
-    folders = [make_run(tmp_path / above / "seed0", **NOTHING) for above in ("a", "b")]
+def test_runs_of_the_same_name_are_told_apart_by_the_folder_above(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / above / "seed0", **NOTHING) for above in ("a", "b")]
     page = _page(folders, tmp_path / "new" / "r.html")
     assert "<title>a/seed0, b/seed0 · podsrl report</title>" in page
 
 
-def test_a_page_with_too_many_groups_says_what_it_leaves_out(tmp_path: Path, make_run: Make, make_group: Make) -> None:
-    groups = [make_group(step) for step in range(1, 10)]
-    page = _page([make_run(tmp_path / "run", **(NOTHING | {"groups": groups}))], tmp_path / "r.html", max_groups=3)
+def test_a_page_with_too_many_groups_says_what_it_leaves_out(tmp_path: Path) -> None:
+    groups = [group_line(step) for step in range(1, 10)]
+    page = _page([write_run(tmp_path / "run", **(NOTHING | {"groups": groups}))], tmp_path / "r.html", max_groups=3)
     assert re.findall(r'class="step">step (\d+)<', page) == ["1", "5", "9"]
     assert "3 of 9 recorded groups" in page
 
 
-def test_a_run_of_nothing_still_has_a_page(tmp_path: Path, make_run: Make) -> None:
-    words = _words(_page([make_run(tmp_path / "run", **NOTHING, config="", tail='{"st')], tmp_path / "r.html"))
+def test_a_run_of_nothing_still_has_a_page(tmp_path: Path) -> None:
+    words = _words(_page([write_run(tmp_path / "run", **NOTHING, config="", tail='{"st')], tmp_path / "r.html"))
     assert "No groups were recorded" in words
     assert "Unreadable lines, as a kill leaves them, were skipped: 1 of run." in words
     assert "– → –" in words
 
 
-def test_half_a_surrogate_pair_does_not_stop_the_page(
-    tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make
-) -> None:
-    groups = [make_group(1, rollouts=[make_rollout(0, 1.0, text="a\ud83db")])]
-    page = _page([make_run(tmp_path / "run", **(NOTHING | {"groups": groups}))], tmp_path / "r.html")
+def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path: Path) -> None:
+    groups = [group_line(1, rollouts=[rollout_entry(0, 1.0, text="a\ud83db")])]
+    page = _page([write_run(tmp_path / "run", **(NOTHING | {"groups": groups}))], tmp_path / "r.html")
     assert r"a\ud83db" in page
 
 

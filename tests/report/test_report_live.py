@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ from podsrl.errors import UsageError
 from podsrl.report import live
 from podsrl.report.html import write_report
 from podsrl.report.live import LivePage, keep_written
+from run_folders import group_line, step_line, write_run
 
-Make = Callable[..., Any]
 NOTHING: dict[str, Any] = {"steps": [], "evaluations": [], "groups": []}
 
 
 @pytest.fixture
-def run(tmp_path: Path, make_run: Make) -> Path:
-    folder: Path = make_run(tmp_path / "run", **NOTHING)
+def run(tmp_path: Path) -> Path:
+    folder: Path = write_run(tmp_path / "run", **NOTHING)
     return folder
 
 
@@ -34,11 +33,9 @@ def append(file: Path, line: dict[str, Any]) -> None:
         log.write(json.dumps(line) + "\n")
 
 
-def test_the_page_says_how_far_a_run_is_and_how_long_the_rest_takes(
-    tmp_path: Path, out: Path, make_run: Make, make_step: Make
-) -> None:
+def test_the_page_says_how_far_a_run_is_and_how_long_the_rest_takes(tmp_path: Path, out: Path) -> None:
     """Steps of 1.5 s, 4 of 40 done: 36 are left, in 54 s."""
-    run = make_run(tmp_path / "run", steps=[make_step(step) for step in range(1, 5)])
+    run = write_run(tmp_path / "run", steps=[step_line(step) for step in range(1, 5)])
     (run / "config.toml").write_text((run / "config.toml").read_text() + "[stop]\nsteps = 40\n")
     page = LivePage([run], out)
     page.write()
@@ -49,14 +46,14 @@ def test_the_page_says_how_far_a_run_is_and_how_long_the_rest_takes(
     assert "<progress" not in out.read_text() and "the run has ended" in out.read_text()
 
 
-def test_the_page_is_written_only_where_something_is_new(run: Path, out: Path, make_group: Make) -> None:
+def test_the_page_is_written_only_where_something_is_new(run: Path, out: Path) -> None:
     page = LivePage([run], out)
     page.write()
     assert "No groups were recorded" in out.read_text()
     out.unlink()
     page.write()
     assert not out.exists()
-    append(run / "groups.jsonl", make_group(7))
+    append(run / "groups.jsonl", group_line(7))
     page.write()
     assert "step 7" in out.read_text()
 
@@ -75,11 +72,11 @@ def test_a_page_loads_itself_again_while_the_run_goes_on_and_never_another_addre
     assert not any(word in out.read_text() for word in reloads)
 
 
-def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, out: Path, make_group: Make) -> None:
+def test_a_log_that_is_broken_for_a_moment_leaves_the_last_page(run: Path, out: Path) -> None:
     page = LivePage([run], out)
     page.write()
     before = out.read_text()
-    append(run / "groups.jsonl", make_group(1))
+    append(run / "groups.jsonl", group_line(1))
     whole = (run / "groups.jsonl").read_bytes()
     (run / "groups.jsonl").write_bytes(b"not json\n" + whole)
     page.write()

@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from podsrl.report.html import render_report
 from podsrl.report.read import read_run
 from podsrl.report.terminal.parts import draw_group
+from run_folders import group_line, write_run
 
 EVIL = "<b>hint</b>\x1b[31m"
 
 
-def groups_of(origin: str | None, make_group: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
-    line = make_group(1)
+def groups_of(origin: str | None) -> list[dict[str, Any]]:
+    line = group_line(1)
     if origin is not None:
         line["rollouts"][2]["origin"] = origin
     return [line]
 
 
-def test_the_page_names_the_other_way_of_a_rollout_that_has_one(tmp_path: Path, make_run: Any, make_group: Any) -> None:
+def test_the_page_names_the_other_way_of_a_rollout_that_has_one(tmp_path: Path) -> None:
     pages = {
-        origin: render_report([make_run(tmp_path / str(number) / "run", groups=groups_of(origin, make_group))])
+        origin: render_report([write_run(tmp_path / str(number) / "run", groups=groups_of(origin))])
         for number, origin in enumerate((None, "guide_too_long", EVIL))
     }
     assert "asked:" not in pages[None] and pages["guide_too_long"].count("asked: guide too long") == 1
     assert "asked: &lt;b&gt;hint&lt;/b&gt;" in pages[EVIL]
 
 
-def test_the_terminal_names_it_too(tmp_path: Path, make_run: Any, make_group: Any) -> None:
+def test_the_terminal_names_it_too(tmp_path: Path) -> None:
     def drawn(number: int, origin: str | None) -> str:
-        [group] = read_run(make_run(tmp_path / str(number), groups=groups_of(origin, make_group))).groups
+        [group] = read_run(write_run(tmp_path / str(number), groups=groups_of(origin))).groups
         return "\n".join(line.plain for line in draw_group(group, "max_variance", 120))
 
     assert "asked" not in drawn(0, None)
     assert drawn(1, "examples").count(", asked: examples") == 1
     assert "\x1b" not in drawn(2, EVIL)
-
-
-def test_an_origin_that_is_no_text_makes_the_line_a_damaged_one(tmp_path: Path, make_run: Any, make_group: Any) -> None:
-    line = groups_of(None, make_group)[0]
-    line["rollouts"][0]["origin"] = 7
-    run = read_run(make_run(tmp_path / "run", groups=[line]))
-    assert run.groups == () and run.num_damaged_lines == 1

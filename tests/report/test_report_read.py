@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import pytest
 from podsrl.errors import UsageError
 from podsrl.report.html import write_report
 from podsrl.report.read import is_comparison, read_comparison, read_run
+from run_folders import group_line, step_line, write_comparison, write_run
 
-Make = Callable[..., Any]
 
-
-def test_steps_and_evaluations_are_kept_apart(tmp_path: Path, make_run: Make) -> None:
-    run = read_run(make_run(tmp_path / "run"))
+def test_steps_and_evaluations_are_kept_apart(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
     assert run.series("step").tolist() == [1, 2]
     assert run.series("reward/all").tolist() == [0.25, 0.5]
     seconds, accuracies = run.accuracy_curve()
@@ -28,15 +26,15 @@ def test_steps_and_evaluations_are_kept_apart(tmp_path: Path, make_run: Make) ->
     assert run.num_damaged_lines == 0
 
 
-def test_what_is_null_or_missing_is_nan(tmp_path: Path, make_run: Make) -> None:
-    run = read_run(make_run(tmp_path / "run"))
+def test_what_is_null_or_missing_is_nan(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
     assert np.isnan(run.series("kl")).all()
     assert np.isnan(run.series("no/such/metric")).all()
     assert run.series("no/such/metric").size == 2
 
 
-def test_options_are_found_by_their_dotted_key(tmp_path: Path, make_run: Make) -> None:
-    run = read_run(make_run(tmp_path / "run"))
+def test_options_are_found_by_their_dotted_key(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
     assert (run.option("rollouts.num_rollouts"), run.option("select.rule"), run.option("seed")) == (
         4,
         "max_variance",
@@ -46,9 +44,9 @@ def test_options_are_found_by_their_dotted_key(tmp_path: Path, make_run: Make) -
     assert run.option("seed.deeper") is None
 
 
-def test_stage_seconds_are_means_and_the_rest_is_other(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    steps = [make_step(1), make_step(2, **{"seconds/generate": 0.7, "seconds/total": 1.9})]
-    seconds = read_run(make_run(tmp_path / "run", steps=steps)).stage_seconds()
+def test_stage_seconds_are_means_and_the_rest_is_other(tmp_path: Path) -> None:
+    steps = [step_line(1), step_line(2, **{"seconds/generate": 0.7, "seconds/total": 1.9})]
+    seconds = read_run(write_run(tmp_path / "run", steps=steps)).stage_seconds()
     assert list(seconds) == ["generate", "score", "select", "update", "sync", "other"]
     assert seconds["generate"] == pytest.approx(0.6)
     assert seconds["update"] == pytest.approx(0.6)
@@ -56,8 +54,8 @@ def test_stage_seconds_are_means_and_the_rest_is_other(tmp_path: Path, make_run:
     assert seconds["other"] == pytest.approx(0.3)
 
 
-def test_the_token_ledger_sums_over_steps(tmp_path: Path, make_run: Make) -> None:
-    tokens = read_run(make_run(tmp_path / "run")).tokens()
+def test_the_token_ledger_sums_over_steps(tmp_path: Path) -> None:
+    tokens = read_run(write_run(tmp_path / "run")).tokens()
     assert tokens == {
         "prompt": 24,
         "generated": 160,
@@ -69,39 +67,19 @@ def test_the_token_ledger_sums_over_steps(tmp_path: Path, make_run: Make) -> Non
     }
 
 
-def test_a_recorded_group_keeps_every_field(tmp_path: Path, make_run: Make) -> None:
-    (group,) = read_run(make_run(tmp_path / "run")).groups
-    assert (group.step, group.group, group.task_id, group.prompt, group.answer) == (
-        1,
-        "s1/7+5",
-        "7+5",
-        "What is 7+5?",
-        "12",
-    )
-    invalid = group.rollouts[1]
-    assert (invalid.reward, invalid.invalid_reason, invalid.drop_reason) == (
-        None,
-        "correct raised ValueError",
-        "invalid",
-    )
-    best = group.rollouts[2]
-    assert (best.is_kept, best.advantage, best.is_correct, best.num_tokens) == (True, 0.707, True, 12)
-    assert best.parts == {"correct": 1.0}
-
-
 @pytest.mark.parametrize(
     "tail", ['{"step": 3, "seconds/gen', '{"step": 3}\n{"st', "[1, 2]", '{"loss": 1.0}\n', "\xff\xfe"]
 )
-def test_a_line_that_a_kill_tore_is_skipped_and_counted(tmp_path: Path, make_run: Make, tail: str) -> None:
-    run = read_run(make_run(tmp_path / "run", tail=tail))
+def test_a_line_that_a_kill_tore_is_skipped_and_counted(tmp_path: Path, tail: str) -> None:
+    run = read_run(write_run(tmp_path / "run", tail=tail))
     assert run.series("reward/all")[:2].tolist() == [0.25, 0.5]
     assert run.num_damaged_lines == 1
 
 
 @pytest.mark.parametrize("line", ["[1, 2]", "\xff\xfe", '{"step": 3, "seconds/gen{"step": 3}', "null"])
 @pytest.mark.parametrize("log", ["metrics.jsonl", "groups.jsonl"])
-def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, make_run: Make, log: str, line: str) -> None:
-    file = make_run(tmp_path / "run") / log
+def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, log: str, line: str) -> None:
+    file = write_run(tmp_path / "run") / log
     whole = file.read_text()
     file.write_text(f"{whole}{line}\n{whole}")
     number = whole.count("\n") + 1
@@ -109,10 +87,10 @@ def test_a_whole_line_that_is_broken_is_named(tmp_path: Path, make_run: Make, lo
         read_run(tmp_path / "run")
 
 
-def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path, make_run: Make) -> None:
-    plain = read_run(make_run(tmp_path / "plain"))
+def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path) -> None:
+    plain = read_run(write_run(tmp_path / "plain"))
     note = {"step": 2, "seconds/train_elapsed": 3.0, "note": "the data changed: <b>"}
-    folder = make_run(tmp_path / "run", tail=json.dumps(note) + "\n")
+    folder = write_run(tmp_path / "run", tail=json.dumps(note) + "\n")
     run = read_run(folder)
     assert (plain.notes, run.notes) == ((), ("after step 2: the data changed: <b>",))
     assert (run.steps, run.evaluations, run.num_damaged_lines) == (plain.steps, plain.evaluations, 0)
@@ -120,9 +98,9 @@ def test_what_a_resume_went_on_with_knowingly_is_shown(tmp_path: Path, make_run:
     assert "run, after step 2: the data changed: &lt;b&gt;." in page
 
 
-def test_a_torn_group_is_counted_too(tmp_path: Path, make_run: Make, make_group: Make) -> None:
-    folder = make_run(tmp_path / "run")
-    whole = json.dumps(make_group(2))
+def test_a_torn_group_is_counted_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    whole = json.dumps(group_line(2))
     with (folder / "groups.jsonl").open("a") as file:
         file.write(whole + "\n" + '{"step": 3, "group": "x"}\n' + whole[:50])
     run = read_run(folder)
@@ -130,23 +108,23 @@ def test_a_torn_group_is_counted_too(tmp_path: Path, make_run: Make, make_group:
     assert run.num_damaged_lines == 2
 
 
-def test_a_line_separator_inside_a_text_does_not_cut_the_line(tmp_path: Path, make_run: Make, make_group: Make) -> None:
-    folder = make_run(tmp_path / "run", groups=[])
-    line = make_group(1, name="a\u2028b\u0085c")
+def test_a_line_separator_inside_a_text_does_not_cut_the_line(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", groups=[])
+    line = group_line(1, name="a\u2028b\u0085c")
     (folder / "groups.jsonl").write_text(json.dumps(line, ensure_ascii=False) + "\n", encoding="utf-8")
     run = read_run(folder)
     assert (run.groups[0].task_id, run.num_damaged_lines) == ("a\u2028b\u0085c", 0)
 
 
-def test_a_resumed_run_replaces_what_it_makes_again(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    folder = make_run(tmp_path / "run", steps=[], evaluations=[])
+def test_a_resumed_run_replaces_what_it_makes_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=[], evaluations=[])
     lines = [
         {"step": 0, "eval/accuracy": 0.1, "seconds/train_elapsed": 0.0},
-        make_step(1),
-        make_step(2, loss=1.0),
-        make_step(3, loss=1.0),
+        step_line(1),
+        step_line(2, loss=1.0),
+        step_line(3, loss=1.0),
         {"step": 3, "eval/accuracy": 0.9, "seconds/train_elapsed": 9.0},
-        make_step(2, loss=5.0),  # killed after step 3, resumed from step 1
+        step_line(2, loss=5.0),  # killed after step 3, resumed from step 1
         {"step": 2, "eval/accuracy": 0.4, "seconds/train_elapsed": 3.0},
     ]
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
@@ -156,9 +134,9 @@ def test_a_resumed_run_replaces_what_it_makes_again(tmp_path: Path, make_run: Ma
     assert run.accuracy_curve()[1].tolist() == [0.1, 0.4]
 
 
-def test_groups_of_a_voided_step_are_dropped(tmp_path: Path, make_run: Make, make_group: Make) -> None:
-    groups = [make_group(1), make_group(2, "old"), make_group(3, "old"), make_group(2, "old", task=_task("new"))]
-    run = read_run(make_run(tmp_path / "run", groups=groups))
+def test_groups_of_a_voided_step_are_dropped(tmp_path: Path) -> None:
+    groups = [group_line(1), group_line(2, "old"), group_line(3, "old"), group_line(2, "old", task=_task("new"))]
+    run = read_run(write_run(tmp_path / "run", groups=groups))
     assert [(group.step, group.task_id) for group in run.groups] == [(1, "7+5"), (2, "new")]
 
 
@@ -166,15 +144,15 @@ def _task(name: str) -> dict[str, str]:
     return {"id": name, "prompt": "p", "answer": "a"}
 
 
-def test_a_run_without_recorded_groups_is_a_run(tmp_path: Path, make_run: Make) -> None:
-    folder = make_run(tmp_path / "run")
+def test_a_run_without_recorded_groups_is_a_run(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
     (folder / "groups.jsonl").unlink()
     assert read_run(folder).groups == ()
 
 
 @pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl"])
-def test_a_folder_that_misses_a_file_is_named_with_the_file(tmp_path: Path, make_run: Make, name: str) -> None:
-    folder = make_run(tmp_path / "run")
+def test_a_folder_that_misses_a_file_is_named_with_the_file(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path / "run")
     (folder / name).unlink()
     with pytest.raises(UsageError, match=rf"run has no {name}"):
         read_run(folder)
@@ -185,32 +163,19 @@ def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
         read_run(tmp_path / "nowhere")
 
 
-def test_a_config_that_is_no_toml_is_named(tmp_path: Path, make_run: Make) -> None:
-    with pytest.raises(UsageError, match=r"config\.toml is not TOML"):
-        read_run(make_run(tmp_path / "run", config="seed = = 3"))
-
-
-def test_a_comparison_brings_its_runs_by_arm(tmp_path: Path, make_comparison: Make, make_run: Make) -> None:
-    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+def test_a_comparison_brings_its_runs_by_arm(tmp_path: Path) -> None:
+    comparison = read_comparison(write_comparison(tmp_path / "cmp"))
     assert (comparison.baseline, comparison.fraction, comparison.hardware) == ("grpo", 0.99, "a laptop, 2 cores")
     assert comparison.seeds == {"grpo": (3, 4), "pods": (3, 4)}
     assert comparison.runs["pods"][1].accuracy_curve()[1] == pytest.approx([0.15, 0.85, 0.95])
     assert comparison.speedups["pods"].point == 2.0
     assert comparison.speedups["pods"].share_unreached == 0.125
     assert is_comparison(tmp_path / "cmp")
-    assert not is_comparison(make_run(tmp_path / "run"))
+    assert not is_comparison(write_run(tmp_path / "run"))
 
 
-def test_a_speedup_that_was_never_reached_has_no_point(tmp_path: Path, make_comparison: Make) -> None:
-    file = make_comparison(tmp_path / "cmp") / "compare.json"
-    data = json.loads(file.read_text())
-    data["speedup"]["pods"]["point"] = None
-    file.write_text(json.dumps(data))
-    assert read_comparison(tmp_path / "cmp").speedups["pods"].point is None
-
-
-def test_an_end_without_bound_is_null_in_the_file_and_infinite_when_read(tmp_path: Path, make_comparison: Make) -> None:
-    file = make_comparison(tmp_path / "cmp") / "compare.json"
+def test_an_end_without_bound_is_null_in_the_file_and_infinite_when_read(tmp_path: Path) -> None:
+    file = write_comparison(tmp_path / "cmp") / "compare.json"
     data = json.loads(file.read_text())
     data["speedup"]["pods"]["high"] = None
     file.write_text(json.dumps(data))
@@ -219,9 +184,9 @@ def test_an_end_without_bound_is_null_in_the_file_and_infinite_when_read(tmp_pat
     assert found.to_json() == data["speedup"]["pods"]
 
 
-def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path, make_comparison: Make) -> None:
+def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path) -> None:
     """One list of times for all arms tells an older file, whose intervals were too narrow for two seeds."""
-    file = make_comparison(tmp_path / "cmp") / "compare.json"
+    file = write_comparison(tmp_path / "cmp") / "compare.json"
     data = json.loads(file.read_text()) | {"grid_seconds": [10, 20]}
     file.write_text(json.dumps(data))
     found = read_comparison(tmp_path / "cmp")
@@ -243,31 +208,25 @@ def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path, mak
         ({"arms": None}, "is not a comparison"),
     ],
 )
-def test_a_malformed_comparison_is_named(
-    tmp_path: Path, make_comparison: Make, change: dict[str, Any], message: str
-) -> None:
-    file = make_comparison(tmp_path / "cmp") / "compare.json"
+def test_a_malformed_comparison_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    file = write_comparison(tmp_path / "cmp") / "compare.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(UsageError, match=message):
         read_comparison(tmp_path / "cmp")
 
 
-def test_a_torn_comparison_is_named(tmp_path: Path, make_comparison: Make) -> None:
-    file = make_comparison(tmp_path / "cmp") / "compare.json"
-    file.write_text(file.read_text()[:100])
-    with pytest.raises(UsageError, match=r"compare\.json is not a comparison"):
-        read_comparison(tmp_path / "cmp")
-
-
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "a = [", b"a = '\xff'"])
-def test_a_config_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, make_run: Make, text: str | bytes) -> None:
-    run = make_run(tmp_path / "run")
+@pytest.mark.parametrize("text", ["seed = = 3", "a = " + "[" * 5000, "a = " + "9" * 5000, "a = [", b"a = '\xff'"])
+def test_a_config_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, text: str | bytes) -> None:
+    run = write_run(tmp_path / "run")
     (run / "config.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UsageError, match=r"config\.toml is not TOML"):
         read_run(run)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"baseline": 1, "arms": {"a": 3}}', "NaN"])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"baseline": "grpo", "arms": {"grp', "9" * 5000, '{"baseline": 1, "arms": {"a": 3}}', "NaN"],
+)
 def test_a_comparison_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "compare.json").write_text(text)
     with pytest.raises(UsageError, match=r"compare\.json"):
@@ -275,10 +234,8 @@ def test_a_comparison_that_cannot_be_read_is_a_one_line_error(tmp_path: Path, te
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "1e400", "1e308", "-1e308", "-" + "9" * 400])
-def test_a_number_beyond_all_bounds_is_infinite_in_metrics_and_damage_in_groups(
-    tmp_path: Path, make_run: Make, number: str
-) -> None:
-    run = make_run(tmp_path / "run")
+def test_a_number_beyond_all_bounds_is_infinite_in_metrics_and_damage_in_groups(tmp_path: Path, number: str) -> None:
+    run = write_run(tmp_path / "run")
     with (run / "metrics.jsonl").open("a") as log:
         log.write(f'{{"step": 3, "seconds/train_elapsed": 4.0, "eval/accuracy": {number}}}\n')
         log.write(f'{{"step": {number}}}\n')

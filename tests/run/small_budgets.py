@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from podsrl.control import Ask, View
 from podsrl.types import Group
@@ -31,39 +28,6 @@ def after_a_probe(*, size: int = 2) -> Callable[[View, Sequence[Ask]], list[Ask]
     return rollouts
 
 
-class Learned:
-    """Asks for more rollouts of a third of the questions, by what it saw and by chance."""
-
-    def __init__(self, extra: int) -> None:
-        self.extra = extra
-        self.rates = np.full(4, 0.5)
-        self.seen: list[int] = []
-
-    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
-        if view.round != 1:
-            return list(asks)
-        count = 1 + int(10 * self.rates.mean()) % 3 + int(view.rng("learned").integers(3)) + len(self.seen) % 2
-        group = view.groups[sum(self.seen) % len(view.groups)]
-        assert group.index is not None
-        return [Ask(index=group.index, num_rollouts=self.extra * count, joins=group.id)]
-
-    def learn(self, groups: Sequence[Group]) -> None:
-        for place, group in enumerate(groups):
-            rate = sum(r.reward for r in group.rollouts) / len(group.rollouts)
-            self.rates[place % 4] += 0.3 * (rate - self.rates[place % 4])
-            self.seen.append(len(group.rollouts))
-
-    def state(self) -> Mapping[str, Any]:
-        return {"rates": self.rates, "seen": self.seen}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.rates, self.seen = state["rates"], state["seen"]
-
-
-def learned(*, extra: int = 1) -> Learned:
-    return Learned(extra)
-
-
 class LearnsOnly:
     def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
         return asks
@@ -73,13 +37,6 @@ class LearnsOnly:
 
 def forgetful() -> LearnsOnly:
     return LearnsOnly()
-
-
-def raises() -> Callable[[View, Sequence[Ask]], list[Ask]]:
-    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        raise KeyError("no such question")
-
-    return rollouts
 
 
 def half_shown(*, before: str = "What is 1 + 1?\n1+1=2 Answer: 2.\n\n") -> Callable[[View, Sequence[Ask]], list[Ask]]:

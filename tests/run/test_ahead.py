@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from beside import Beside
-from podsrl.config.load import load_config
-from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine
 from podsrl.generate.schedule.lengths import request_id
@@ -26,67 +25,37 @@ from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
-from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.folder import RunFolder
-from podsrl.run.silence import NothingToLearn
 from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion
+from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
-SMALL = (
-    "rollouts.num_prompts=2",
-    "rollouts.num_rollouts=8",
-    "select.num_kept=4",
-    "rollouts.max_new_tokens=16",
-    "task.num_eval=4",
-    "eval.every_seconds=0",
-    "stop.seconds=0",
-    "stop.steps=6",
-    "model.matmul=mkl",
-    "rollouts.generator=beside:beside",
-    'task.rewards={"light_rewards:varied" = 1.0}',
-    "task.correct=light_rewards:varied",
+OPTIONS = (
+    *("stop.steps=6", "rollouts.generator=beside:beside"),
+    *('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied"),
 )
-AHEAD = (*SMALL, "steps.name=ahead")
-EXTRA = {
-    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
-    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
+WAYS = {
+    "one epoch": (),
+    "two epochs": ("optim.num_epochs=2", "select.rule=random"),
+    "lora": ("lora.rank=4", "lora.dropout=0.1"),
 }
-TWO_EPOCHS = ("optim.num_epochs=2", "select.rule=random")
-LORA = ("lora.rank=4", "lora.dropout=0.1")
-ROUNDS = ("budget.rollouts=small_budgets:learned",)
-GUIDED = ("budget.rollouts=small_budgets:in_two_rounds", "budget.guide=small_budgets:half_shown")
-WAYS = {"one epoch": (), "two epochs": TWO_EPOCHS, "lora": LORA, "rounds": ROUNDS, "guided": GUIDED}
+ROUNDS = ("budget.rollouts=small_parts:twice",)
 
 
-def trainer_of(*overrides: str, options: tuple[str, ...] = AHEAD) -> Trainer:
-    keys = {text.split("=")[0] for text in overrides}
-    return Trainer(load_config("pods", [*(text for text in options if text.split("=")[0] not in keys), *overrides]))
-
-
-def numbers(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
+def trainer_of(*overrides: str, steps: str = "ahead") -> Trainer:
+    return Trainer(config_of(*OPTIONS, f"steps.name={steps}", *overrides))
 
 
 def lines_of(trainer: Trainer, steps: int, between: Callable[[], Any] = lambda: None) -> list[dict[str, Any]]:
     lines = []
     for _ in range(steps):
-        lines.append(numbers(step_metrics(training_step(trainer))))
+        lines.append(timeless(step_metrics(training_step(trainer))))
         between()
     return lines
-
-
-def assert_same_weights(one: Trainer, other: Trainer) -> None:
-    for name, tensor in one.model.state_dict().items():
-        assert torch.equal(tensor, other.model.state_dict()[name]), name
-
-
-def newest(folder: Path) -> Checkpoint:
-    found = load_newest(folder)
-    assert found is not None
-    return found
 
 
 # --- what it computes ---
@@ -95,7 +64,7 @@ def newest(folder: Path) -> Checkpoint:
 @pytest.mark.parametrize("way", ["two epochs", "one epoch", "lora"])
 def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way: str) -> None:
     options = tuple(option for option in WAYS[way] if "dropout" not in option)
-    trainer, hand = trainer_of(*options), trainer_of(*options, options=SMALL)
+    trainer, hand = trainer_of(*options), trainer_of(*options, steps="sync")
     data = Stream(len(hand.tasks.train), derive(hand.config.seed, "data"), 0)
     num_epochs = hand.config.optim.num_epochs
     kept: list[dict[str, torch.Tensor]] = []
@@ -125,7 +94,7 @@ def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way:
 
 
 def test_a_lag_of_0_is_a_step_that_generates_and_then_trains_bit_for_bit() -> None:
-    trainers = [trainer_of(), trainer_of("steps.lag=0"), trainer_of(options=SMALL)]
+    trainers = [trainer_of(), trainer_of("steps.lag=0"), trainer_of(steps="sync")]
     lines = [lines_of(trainer, 3) for trainer in trainers]
     assert lines[1] == lines[2] != lines[0]
     assert lines[0][0] == {**lines[1][0], "sync/weights_digest": lines[0][0]["sync/weights_digest"]}
@@ -157,15 +126,15 @@ def test_a_rollout_beyond_its_lag_is_named() -> None:
 # --- what happens in between ---
 
 
-@pytest.mark.parametrize("way", ["one epoch", "rounds"])
-def test_an_evaluation_in_between_changes_nothing(way: str) -> None:
-    plain, looked = trainer_of(*WAYS[way]), trainer_of(*WAYS[way])
+@pytest.mark.parametrize("options", [(), ROUNDS], ids=["one round", "rounds"])
+def test_an_evaluation_in_between_changes_nothing(options: tuple[str, ...]) -> None:
+    plain, looked = trainer_of(*options), trainer_of(*options)
     results = []
     lines = lines_of(looked, 4, lambda: results.append(evaluate(looked)))
     assert lines == lines_of(plain, 4)
     assert_same_weights(plain, looked)
     versions = looked.engine.versions if isinstance(looked.engine, Beside) else []
-    assert way == "rounds" or versions == [0, 0, 1, 1, 2, 2, 3, 3, 4]  # steps, and evaluations of the newest weights
+    assert options or versions == [0, 0, 1, 1, 2, 2, 3, 3, 4]  # steps, and evaluations of the newest weights
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -181,23 +150,6 @@ def test_a_run_that_was_saved_and_resumed_after_every_step_ends_bit_identical(wa
         assert (trainer.collector.underway is None) == (step == 5)
     assert found == lines
     assert_same_weights(whole, trainer)
-
-
-def test_a_checkpoint_with_another_step_under_way_than_it_was_saved_with_is_damaged(tmp_path: Path) -> None:
-    trainer = trainer_of()
-    training_step(trainer)
-    trainer.save(tmp_path, EXTRA)
-    checkpoint = newest(tmp_path)
-    for state in (
-        {**checkpoint.state, "underway": ""},
-        {**checkpoint.state, "underway": "0" * 64},
-        {name: value for name, value in checkpoint.state.items() if name != "underway"},
-    ):
-        with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
-            trainer.load(replace(checkpoint, state=state))
-    (checkpoint.path / "parts.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
-        trainer.load(checkpoint)
 
 
 def test_seconds_of_generation_that_an_evaluation_waited_for_count_as_the_next_steps(
@@ -217,23 +169,45 @@ def test_seconds_of_generation_that_an_evaluation_waited_for_count_as_the_next_s
         assert sum(result.seconds.values()) <= result.total_seconds
 
 
+def damages(checkpoint: Checkpoint) -> Iterator[Checkpoint]:
+    """Another step under way than that of its parts.safetensors, or none."""
+    state, file = checkpoint.state, checkpoint.path / "parts.safetensors"
+    for text in ("", "0" * 64, state["underway"] + "0"):
+        yield replace(checkpoint, state={**state, "underway": text})
+    yield replace(checkpoint, state={name: value for name, value in state.items() if name != "underway"})
+    whole = load_file(file)
+    for name, tensor in whole.items():
+        for other in ({}, {name: tensor[:-1]}, {name: tensor + torch.ones((), dtype=tensor.dtype)}):
+            save_file({each: value for each, value in whole.items() if each != name} | other, file)
+            yield checkpoint
+    file.unlink()
+    yield checkpoint
+
+
+def test_a_step_under_way_that_is_not_what_was_saved_is_never_trained_on(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    training_step(trainer)
+    trainer.save(tmp_path, EXTRA)
+    for checkpoint in damages(newest(tmp_path)):
+        with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
+            trainer.load(checkpoint)
+
+
 # --- how a run ends ---
 
 
-def run_of(trainer: Trainer, path: Path, stop: Callable[[], bool] = lambda: False) -> Any:
+def run_of(trainer: Trainer, path: Path) -> Any:
     folder = RunFolder(path)
     folder.create("")
-    lines: list[dict[str, Any]] = []
     try:
-        outcome = train(trainer, folder, Due(), on_record=lines.append, should_stop=stop)
+        return train(trainer, folder, Due(), on_record=lambda line: None, should_stop=lambda: False)
     finally:
         trainer.close()
-    return outcome, [numbers(line) for line in lines if "loss" in line]
 
 
 def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluated(tmp_path: Path) -> None:
     trainer = trainer_of("stop.steps=3")
-    assert run_of(trainer, tmp_path / "run")[0] == "finished"
+    assert run_of(trainer, tmp_path / "run") == "finished"
     assert trainer.collector.underway is None
     assert isinstance(trainer.engine, Beside)
     assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
@@ -242,19 +216,10 @@ def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluat
 
 def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None:
     trainer = trainer_of("stop.steps=0", "stop.seconds=1e-6")
-    assert run_of(trainer, tmp_path / "run")[0] == "finished"
+    assert run_of(trainer, tmp_path / "run") == "finished"
     resumed = trainer_of("stop.steps=0", "stop.seconds=1e-6")
     resumed.load(newest(tmp_path / "run" / "checkpoints"))
     assert lines_of(resumed, 2) == lines_of(trainer_of(), 3)[1:]
-
-
-def test_an_interrupted_run_resumes_to_the_same_end(tmp_path: Path) -> None:
-    asked = count()
-    trainer = trainer_of()
-    assert run_of(trainer, tmp_path / "run", lambda: next(asked) == 2)[0] == "interrupted"
-    resumed = trainer_of()
-    resumed.load(newest(tmp_path / "run" / "checkpoints"))
-    assert lines_of(resumed, 4) == lines_of(trainer_of(), 6)[2:]
 
 
 def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
@@ -267,7 +232,7 @@ def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
     generate = Engine.generate
     monkeypatch.setattr(Engine, "generate", altered)
     with pytest.raises(PodsError, match=r"rollouts\.generator = 'engine' gave rollout .*nan"):
-        run_of(trainer_of("rollouts.generator=engine", options=SMALL), tmp_path / "run")
+        run_of(trainer_of("rollouts.generator=engine", steps="sync"), tmp_path / "run")
     assert newest(tmp_path / "run" / "checkpoints").state["step"] == 1
 
 
@@ -286,18 +251,7 @@ def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint
     assert lines_of(resumed, 6 - step) == lines_of(trainer_of(*options), 6)[step:]
 
 
-def test_steps_without_a_valid_rollout_end_the_run_with_a_checkpoint(tmp_path: Path) -> None:
-    trainer = trainer_of('task.rewards={"light_rewards:raises" = 1.0}')
-    with pytest.raises(NothingToLearn):
-        run_of(trainer, tmp_path / "run")
-    assert newest(tmp_path / "run" / "checkpoints").state["step"] == 3
-
-
 # --- what is refused ---
-
-
-def config_of(*overrides: str) -> RunConfig:
-    return load_config("pods", overrides)
 
 
 def test_a_generator_within_this_process_is_refused_before_the_model_loads() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from made import group_of
 from podsrl.config.load import load_config
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.tables import DEFAULTS, SLOTS
@@ -16,7 +17,8 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group
+from runs import config_of, options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
 BLOCKS = {
@@ -24,13 +26,7 @@ BLOCKS = {
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 }
 [TOML] = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
-SMALL = (
-    "rollouts.num_prompts=3",
-    "rollouts.num_rollouts=8",
-    "select.num_kept=4",
-    "rollouts.max_new_tokens=16",
-    "task.num_eval=4",
-)
+SMALL = ("rollouts.num_prompts=3",)
 NAMES = {"enough": "one_round", "questions": "stream", "rollouts": "equal"}
 
 
@@ -47,29 +43,15 @@ def view(position: int = 0, groups: tuple[Group, ...] = (), place: int = 0) -> V
     return View(step=6, round=place, num_prompts=3, num_rollouts=8, num_train=100, seed=0, stream=stream, groups=groups)
 
 
-def group(index: int, *rewards: float, is_trained: bool = True) -> Group:
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id="q", index=i, token_ids=(1,), logprobs=(-1.0,), finish_reason="stop", version=0
-            ),
-            text="",
-            reward=reward,
-            parts={},
-            is_correct=reward == 1,
-        )
-        for i, reward in enumerate(rewards)
-    )
-    task = Task(id=str(index), prompt="?", answer="!")
-    name = f"s6/0/{index}"
-    return Group(id=name, task=task, prompt_ids=(1,), rollouts=rollouts, index=index, step=6, is_trained=is_trained)
+def group(index: int, *rewards: float, **changes: Any) -> Group:
+    return group_of(f"s6/0/{index}", *rewards, index=index, step=6, **changes)
 
 
 def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path: Path) -> None:
     recipe = resources.files("podsrl.config").joinpath("recipes", "pods.toml").read_text()
     (tmp_path / "hard.toml").write_text(recipe + TOML)
-    trainer = Trainer(load_config(tmp_path / "hard.toml", SMALL))
-    plain = Trainer(load_config("pods", SMALL))
+    trainer = Trainer(load_config(tmp_path / "hard.toml", options(*SMALL)))
+    plain = Trainer(config_of(*SMALL))
     result, one_round = training_step(trainer), training_step(plain)
     hard = [not any(r.is_correct for r in group.rollouts[:8]) for group in result.groups]
     assert any(hard)
@@ -122,7 +104,7 @@ def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> N
     groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
     assert budget.trained(view(groups=groups)) == {"s6/0/2"}
 
-    trainer = Trainer(load_config("pods", [*SMALL, "budget.keep=my_keep:mixed_half"]))
+    trainer = Trainer(config_of(*SMALL, "budget.keep=my_keep:mixed_half"))
     result = training_step(trainer)
     everything = (*result.groups, *result.left_out)
     assert len(everything) == 3 and len(result.groups) <= 1

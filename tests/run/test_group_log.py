@@ -11,38 +11,19 @@ from typing import Any
 import pytest
 import torch
 
+import made
 from loops import each
+from made import rollout, selection
 from podsrl.run.group_log import LARGEST, parse_group, record_group
-from podsrl.types import Completion, FinishReason, Group, Rollout, Sample, Selection, Task
+from podsrl.types import Group, Sample, Selection, Task
 from podsrl.update import to_samples
 
 NAN = float("nan")
 
 
 def group_of(rewards: list[float], **changes: Any) -> Group:
-    """Completions of two tokens; one without a reward was pruned."""
-    return Group(
-        id="s1/0/7+5",
-        task=Task(**({"id": "7+5", "prompt": "7 + 5?", "answer": "12"} | changes)),
-        prompt_ids=(1, 2),
-        rollouts=tuple(
-            Rollout(
-                completion=Completion(
-                    request_id="s1/0/7+5",
-                    index=index,
-                    token_ids=(3, 4),
-                    logprobs=(-0.5, -0.5),
-                    finish_reason="pruned" if reward != reward else "stop",
-                    version=0,
-                ),
-                text="12",
-                reward=reward,
-                parts={"correct": reward},
-                is_correct=reward == 1.0,
-            )
-            for index, reward in enumerate(rewards)
-        ),
-    )
+    task = Task(**({"id": "7+5", "prompt": "7 + 5?", "answer": "12"} | changes))
+    return made.group_of("s1/0/7+5", *rewards, task=task)
 
 
 def samples_of(group: Group, selection: Selection, advantages: list[float]) -> list[Sample]:
@@ -51,100 +32,36 @@ def samples_of(group: Group, selection: Selection, advantages: list[float]) -> l
 
 def line_of(rewards: list[float], advantages: list[float] | None = None, **changes: Any) -> dict[str, Any]:
     """A line in which all rollouts are kept, by default with their rewards' distance from 0.5 as advantages."""
-    selection = Selection(group_id="s1/0/7+5", kept=tuple(range(len(rewards))), dropped={})
     own, group = advantages or [reward - 0.5 for reward in rewards], group_of(rewards, **changes)
-    return record_group(1, group, selection, samples_of(group, selection, own)).to_json()
-
-
-def rollout(index: int, length: int, finish: FinishReason, **changes: Any) -> Rollout:
-    """Whose completion has `length` tokens."""
-    completion = Completion(
-        request_id="s1/0/7+5",
-        index=index,
-        token_ids=(3,) * length,
-        logprobs=(-0.5,) * length,
-        finish_reason=finish,
-        version=0,
-    )
-    return Rollout(
-        **({"completion": completion, "text": "", "reward": NAN, "parts": {}, "is_correct": False} | changes)
-    )
+    kept = selection(group, range(len(rewards)))
+    return record_group(1, group, kept, samples_of(group, kept, own)).to_json()
 
 
 FOUR = replace(
     group_of([]),
     rollouts=(
-        rollout(0, 2, "stop", text="12", reward=1.25, parts={"correct": 1.0, "short": 0.5}, is_correct=True),
-        rollout(1, 3, "length", text="1 2", reward=0.25, parts={"correct": 0.0, "short": 0.5}),
-        rollout(
-            2, 1, "stop", text="?", reward=0.5, parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"
-        ),
-        rollout(3, 5, "pruned", text="7 7 7"),
+        rollout(1.25, 2, index=0, text="12", parts={"correct": 1.0, "short": 0.5}, is_correct=True),
+        rollout(0.25, 3, index=1, text="1 2", parts={"correct": 0.0, "short": 0.5}, finish_reason="length"),
+        rollout(0.5, 1, index=2, text="?", parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"),
+        rollout(NAN, 5, index=3, text="7 7 7", finish_reason="pruned"),
     ),
 )
-SOME_KEPT = Selection(group_id=FOUR.id, kept=(0, 1), dropped={2: "invalid", 3: "pruned"})
+SOME_KEPT = selection(FOUR, (0, 1), dropped={2: "invalid", 3: "pruned"})
+NAMES = (
+    *("index", "text", "reward", "parts", "is_correct", "invalid_reason"),
+    *("num_tokens", "finish_reason", "kept", "drop_reason", "advantage", "version"),
+)
+ROWS = (
+    (0, "12", 1.25, {"correct": 1.0, "short": 0.5}, True, None, 2, "stop", True, None, 0.75, 0),
+    (1, "1 2", 0.25, {"correct": 0.0, "short": 0.5}, False, None, 3, "length", True, None, -0.75, 0),
+    (2, "?", None, {"correct": 0.0, "short": None}, False, "short raised", 1, "stop", False, "invalid", None, 0),
+    (3, "7 7 7", None, {}, False, None, 5, "pruned", False, "pruned", None, 0),
+)
 LINE: dict[str, Any] = {
     "step": 9,
     "group": "s1/0/7+5",
     "task": {"id": "7+5", "prompt": "7 + 5?", "answer": "12"},
-    "rollouts": [
-        {
-            "index": 0,
-            "text": "12",
-            "reward": 1.25,
-            "parts": {"correct": 1.0, "short": 0.5},
-            "is_correct": True,
-            "invalid_reason": None,
-            "num_tokens": 2,
-            "finish_reason": "stop",
-            "kept": True,
-            "drop_reason": None,
-            "advantage": 0.75,
-            "version": 0,
-        },
-        {
-            "index": 1,
-            "text": "1 2",
-            "reward": 0.25,
-            "parts": {"correct": 0.0, "short": 0.5},
-            "is_correct": False,
-            "invalid_reason": None,
-            "num_tokens": 3,
-            "finish_reason": "length",
-            "kept": True,
-            "drop_reason": None,
-            "advantage": -0.75,
-            "version": 0,
-        },
-        {
-            "index": 2,
-            "text": "?",
-            "reward": None,
-            "parts": {"correct": 0.0, "short": None},
-            "is_correct": False,
-            "invalid_reason": "short raised",
-            "num_tokens": 1,
-            "finish_reason": "stop",
-            "kept": False,
-            "drop_reason": "invalid",
-            "advantage": None,
-            "version": 0,
-        },
-        {
-            "index": 3,
-            "text": "7 7 7",
-            "reward": None,
-            "parts": {},
-            "is_correct": False,
-            "invalid_reason": None,
-            "num_tokens": 5,
-            "finish_reason": "pruned",
-            "kept": False,
-            "drop_reason": "pruned",
-            "advantage": None,
-            "version": 0,
-        },
-    ],
+    "rollouts": [dict(zip(NAMES, row, strict=True)) for row in ROWS],
 }
 
 
@@ -172,36 +89,22 @@ def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
         parse_group(line)
 
 
-def test_a_record_survives_its_line() -> None:
-    group = group_of([0.0, 1.0, 1.0, NAN])
-    selection = Selection(group_id="s1/0/7+5", kept=(0, 2), dropped={1: "not_selected", 3: "pruned"})
-    record = record_group(1, group, selection, samples_of(group, selection, [-1.0, 1.0]))
-    assert parse_group(json.loads(json.dumps(record.to_json()))) == record
-    assert [rollout.advantage for rollout in record.rollouts] == [-1.0, None, 1.0, None]
-    assert [rollout.is_kept for rollout in record.rollouts] == [True, False, True, False]
-    assert [rollout.reward for rollout in record.rollouts] == [0.0, 1.0, 1.0, None]
-    assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
-
-
 def test_an_advantage_per_token_loses_its_padding() -> None:
-    selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={})
-    group, padded = group_of([0.0, 1.0]), torch.tensor([[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
-    record = record_group(1, group, selection, to_samples([group], [selection], [padded]))
-    assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
-    assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
-    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0, 0.0]]
+    group = made.group_of("s1/0/7+5", 0.0, 1.0, lengths=(2, 1))
+    kept, padded = selection(group, (0, 1)), torch.tensor([[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
+    record = record_group(1, group, kept, to_samples([group], [kept], [padded]))
+    assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0,)]
+    assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 1.0]
+    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0]]
     assert parse_group(json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_a_line_says_which_weights_made_each_token() -> None:
-    group = group_of([0.0, 1.0])
-    mixed = replace(group.rollouts[1].completion, version=4, versions=(4, 5))
-    group = replace(group, rollouts=(group.rollouts[0], replace(group.rollouts[1], completion=mixed)))
-    selection = Selection(group_id=group.id, kept=(), dropped={0: "not_selected", 1: "not_selected"})
-    line = json.loads(json.dumps(record_group(1, group, selection, []).to_json()))
+    group = made.group("g", rollout(0.0, 2), rollout(1.0, 2, index=1, version=4, versions=(4, 5)))
+    line = json.loads(json.dumps(record_group(1, group, selection(group, ()), []).to_json()))
     assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
-    for rollout in line["rollouts"]:
-        del rollout["version"]  # an older log
+    for entry in line["rollouts"]:
+        del entry["version"]  # an older log
     assert [rollout.version for rollout in parse_group(line).rollouts] == [None, None]
     line["rollouts"][0]["version"] = ["4"]
     with pytest.raises(ValueError, match="version"):
@@ -221,9 +124,9 @@ def test_a_group_has_signal_where_kept_rewards_differ() -> None:
 
 
 def test_a_dropped_reward_is_no_signal() -> None:
-    selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={2: "not_selected"})
     equal = group_of([1.0, 1.0, 0.0])
-    assert record_group(1, equal, selection, samples_of(equal, selection, [0.5, -0.5])).is_zero_signal
+    kept = selection(equal, (0, 1))
+    assert record_group(1, equal, kept, samples_of(equal, kept, [0.5, -0.5])).is_zero_signal
 
 
 def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
@@ -256,8 +159,8 @@ def test_a_chunk_of_an_older_log_is_read() -> None:
 def test_a_reward_that_is_nan_counts_as_none() -> None:
     line = line_of([1.0])
     line["rollouts"][0] |= {"reward": NAN, "parts": {"correct": None}}
-    [rollout] = parse_group(line).rollouts
-    assert (rollout.reward, rollout.parts) == (None, {"correct": None})
+    [found] = parse_group(line).rollouts
+    assert (found.reward, found.parts) == (None, {"correct": None})
 
 
 @each(
@@ -276,6 +179,7 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
         {"invalid_reason": 7},
         {"drop_reason": 7},
         {"finish_reason": None},
+        {"origin": 7},
     ],
 )
 def test_another_value_than_a_run_writes_is_refused(changes: dict[str, Any]) -> None:

@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Generator, Request
 from podsrl.policy import prompt_ids
-from podsrl.records import decode, encode
 from podsrl.report.html import render_report
 from podsrl.run.group_log import parse_group
 from podsrl.run.metrics import group_records, step_metrics
-from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.session import start
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import Completion, Task
+from runs import config_of as small_run
+from runs import lines_of
 
-SIZES = (
-    "rollouts.num_prompts=3",
-    "rollouts.num_rollouts=8",
-    "select.num_kept=6",
-    "rollouts.max_new_tokens=24",
-    "task.num_eval=4",
-    "eval.every_seconds=0",
-    "stop.seconds=0",
-    "stop.steps=4",
-    "model.matmul=mkl",
-    'task.rewards={"light_rewards:own_question" = 1.0}',
-    "task.correct=correct",
-    "budget.rollouts=small_budgets:in_two_rounds",
-    "budget.guide=small_budgets:half_shown",
+OPTIONS = (
+    *("rollouts.num_prompts=3", "select.num_kept=6", "rollouts.max_new_tokens=24"),
+    *('task.rewards={"light_rewards:own_question" = 1.0}', "task.correct=correct"),
+    *("budget.rollouts=small_budgets:in_two_rounds", "budget.guide=small_budgets:half_shown"),
 )
+
 BEFORE = "What is 1 + 1?\n1+1=2 Answer: 2.\n\n"
 
 
 def config_of(*overrides: str) -> RunConfig:
-    keys = {text.split("=")[0] for text in overrides}
-    return load_config("pods", [*(text for text in SIZES if text.split("=")[0] not in keys), *overrides])
+    return small_run(*OPTIONS, *overrides)
 
 
 class Seen(Generator):
@@ -132,14 +120,6 @@ def test_a_prompt_beyond_the_limit_or_the_window_is_asked_plainly_and_counted(
     assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide_too_long"}
 
 
-def test_groups_of_two_prompts_survive_the_exchange() -> None:
-    groups = list(Trainer(config_of()).sample().groups)
-    tasks = {group.id: group.task for group in groups}
-    for group, again in zip(groups, decode(encode(groups), lambda name, index: tasks[name]), strict=True):
-        assert [(r.prompt_ids, r.origin) for r in again.rollouts] == [(r.prompt_ids, r.origin) for r in group.rollouts]
-        assert again.prompt_ids == group.prompt_ids
-
-
 def test_the_log_and_the_report_say_which_rollouts_were_asked_in_another_way(tmp_path: Path) -> None:
     result = training_step(Trainer(config_of()))
     line = next(iter(group_records(result)))
@@ -147,33 +127,5 @@ def test_the_log_and_the_report_say_which_rollouts_were_asked_in_another_way(tmp
     assert [rollout.origin for rollout in parse_group(line).rollouts] == [*["shown"] * 6, "", "shown"]
     start(config_of("record.groups_every_steps=1"), tmp_path / "run", on_record=lambda r: None, say=lambda text: None)
     page = render_report([tmp_path / "run"])
-    logged = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    logged = lines_of(tmp_path / "run", "groups.jsonl")
     assert page.count("asked: shown") == sum("origin" in r for each in logged for r in each["rollouts"]) > 0
-
-
-def test_a_run_of_xrpo_resumes_to_the_same_end(tmp_path: Path) -> None:
-    """A trainer that is saved, and another that loads it, after every step."""
-    extra = {
-        "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
-        "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
-    }
-    config = load_config(
-        "systems/xrpo",
-        ["rollouts.num_prompts=6", "stop.steps=6", "stop.seconds=0", "task.num_eval=4", "model.matmul=mkl"],
-    )
-
-    def line_of(trainer: Trainer) -> dict[str, Any]:
-        line = step_metrics(training_step(trainer))
-        return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
-
-    whole, cut = Trainer(config), Trainer(config)
-    lines = [line_of(whole) for _ in range(6)]
-    for expected in lines:
-        assert line_of(cut) == expected
-        cut.save(tmp_path, extra)
-        cut = Trainer(config)
-        checkpoint = load_newest(tmp_path)
-        assert checkpoint is not None
-        cut.load(checkpoint)
-    assert sum(line["rollouts/guided"] for line in lines) > 0
-    assert all(line["rollouts/all"] == 6 * 8 for line in lines)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from runs import flags, lines_of, timeless
 
 REWARDS = """
 import os, random, sys, time
@@ -29,20 +30,7 @@ def dies(completions):
         os._exit(0)
     return [0.0] * len(completions)
 """
-SIZES = (
-    *("--rollouts.num_prompts=2", "--rollouts.num_rollouts=16", "--select.num_kept=4", "--task.num_eval=4"),
-    *("--task.reward_workers=1", "--rollouts.max_new_tokens=24", "--eval.num_samples=1"),
-)
-
-
-def lines(folder: Path, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
-def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in line.items() if not key.startswith(("seconds", "memory"))} for line in records
-    ]
+OPTIONS = ("rollouts.num_rollouts=16", "rollouts.max_new_tokens=24", "eval.num_samples=1", "task.reward_workers=1")
 
 
 def test_a_run_survives_its_rewards_and_resumes_to_the_same_numbers(
@@ -51,19 +39,19 @@ def test_a_run_survives_its_rewards_and_resumes_to_the_same_numbers(
     (tmp_path / "bad_rewards.py").write_text(REWARDS)
     monkeypatch.syspath_prepend(tmp_path)
     rewards = '--task.rewards={"bad_rewards:row" = 0.01, "bad_rewards:trl" = 1.0, correct = 1.0}'
-    code, _, err = pods("train", "pods", *SIZES, rewards, "--stop.steps=4", "--out=whole")
+    code, _, err = pods("train", "pods", *flags(*OPTIONS), rewards, "--out=whole")
     assert code == 0, err
-    whole = lines(tmp_path / "whole", "metrics.jsonl")
+    whole = lines_of(tmp_path / "whole")
     steps = [line for line in whole if "seconds/total" in line]
     assert len(steps) == 4 and all(line["reward/kept"] is not None for line in steps)
     assert (tmp_path / "whole" / "finished.json").exists()
     reasons = {reason for line in steps for reason in line["invalid_reasons"]}
     assert all("bad_rewards" in reason for reason in reasons)
     assert sum(line["rollouts/invalid"] for line in steps) > 0
-    assert pods("train", "pods", *SIZES, rewards, "--stop.steps=2", "--out=parts")[0] == 0
+    assert pods("train", "pods", *flags(*OPTIONS, "stop.steps=2"), rewards, "--out=parts")[0] == 0
     assert pods("train", "--resume", "parts", "--stop.steps=4")[0] == 0
-    parts = [line for line in lines(tmp_path / "parts", "metrics.jsonl") if "seconds/total" in line]
-    assert without_seconds(parts) == without_seconds(steps)
+    parts = [line for line in lines_of(tmp_path / "parts") if "seconds/total" in line]
+    assert list(map(timeless, parts)) == list(map(timeless, steps))
 
 
 def test_a_batch_that_ends_its_process_leaves_nothing_to_learn_and_says_why(
@@ -71,6 +59,6 @@ def test_a_batch_that_ends_its_process_leaves_nothing_to_learn_and_says_why(
 ) -> None:
     (tmp_path / "bad_rewards.py").write_text(REWARDS)
     monkeypatch.syspath_prepend(tmp_path)
-    code, _, err = pods("train", "pods", *SIZES, "--task.rewards.bad_rewards:dies=1.0", "--stop.steps=9", "--out=none")
+    code, _, err = pods("train", "pods", *flags(*OPTIONS), "--task.rewards.bad_rewards:dies=1.0", "--out=none")
     assert code == 1
     assert "reward 'bad_rewards:dies': the worker that judged it died (exit code 0)" in err

@@ -6,10 +6,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import json
-import os
-import signal
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -19,9 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-import children
 import podsrl
-import small_parts
 from podsrl.control import Ask, Budget, View, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import Request
@@ -30,7 +24,7 @@ from podsrl.lib.seeds import derive
 from podsrl.run.due import Due
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
-from podsrl.run.saving.checkpoint import Checkpoint, load_newest
+from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.step.collect import new_group
 from podsrl.run.step.step_result import StepResult
@@ -41,7 +35,6 @@ from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Sample, Selection
 from points import (
     ALL_SLOTS,
-    CONFIG,
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
     covering,
     digest_of,
@@ -51,16 +44,13 @@ from points import (
     slots_of,
     trainer_at,
 )
+from runs import EXTRA, newest, timeless
 
 TREES: dict[str, dict[str, Any]] = {str(point): point.tree for point in covering()} | of_recipes()
 DEFAULTS: dict[str, Any] = {
     "budget": {option.removeprefix("budget."): name for option, [name] in budget_names({}).items()},
     "loss": {"shape": []},
     "options": {},
-}
-EXTRA = {
-    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
-    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
 }
 AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
 ROLLOUTS = ("all", "left_out", "probes", "pruned", "postponed")
@@ -109,10 +99,6 @@ def numbers(result: StepResult) -> dict[str, Any]:
     return timeless(step_metrics(result))
 
 
-def timeless(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
-
-
 def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
     """Everything that a step gave, to the last bit."""
     weights = [tensor.numpy().tobytes() for tensor in trainer.model.state_dict().values()]
@@ -127,12 +113,6 @@ def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
 def saved(trainer: Trainer, folder: Path) -> Checkpoint:
     trainer.save(folder, EXTRA)
     return newest(folder)
-
-
-def newest(folder: Path) -> Checkpoint:
-    found = load_newest(folder)
-    assert found is not None
-    return found
 
 
 def test_every_part_stands_in_a_point() -> None:
@@ -233,50 +213,24 @@ def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_go
         resumed.load(saved(whole, tmp_path))
 
 
+@pytest.mark.parametrize("place", [(2, 1), (2, "learns")])
 @pytest.mark.parametrize("more", [(), AHEAD], ids=["sync", "ahead"])
-def test_a_part_that_fails_in_a_later_round_leaves_a_checkpoint_of_all_steps_before(
-    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_part_that_fails_in_a_later_round_or_while_it_learns_leaves_a_checkpoint_of_all_steps_before(
+    more: tuple[str, ...], place: tuple[int, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree = {**DEFAULTS, "budget": {"rollouts": "small_parts:failing"}}
-    whole, failed, resumed = (trainer_at(tree, *more) for _ in range(3))
+    """Before the update the loop saves a checkpoint; after it the last one of the schedule is there."""
+    tree = {**DEFAULTS, "budget": {"rollouts": "small_parts:Failing"}}
+    whole, failed, resumed = (trainer_at(tree, *more, "checkpoint.every_steps=2") for _ in range(3))
     wanted = [outcome(whole, training_step(whole)) for _ in range(4)]
     folder = RunFolder(tmp_path / "run")
     folder.create("")
-    monkeypatch.setattr("small_parts.FAILS_AT", [(2, 1)])
-    with pytest.raises(UsageError, match=r"^budget.rollouts = 'small_parts:failing' raised ZeroDivisionError"):
+    monkeypatch.setattr("small_parts.FAILS_AT", [place])
+    with pytest.raises(UsageError, match=r"'small_parts:Failing' raised ZeroDivisionError"):
         train(failed, folder, Due(), on_record=lambda line: None, should_stop=lambda: False)
     monkeypatch.setattr("small_parts.FAILS_AT", [])
     resumed.load(newest(folder.checkpoints))
     assert resumed.progress.step == 2
     assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted[2:]
-
-
-def test_a_run_that_is_killed_in_later_rounds_resumes_to_the_same_numbers(tmp_path: Path, pods: Any) -> None:
-    options = [
-        f"--{each}" for each in (*CONFIG, "stop.steps=4", "checkpoint.every_steps=1", "checkpoint.every_seconds=0")
-    ]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    options = [each for each in options if each != "--stop.steps=9"]
-    command = ["train", "pods", *options, "--budget.rollouts=small_parts:killed", "--out"]
-    assert pods(*command, str(whole))[0] == 0
-    paths = os.pathsep.join([str(Path(small_parts.__file__).parent), str(Path(podsrl.__file__).parents[1])])
-    for arguments, place in (([*command, str(cut)], "1 2"), (["train", "--resume", str(cut)], "2 1")):
-        ended = children.run(
-            [sys.executable, "-m", "podsrl.cli", *arguments],
-            env={**os.environ, "PYTHONPATH": paths, "KILLED_AT": place},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert pods("train", "--resume", str(cut))[0] == 0
-    one, other = newest(whole / "checkpoints"), newest(cut / "checkpoints")
-    lines = [
-        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (whole, cut)
-    ]
-    assert list(map(timeless, lines[0])) == list(map(timeless, lines[1]))
-    assert (one.model / "model.safetensors").read_bytes() == (other.model / "model.safetensors").read_bytes()
-    assert len(lines[0]) >= 4
 
 
 # --- the defaults ---

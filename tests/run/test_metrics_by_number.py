@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+import made
 from loops import each
+from made import selection
 from podsrl.run.evaluate import Evaluation
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step.collected import Load
@@ -20,49 +22,25 @@ from podsrl.run.step.counters import Progress
 from podsrl.run.step.learn import NO_STATS, UpdateResult
 from podsrl.run.step.step_result import StepResult
 from podsrl.score.accuracy import accuracy_of
-from podsrl.types import Completion, FinishReason, Group, Rollout, Selection, Task
+from podsrl.types import Group, Rollout
 from podsrl.update import to_samples
 
 
 def rollout(
-    reward: float | None,
-    length: int,
-    *,
-    is_correct: bool = False,
-    finish: FinishReason = "stop",
-    reason: str | None = "no judge",
+    reward: float | None, length: int, *, is_correct: bool = False, reason: str | None = "no judge", **more: Any
 ) -> Rollout:
     """With its number of tokens; invalid without a reward, for the reason that is given."""
-    completion = Completion(
-        request_id="q",
-        index=0,
-        token_ids=(7,) * length,
-        logprobs=(-1.0,) * length,
-        finish_reason=finish,
-        version=0,
-    )
-    return Rollout(
-        completion=completion,
-        text="",
-        reward=math.nan if reward is None else reward,
-        parts={"right": math.nan if reward is None else float(is_correct)},
-        is_correct=is_correct,
-        invalid_reason=reason if reward is None else None,
-    )
+    value = math.nan if reward is None else reward
+    parts, why = {"right": math.nan if reward is None else float(is_correct)}, reason if reward is None else None
+    return made.rollout(value, length, parts=parts, is_correct=is_correct, invalid_reason=why, **more)
 
 
 def group_of(name: str, num_prompt_tokens: int, *rollouts: Rollout) -> Group:
-    task = Task(id=name, prompt="?", answer="!")
-    return Group(id=name, task=task, prompt_ids=(5,) * num_prompt_tokens, rollouts=rollouts)
-
-
-def selection(group: Group, kept: tuple[int, ...], chunks: tuple[tuple[int, ...], ...] = ()) -> Selection:
-    dropped = {i: "not_selected" for i in range(len(group.rollouts)) if i not in kept}
-    return Selection(group_id=group.id, kept=kept, dropped=dropped, chunks=chunks)  # type: ignore[arg-type]
+    return made.group(name, *rollouts, prompt_ids=(5,) * num_prompt_tokens)
 
 
 MIXED = group_of(
-    "mixed", 5, rollout(1.0, 2, is_correct=True), rollout(0.0, 4), rollout(0.5, 6, finish="length")
+    "mixed", 5, rollout(1.0, 2, is_correct=True), rollout(0.0, 4), rollout(0.5, 6, finish_reason="length")
 )  # 12 tokens
 EQUAL = group_of("equal", 7, rollout(0.25, 3), rollout(None, 1), rollout(0.25, 5))  # 9 tokens
 CUT = group_of(  # in two chunks, of which the second has one valid rollout; 21 tokens
@@ -74,7 +52,7 @@ CUT = group_of(  # in two chunks, of which the second has one valid rollout; 21 
 CHUNKS = ((0, 1, 2), (3, 4, 5))
 
 GROUPS = (MIXED, EQUAL, CUT)
-SELECTIONS = (selection(MIXED, (0, 1)), selection(EQUAL, (0, 2)), selection(CUT, (0, 1), CHUNKS))
+SELECTIONS = (selection(MIXED, (0, 1)), selection(EQUAL, (0, 2)), selection(CUT, (0, 1), chunks=CHUNKS))
 STEP = StepResult(
     progress=Progress(step=3, version=2, data_position=24, train_seconds=40.5),
     groups=GROUPS,
@@ -239,7 +217,7 @@ LOST = group_of(
     "lost",
     5,
     *(sample("9", 2), sample(None, 6), replace(sample("7", 3), reward=math.nan, invalid_reason="late")),
-    replace(rollout(0.5, 9, finish="length"), answer="7"),
+    replace(rollout(0.5, 9, finish_reason="length"), answer="7"),
 )
 EVALUATION = Evaluation(
     step=20,
@@ -324,8 +302,10 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
 
 def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     """It counts with its tokens and nowhere else; a probe counts with its prompt and its tokens."""
-    pruned = rollout(None, 10, finish="pruned", reason=None)
-    probe = group_of("probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, finish="pruned", reason=None))
+    pruned = rollout(None, 10, finish_reason="pruned", reason=None)
+    probe = group_of(
+        "probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, finish_reason="pruned", reason=None)
+    )
     with_pruned = replace(MIXED, rollouts=(*MIXED.rollouts, pruned))
     load = replace(STEP.load, num_postponed=4, num_postponed_tokens=50)
     step = replace(STEP, groups=(with_pruned, EQUAL, CUT), probes=(probe,), load=load)

@@ -13,7 +13,6 @@ from podsrl.generate import Engine
 from podsrl.lib.seeds import derive
 from podsrl.run.before.prepare import prepare
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import Group
@@ -55,24 +54,6 @@ def test_dynamic_sampling_and_pods_train_on_16_of_64_rollouts_of_mixed_groups_al
         assert line["groups/zero_signal"] == line["tokens/skipped"] == 0
         assert line["groups/left_out"] == len(result.left_out)
         assert line["rollouts/all"] + line["rollouts/left_out"] == 64 * (4 + len(result.left_out))
-
-
-def test_rollouts_of_the_second_round_are_those_that_one_round_would_have_made() -> None:
-    trainer = exact(Trainer(load_config("systems/dars", [*SMALL, "options.harder.most=20"])))
-    collected = trainer.sample()
-    sizes = [len(group.rollouts) for group in collected.seen]
-    assert set(sizes) <= set(range(8, 21)) and len(set(sizes)) > 1 and len(sizes) == 4
-    wanted = [(new_group(group.id, group.task), len(group.rollouts)) for group in collected.seen]
-    whole = trainer.collector.answer(wanted, trainer.sampling)
-    assert found(whole) == found(collected.seen)
-
-
-def test_groups_that_grew_train_whole() -> None:
-    result = training_step(Trainer(load_config("systems/dars", SMALL)))
-    assert result.groups and all(group.is_mixed for group in result.groups)
-    for group, selection in zip(result.groups, result.selections, strict=True):
-        assert selection.kept == tuple(range(len(group.rollouts)))
-    assert step_metrics(result)["groups/zero_signal"] == 0
 
 
 def test_sizes_that_harder_cannot_have_end_before_the_model_loads() -> None:

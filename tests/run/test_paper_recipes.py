@@ -6,10 +6,9 @@ What a CPU cannot run is replaced: four-bit weights and eight-bit moments where 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Sampling
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
-from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.session import resume, start
 from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
+from runs import final_tensors, newest, numbers
 
 BASELINES = {"a": "grpo", "b": "grpo", "c": "grpo", "d": "grpo_ga", "e": "grpo_ga"}
 RECIPES = [f"{setting}-{arm}" for setting, other in BASELINES.items() for arm in (other, "pods")]
@@ -141,27 +140,12 @@ def _what_the_cpu_lacks() -> Iterator[str]:
             yield override
 
 
-def silent(_: Any) -> None: ...
+QUIET: dict[str, Any] = {"on_record": lambda record: None, "say": lambda text: None}
 
 
-def train(config: RunConfig, folder: Path) -> None:
-    assert start(config, folder, on_record=silent, say=silent) == "finished"
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    """All metrics but the clock's and the memory's, of steps alone: a shorter run is evaluated at its own end."""
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in found if "seconds/total" in line]
-    return [
-        {key: value for key, value in line.items() if not key.startswith(("seconds/", "memory/"))} for line in steps
-    ]
-
-
-def final_tensors(folder: Path) -> dict[str, str]:
-    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
-    files = sorted(last.rglob("*.safetensors"))
-    assert len(files) >= 2
-    return {str(file.relative_to(last.parent)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    """Of steps alone: a shorter run is evaluated at its own end."""
+    return [line for line in numbers(folder) if "loss" in line]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -170,12 +154,12 @@ def test_a_recipe_trains_stops_and_resumes_to_the_same_bits(
 ) -> None:
     """In the recipe's own bfloat16. Its rewards differ within groups, so the three steps have gradients."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(toy_config(recipe, models, data), whole)
-    train(toy_config(recipe, models, data, "stop.steps=1"), stopped)
-    assert resume(stopped, ["--stop.steps=3"], on_record=silent, say=silent) == "finished"
-    steps = lines(whole)
+    for folder, num_steps in ((whole, 3), (stopped, 1)):
+        assert start(toy_config(recipe, models, data, f"stop.steps={num_steps}"), folder, **QUIET) == "finished"
+    assert resume(stopped, ["--stop.steps=3"], **QUIET) == "finished"
+    steps = steps_of(whole)
     assert [line["step"] for line in steps] == [1, 2, 3] and any(line["grad_norm"] > 0 for line in steps)
-    assert lines(stopped) == steps
+    assert steps_of(stopped) == steps
     assert final_tensors(stopped) == final_tensors(whole)
     assert (steps[0]["kl"] is None) == (not recipe.startswith("c"))
     assert (stopped / "groups.jsonl").read_text() == (whole / "groups.jsonl").read_text()
@@ -187,9 +171,9 @@ def test_a_recipe_s_checkpoint_generates_the_same_tokens_elsewhere(
 ) -> None:
     """In float32, so that no two tokens are a rounding apart: plain transformers, or PEFT on the untouched base."""
     config = toy_config(recipe, models, data, "model.dtype=float32", "model.load_in_4bit=false")
-    train(config, tmp_path / "run")
-    checkpoint = load_newest(tmp_path / "run" / "checkpoints")
-    assert checkpoint is not None and checkpoint.path.name == "step-00000003"
+    start(config, tmp_path / "run", **QUIET)
+    checkpoint = newest(tmp_path / "run" / "checkpoints")
+    assert checkpoint.path.name == "step-00000003"
     with closing(Trainer(config)) as trainer:
         untrained = greedy(trainer)
         trainer.load(checkpoint)
@@ -197,14 +181,6 @@ def test_a_recipe_s_checkpoint_generates_the_same_tokens_elsewhere(
     assert ours != untrained  # three steps have changed the weights that are sampled from
     plain = plainly_loaded(config, checkpoint.model)
     assert {prompt: generated(plain, prompt, trainer.stop_token_ids) for prompt in ours} == ours
-
-
-@contextmanager
-def closing(trainer: Trainer) -> Iterator[Trainer]:
-    try:
-        yield trainer
-    finally:
-        trainer.close()
 
 
 def greedy(trainer: Trainer) -> dict[tuple[int, ...], tuple[int, ...]]:

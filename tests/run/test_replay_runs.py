@@ -8,29 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from podsrl.config.load import load_config
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.run.metrics import step_metrics
-from podsrl.run.saving.checkpoint import Checkpoint, load_newest
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.trainer_state import KEPT
 from podsrl.run.steps import training_step
+from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
-SMALL = (
-    "rollouts.num_prompts=2",
-    "rollouts.num_rollouts=8",
-    "select.num_kept=4",
-    "rollouts.max_new_tokens=16",
-    "task.num_eval=4",
-    "model.matmul=mkl",
-)
-EXTRA = {
-    "schedule": {"last_eval_step": -1, "next_eval_seconds": 0.0},
-    "log_bytes": {"metrics.jsonl": 0, "groups.jsonl": 0},
-}
 
 
 def keeper() -> Any:
@@ -42,21 +28,10 @@ def keeper() -> Any:
 
 
 def trainer_of(own_keeper: Any) -> Trainer:
-    trainer = Trainer(load_config("pods", SMALL))
+    trainer = Trainer(config_of())
     if own_keeper is not None:
         trainer.keeper = own_keeper
     return trainer
-
-
-def line_of(trainer: Trainer) -> dict[str, Any]:
-    line = step_metrics(training_step(trainer))
-    return {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
-
-
-def newest(folder: Path) -> Checkpoint:
-    found = load_newest(folder)
-    assert found is not None
-    return found
 
 
 def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: Path) -> None:
@@ -69,9 +44,9 @@ def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: P
     resumed = trainer_of(keeper())
     resumed.load(newest(tmp_path))
     assert list(resumed.keeper.state()) == list(whole.keeper.state()) == list(second.groups[:2])
-    assert line_of(resumed) == line_of(whole)
-    for name, weight in whole.model.state_dict().items():
-        assert torch.equal(weight, resumed.model.state_dict()[name]), name
+    one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
+    assert one == other
+    assert_same_weights(whole, resumed)
 
     with pytest.raises(UsageError, match=r"2 groups that a keeper kept.*trainer\.keeper"):
         trainer_of(None).load(newest(tmp_path))

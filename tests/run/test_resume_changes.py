@@ -14,20 +14,10 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
 from podsrl.run import session
-from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.step.trainer import Trainer
+from runs import config_of, newest
 
-SMALL = (
-    "rollouts.num_prompts=1",
-    "rollouts.num_rollouts=4",
-    "select.num_kept=2",
-    "rollouts.max_new_tokens=4",
-    "task.name=jsonl",
-    "task.num_eval=3",
-    "eval.every_seconds=0",
-    "checkpoint.every_seconds=0",
-    "stop.seconds=0",
-)
+SIZES = ("rollouts.num_prompts=1", "rollouts.num_rollouts=4", "select.num_kept=2", "rollouts.max_new_tokens=4")
 
 
 def rows(start: int, count: int) -> str:
@@ -45,7 +35,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, data: Path) -> Path:
     """A run of two steps: nine questions to train on, three held out."""
-    config = load_config("pods", (*SMALL, f"task.path={data}", "stop.steps=2"))
+    task = ("task.name=jsonl", f"task.path={data}", "task.num_eval=3")
+    config = config_of(*SIZES, *task, "checkpoint.every_seconds=0", "stop.steps=2")
     session.start(config, tmp_path / "run", on_record=lambda record: None, say=lambda text: None)
     return tmp_path / "run"
 
@@ -71,8 +62,7 @@ def files(run: Path) -> dict[str, bytes]:
 
 def edit_state(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what the newest checkpoint says, and its manifest with it."""
-    found = load_newest(run / "checkpoints")
-    assert found is not None
+    found = newest(run / "checkpoints")
     state = dict(found.state)
     change(state)
     (found.path / "state.json").write_text(json.dumps(state))
@@ -109,8 +99,7 @@ def test_going_on_with_other_data_is_said_and_stands_in_the_log_once(run: Path, 
 
 def test_a_changed_answer_is_noticed_by_the_trainer_itself(run: Path, data: Path) -> None:
     data.write_text(data.read_text().replace('"answer": "11"', '"answer": "12"'))
-    checkpoint = load_newest(run / "checkpoints")
-    assert checkpoint is not None
+    checkpoint = newest(run / "checkpoints")
     trainer = Trainer(load_config(run / "config.toml"))
     with pytest.raises(UsageError, match=r"(9 -> 9|3 -> 3) questions \(digests of answers \w{8} -> \w{8}\)"):
         trainer.load(checkpoint)

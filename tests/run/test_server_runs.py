@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,11 @@ from engine_server import EngineServer, serving
 
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, name_of
 from podsrl.policy import model_folder
+from runs import flags, lines_of
 
 Pods = Callable[..., tuple[int, str, str]]
-SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--task.num_eval=16",
-    "--rollouts.max_new_tokens=24",
-    "--eval.every_steps=2",
-)
+SMALL = flags("task.num_eval=16", "rollouts.max_new_tokens=24", "eval.every_steps=2", "stop.steps=3")
+SHORT = flags("task.num_eval=16", "rollouts.max_new_tokens=24", "stop.steps=2")
 
 
 @pytest.fixture
@@ -40,8 +34,7 @@ COUNTED = ("step", "version", "tokens", "rollouts", "groups", "reward", "accurac
 
 def metrics(path: Path) -> list[dict[str, Any]]:
     """What rests on the tokens alone: the batch in which rollouts meet decides the last bits of log-probs."""
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key.startswith(COUNTED)} for line in lines]
+    return [{key: value for key, value in line.items() if key.startswith(COUNTED)} for line in lines_of(path)]
 
 
 def left_for(*servers: EngineServer) -> list[str]:
@@ -54,7 +47,7 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
     pods: Pods, server: EngineServer, tmp_path: Path
 ) -> None:
     run = ("train", "pods", *SMALL, f"--rollouts.generator=vllm+{server.url}", "--options.vllm.retry_seconds=0.5")
-    code, _, err = pods(*run, "--stop.steps=3", "--out=whole")
+    code, _, err = pods(*run, "--out=whole")
     assert code == 0, err
     assert metrics(tmp_path / "whole")[-1]["step"] == 3
 
@@ -71,7 +64,7 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
 
     server.asked.clear()
     server.alter = end_in_step_2
-    code, _, err = pods(*run, "--stop.steps=3", "--out=broken")
+    code, _, err = pods(*run, "--out=broken")
     assert code == 1 and "is lost" in err and "VLLM_SERVER_DEV_MODE=1" in err
     server.alter = lambda path, body, answer: answer
     code, _, err = pods("train", "--resume", "broken")
@@ -83,7 +76,7 @@ def test_a_run_whose_server_ends_saves_a_checkpoint_that_goes_on_as_if_nothing_h
 def test_two_servers_are_shared_out_by_group(pods: Pods, server: EngineServer, tmp_path: Path) -> None:
     with serving(server.model, server.tokenizer, server.folder) as other:
         names = f"vllm+{server.url},{other.url}"
-        code, _, err = pods("train", "pods", *SMALL, f"--rollouts.generator={names}", "--stop.steps=2", "--out=two")
+        code, _, err = pods("train", "pods", *SHORT, f"--rollouts.generator={names}", "--out=two")
         assert code == 0, err
         for each in (server, other):
             asked = [body for body in each.bodies("/v1/completions") if "request_id" in body]

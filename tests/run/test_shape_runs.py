@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
+from runs import config_of as small_run
 
 SHAPES = """
 import torch
@@ -33,7 +33,6 @@ def per_token():
         return found
     return shape
 """
-SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "rollouts.max_new_tokens=16")
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +42,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config_of(shape: str, *overrides: str) -> RunConfig:
-    few = ("task.num_eval=4", "stop.seconds=0", "stop.steps=4", "eval.every_seconds=0", "model.matmul=mkl", *overrides)
-    return load_config("pods", [*SIZES, *few, f"loss.shape={shape}"])
+    return small_run(f"loss.shape={shape}", *overrides)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +57,6 @@ def config_of(shape: str, *overrides: str) -> RunConfig:
 def test_what_is_no_shape_is_an_error_before_the_model_loads(shape: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Trainer(config_of(shape, "model.path=/nowhere"))
-
-
-def test_an_option_that_a_shape_does_not_have_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"options.run_shapes:halves.faktor.*factor"):
-        Trainer(config_of("run_shapes:halves", 'options={"run_shapes:halves" = {faktor = 1.0}}'))
 
 
 def test_a_shape_reaches_the_gradient() -> None:

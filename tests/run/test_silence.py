@@ -13,12 +13,12 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.due import Due
 from podsrl.run.loop import train
-from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
 from podsrl.run.step.counters import Progress
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group, made_up_group
+from runs import config_of, newest
 
 
 def answers(**changes: Any) -> Group:
@@ -122,12 +122,11 @@ def run_of(
     """Train where every reward is the same; its last step, and what was said."""
     rewards = 'task.rewards={"light_rewards:constant" = 1.0}'
     small = ("rollouts.num_prompts=1", "rollouts.num_rollouts=4", "select.num_kept=2", "rollouts.max_new_tokens=2")
-    rest = ("task.num_eval=1", "stop.seconds=0", "stop.steps=7", f"stop.without_signal={limit}", "eval.every_seconds=0")
-    trainer, due = Trainer(load_config("pods", [rewards, *small, *rest, *options])), Due()
+    rest = ("task.num_eval=1", "stop.steps=7", f"stop.without_signal={limit}")
+    trainer, due = Trainer(config_of(rewards, *small, *rest, *options)), Due()
     logs, said = RunFolder(folder), list[str]()
     if resumes:
-        checkpoint = load_newest(logs.checkpoints)
-        assert checkpoint is not None
+        checkpoint = newest(logs.checkpoints)
         trainer.load(checkpoint)
         due = Due.of(checkpoint.state)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,27 +11,20 @@ import pytest
 
 from podsrl.lib.machine import hardware_line
 from podsrl.run.starts import describe_start
-
-RUN = [
-    *("--rollouts.num_prompts=2", "--rollouts.num_rollouts=4", "--select.num_kept=2", "--rollouts.max_new_tokens=4"),
-    *("--task.num_eval=4", "--eval.every_seconds=0", "--stop.seconds=0", "--stop.steps=3", "--out=run"),
-]
-
-
-def lines_of(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+from runs import flags, lines_of
 
 
 def test_each_start_of_a_run_leaves_a_line_and_the_first_and_last_step_their_groups(pods: Any, tmp_path: Path) -> None:
-    assert pods("train", "pods", *RUN)[0] == 0
-    groups, evaluations = lines_of(tmp_path / "run" / "groups.jsonl"), lines_of(tmp_path / "run" / "metrics.jsonl")
+    sizes = ("rollouts.num_rollouts=4", "select.num_kept=2", "rollouts.max_new_tokens=4", "stop.steps=3")
+    assert pods("train", "pods", *flags(*sizes), "--out=run")[0] == 0
+    groups, evaluations = lines_of(tmp_path / "run", "groups.jsonl"), lines_of(tmp_path / "run")
     assert [line["step"] for line in groups] == [1, 1, 3, 3]
     examples = [line["eval/examples"] for line in evaluations if "eval/examples" in line]
     assert len(examples) == 2
     first, last = ([{**one, "text": "", "is_correct": None} for one in each] for each in examples)
     assert first == last and len(first) == 3
     assert pods("train", "--resume", "run", "--stop.steps=4")[0] == 0
-    starts = lines_of(tmp_path / "run" / "starts.jsonl")
+    starts = lines_of(tmp_path / "run", "starts.jsonl")
     assert [start["step"] for start in starts] == [0, 3]
     assert all(start["hardware"] == hardware_line() and start["commit"] is None for start in starts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.select import max_variance
 from podsrl.update import group_weights
+from runs import lines_of
 
 PARTS = """
 from dataclasses import replace
@@ -60,38 +60,6 @@ def endless():
 def last(view):
     from podsrl.control import Ask
     return [Ask(index=view.groups[0].index, num_rollouts=2, joins=view.groups[0].id)]
-
-
-class Fails:
-    \"\"\"In a step that the file beside this one names: while it is asked, or while it learns.\"\"\"
-
-    def __init__(self, at, when):
-        self.at, self.when, self.seen = at, when, 0
-
-    def rollouts(self, view, asks):
-        if view.step + 1 == self.at and self.when == "asked" and not is_mended():
-            raise RuntimeError("no rollouts today")
-        return asks
-
-    def learn(self, groups):
-        if self.seen + 1 == self.at and self.when == "learns" and not is_mended():
-            raise RuntimeError("nothing learned today")
-        self.seen += 1
-
-    def state(self):
-        return {"seen": self.seen}
-
-    def restore(self, state):
-        self.seen = state["seen"]
-
-
-def is_mended():
-    from pathlib import Path
-    return (Path(__file__).parent / "mended").exists()
-
-
-def fails(*, at: int = 7, when: str = "asked"):
-    return Fails(at, when)
 """
 QUICK = ("rollouts.max_new_tokens=12", "task.num_eval=4", "eval.num_samples=1", "model.matmul=mkl")
 UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "budget.rollouts=step_parts:by_length")
@@ -156,7 +124,7 @@ def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: 
     flags += ["--stop.steps=2", "--stop.seconds=0", "--record.groups_every_steps=1", "--out=run"]
     code, _, err = pods("train", "mixed", *flags)
     assert code == 0, err
-    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    groups = lines_of(tmp_path / "run", "groups.jsonl")
     counts = {(len(g["rollouts"]), sum(r["kept"] for r in g["rollouts"])) for g in groups}
     assert counts == {(8, 2), (128, 32)}
     assert key_facts(read_run(tmp_path / "run"))["n → m"] == "8 → 25 %"
@@ -173,32 +141,6 @@ FAILING = [
     *(f"--{option}" for option in QUICK),
     *("--out=run", "--checkpoint.every_seconds=0", "--eval.every_seconds=0"),
 ]
-
-
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    hidden = ("seconds/", "memory/")
-    return [{name: value for name, value in line.items() if not name.startswith(hidden)} for line in lines]
-
-
-@pytest.mark.parametrize(("when", "saved"), [("asked", 6), ("learns", 5)])
-def test_a_part_that_fails_in_a_late_step_leaves_a_run_that_resumes_to_the_same_numbers(
-    pods: Any, tmp_path: Path, when: str, saved: int
-) -> None:
-    """Between two updates a checkpoint is saved; after the update of the step the last one of the schedule is there."""
-    flags = [*FAILING, "--budget.rollouts=step_parts:fails", "--checkpoint.every_steps=5"]
-    table = f'--options={{"step_parts:fails" = {{when = "{when}"}}}}'
-    code, _, err = pods("train", "pods", *flags, table)
-    [error] = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert code == 2 and "raised RuntimeError" in error and "step_parts.py, line" in error
-    steps = [int(path.name.rpartition("-")[2]) for path in (tmp_path / "run" / "checkpoints").glob("step-*")]
-    assert max(steps) == saved
-    (tmp_path / "mended").touch()
-    code, _, err = pods("train", "--resume", "run")
-    assert code == 0, err
-    whole = [flag if not flag.startswith("--out") else "--out=whole" for flag in flags]
-    assert pods("train", "pods", *whole, table)[0] == 0
-    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import made
 from podsrl.errors import UsageError
 from podsrl.select import (
     GroupRule,
@@ -20,27 +21,17 @@ from podsrl.select import (
     select_groups,
     try_rule,
 )
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Selection
 
 
 def group_of(name: str, *rewards: float | None) -> Group:
     """A group with these rewards; None is an invalid rollout."""
-    rollouts = tuple(rollout_of(name, i, reward) for i, reward in enumerate(rewards))
-    return Group(id=name, task=Task(id=name, prompt="?", answer="!"), prompt_ids=(1,), rollouts=rollouts)
-
-
-def rollout_of(name: str, index: int, reward: float | None) -> Rollout:
-    completion = Completion(
-        request_id=name, index=index, token_ids=(2,), logprobs=(-1.0,), finish_reason="stop", version=0
+    invalid = {"invalid_reason": "the reward function returned None"}
+    rollouts = (
+        made.rollout(math.nan, index=i, **invalid) if reward is None else made.rollout(reward, index=i)
+        for i, reward in enumerate(rewards)
     )
-    return Rollout(
-        completion=completion,
-        text="",
-        reward=math.nan if reward is None else reward,
-        parts={},
-        is_correct=False,
-        invalid_reason="the reward function returned None" if reward is None else None,
-    )
+    return made.group(name, *rollouts)
 
 
 class Recorder:

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import podsrl.select
+from made import group, rollout
 from podsrl.errors import UsageError
 from podsrl.select import RULES, SelectionRule, max_variance, resolve_rule, select_groups, try_rule
 from podsrl.select.groups import call_rule
-from podsrl.types import Completion, Group, Rollout, Task
 
 
 def test_every_known_name_gives_its_function() -> None:
@@ -133,25 +133,13 @@ def test_the_examples_in_the_documentation_are_true(monkeypatch: pytest.MonkeyPa
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(block, names)
-    group = torch.tensor([[3.0, 1.0, 2.0]])
-    assert eval("lowest", names)(group, 2).tolist() == [[1, 2]]
+    assert eval("lowest", names)(torch.tensor([[3.0, 1.0, 2.0]]), 2).tolist() == [[1, 2]]
     module = ModuleType("page_rules")
     vars(module).update(names)
     monkeypatch.setitem(sys.modules, "page_rules", module)
     rule = resolve_rule("page_rules:uncertain", {"share": 0.25})
     try_rule(rule, 8, 4)
     logprobs = [(-1.0,), (-3.0, -1.0), (-0.5, -0.5), (-4.0,), (-0.1,), (-0.2,), (-0.3,), (-0.4,)]
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id="q", index=i, token_ids=(1,) * len(own), logprobs=own, finish_reason="stop", version=0
-            ),
-            text="",
-            reward=0.0,
-            parts={},
-            is_correct=i == 4,
-        )
-        for i, own in enumerate(logprobs)
-    )
-    one = Group(id="q", task=Task(id="q", prompt="?", answer="1"), prompt_ids=(1,), rollouts=rollouts)
+    rollouts = (rollout(length=len(own), logprobs=own, is_correct=i == 4) for i, own in enumerate(logprobs))
+    one = group("q", *rollouts)
     assert select_groups([one], rule, 4)[0].kept == (1, 3, 4)

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from made import group_of
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Selection
 from podsrl.update.advantage import (
     ADVANTAGES,
     Advantage,
@@ -29,26 +30,9 @@ def close(actual: torch.Tensor, expected: list[float] | list[list[float]], toler
     torch.testing.assert_close(actual.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=tolerance)
 
 
-def group_of(name: str, rewards: Sequence[float], lengths: Sequence[int] | None = None) -> Group:
-    """A group whose rollouts have these rewards, and completions of these lengths (1 where not given)."""
-    rollouts = []
-    for i, reward in enumerate(rewards):
-        length = 1 if lengths is None else lengths[i]
-        completion = Completion(
-            request_id=name,
-            index=i,
-            token_ids=(1,) * length,
-            logprobs=(-0.5,) * length,
-            finish_reason="stop",
-            version=0,
-        )
-        rollouts.append(Rollout(completion=completion, text="", reward=reward, parts={}, is_correct=False))
-    return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5,), rollouts=tuple(rollouts))
-
-
 def of_step(rewards_P_K: Sequence[Sequence[float]], advantage: Advantage) -> list[list[float]]:
     """Advantages of groups that kept everything."""
-    groups = [group_of(str(i), rewards) for i, rewards in enumerate(rewards_P_K)]
+    groups = [group_of(str(i), *rewards) for i, rewards in enumerate(rewards_P_K)]
     selections = [Selection(group_id=group.id, kept=tuple(range(len(group.rollouts))), dropped={}) for group in groups]
     found = step_advantages(groups, selections, advantage)
     assert all(each.dtype == torch.float32 for each in found)
@@ -206,14 +190,14 @@ def test_no_group_and_a_group_of_which_nothing_was_kept_give_no_advantage() -> N
     assert step_advantages([], [], ADVANTAGES["batch_std"]) == []
     nothing = Selection(group_id="a", kept=(), dropped=dict.fromkeys(range(2), "group_too_small"))
     for advantage in ADVANTAGES.values():
-        (found,) = step_advantages([group_of("a", [1.0, 0.0])], [nothing], advantage)
+        (found,) = step_advantages([group_of("a", 1.0, 0.0)], [nothing], advantage)
         assert found.tolist() == []
 
 
 @pytest.mark.parametrize("normalize", ALL)
 def test_a_chunk_is_normalised_as_a_group_of_its_own_to_the_last_bit(normalize: str) -> None:
     rewards = [0.1, 0.9, 0.3, 1.0, 0.0, 0.7, 0.2, 0.2]
-    whole = [group_of("a", rewards), group_of("b", [1.0, 0.3, 0.0, 0.0])]
+    whole = [group_of("a", *rewards), group_of("b", 1.0, 0.3, 0.0, 0.0)]
     chosen = [
         Selection(group_id="a", kept=(0, 1, 3, 4, 5, 6), dropped={}, chunks=((0, 1, 2, 3), (4, 5, 6, 7))),
         Selection(group_id="b", kept=(0, 1, 2, 3), dropped={}, chunks=((0, 1), (2, 3))),
@@ -240,7 +224,7 @@ def test_an_advantage_of_groups_reads_lengths_and_may_give_one_value_per_token()
     def first_token(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
         return [torch.eye(1, 4).repeat(len(s.kept), 1) + torch.tensor([0, 0, 0, math.nan]) for s in selections]
 
-    group = group_of("a", [0.0, 1.0, 0.0], [1, 3, 2])
+    group = group_of("a", 0.0, 1.0, 0.0, lengths=(1, 3, 2))
     chosen = Selection(group_id="a", kept=(0, 1), dropped={2: "not_selected"})
     assert [each.tolist() for each in step_advantages([group], [chosen], shorter_is_better)] == [[1.0, -1.0]]
     (found,) = step_advantages([group], [chosen], first_token)  # the fourth column is behind every completion

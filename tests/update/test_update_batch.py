@@ -1,21 +1,28 @@
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import make_rows
 
+import made
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Group, Rollout, Sample, Selection, Task
+from podsrl.types import Completion, Group, Sample, Selection
 from podsrl.update.batch import Batch, make_batch, to_samples
 from podsrl.update.micro_batches import micro_batches
 
 
 def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:
-    logprobs = tuple(-float(token) for token in tokens) if logprobs is None else logprobs
-    return Completion(request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0)
+    return made.completion(tokens, logprobs=tuple(-float(token) for token in tokens) if logprobs is None else logprobs)
+
+
+def group_of(name: str, *lengths: int) -> Group:
+    """Rollout i is `lengths[i]` times the token i."""
+    rollouts = (made.rollout(completion=completion((i,) * length)) for i, length in enumerate(lengths))
+    return made.group(name, *rollouts, prompt_ids=(5, 6))
 
 
 def batch_from(
@@ -122,7 +129,7 @@ def test_a_budget_under_one_is_refused() -> None:
         micro_batches(batch_of([2]), 0)
 
 
-def test_cutting_does_not_change_the_batch(make_rows: Callable[..., Batch]) -> None:
+def test_cutting_does_not_change_the_batch() -> None:
     batch, fresh = make_rows(), make_rows()
     for piece in micro_batches(batch, 20):
         piece.input_ids.zero_()
@@ -137,15 +144,6 @@ def test_an_advantage_per_token_lies_on_the_completion_and_one_number_fills_it()
     assert batch.rows(torch.tensor([1])).advantages.tolist() == [[0, 2.0, 2.0, 2.0]]
     assert batch_from([(5,), (8, 9)], rows, [(0.0, 0.0), (0.0, 0.0, 1.0)]).has_advantage().tolist() == [False, True]
     assert batch_from([(5,), (8, 9)], rows, [0.0, -1.0]).has_advantage().tolist() == [False, True]
-
-
-def group_of(name: str, *lengths: int) -> Group:
-    """Rollout i is `lengths[i]` times the token i."""
-    rollouts = tuple(
-        Rollout(completion=completion((i,) * length), text="", reward=0.0, parts={}, is_correct=False)
-        for i, length in enumerate(lengths)
-    )
-    return Group(id=name, task=Task(id=name, prompt="?", answer="1"), prompt_ids=(5, 6), rollouts=rollouts)
 
 
 def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import make_model
 from torch import Tensor, nn
 
+import made
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Sample
+from podsrl.types import Sample
 from podsrl.update import Batch, Updater, group_weights, make_batch, policy_loss, resolve_algorithm
 
-Build = Callable[..., nn.Module]
 LOSS = resolve_algorithm("grpo", aggregate="group_mean").loss
 
 
@@ -25,17 +26,10 @@ def samples_of(sizes: dict[str, int], *, is_zero: Callable[[int], bool] = lambda
     for name, size in sizes.items():
         prompt = tuple(draw.randrange(1, 11) for _ in range(draw.randint(1, 4)))
         for _ in range(size):
-            count = draw.randint(1, 9)
-            done = Completion(
-                request_id=name,
-                index=0,
-                token_ids=tuple(draw.randrange(1, 11) for _ in range(count)),
-                logprobs=tuple(-3.0 * draw.random() for _ in range(count)),
-                finish_reason="stop",
-                version=0,
-            )
+            tokens = [draw.randrange(1, 11) for _ in range(draw.randint(1, 9))]
+            logprobs = tuple(-3.0 * draw.random() for _ in tokens)
             advantage = 0.0 if is_zero(len(samples)) else draw.uniform(-2, 2)
-            samples.append(Sample(group_id=name, prompt_ids=prompt, completion=done, advantage=advantage))
+            samples.append(made.sample(prompt, tokens, advantage, request_id=name, logprobs=logprobs))
     return samples
 
 
@@ -69,9 +63,7 @@ SIZES = {"a": 1, "b": 9, "c": 2}
 
 
 @pytest.mark.parametrize("is_zero", [lambda row: False, lambda row: row % 3 == 1], ids=["all", "some_without_signal"])
-def test_it_is_the_mean_over_groups_of_the_mean_over_rows_of_the_mean_over_tokens(
-    make_model: Build, is_zero: Any
-) -> None:
+def test_it_is_the_mean_over_groups_of_the_mean_over_rows_of_the_mean_over_tokens(is_zero: Any) -> None:
     samples, model = samples_of(SIZES, is_zero=is_zero), make_model()
     expected = by_hand(model, samples)
     expected.backward()
@@ -84,7 +76,7 @@ def test_it_is_the_mean_over_groups_of_the_mean_over_rows_of_the_mean_over_token
         assert loss == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_a_step_cut_through_a_group_has_the_gradient_of_the_whole(make_model: Build) -> None:
+def test_a_step_cut_through_a_group_has_the_gradient_of_the_whole() -> None:
     samples, model = samples_of(SIZES), make_model()
     weights, padded = group_weights(samples), {"packing": "off"}  # packed rows round positions to float32
     whole, _ = gradient_of(model, [make_batch(samples, pad_token_id=0)], **padded)

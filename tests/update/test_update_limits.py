@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from tiny import make_model, make_rows
 from transformers import AutoModelForCausalLM, LlamaConfig, ModernBertDecoderConfig
 
+from made import sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, head_path, make_batch
 
 SIZES = {"vocab_size": 11, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
@@ -25,16 +25,8 @@ LONGROPE = {
 
 
 def rows_of(*lengths: int) -> Batch:
-    completions = [
-        Completion(request_id="r", index=i, token_ids=(3, 4), logprobs=(-1.0, -1.0), finish_reason="stop", version=0)
-        for i in range(len(lengths))
-    ]
-    prompts = [tuple(1 + (3 * place) % 10 for place in range(length - 2)) for length in lengths]
-    samples = [
-        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=1.0)
-        for prompt, done in zip(prompts, completions, strict=True)
-    ]
-    return make_batch(samples, pad_token_id=0)
+    prompts = [[1 + (3 * place) % 10 for place in range(length - 2)] for length in lengths]
+    return make_batch([sample(prompt, (3, 4)) for prompt in prompts], pad_token_id=0)
 
 
 def longrope_model() -> Any:
@@ -69,9 +61,7 @@ def test_a_head_that_calls_itself_the_decoder_is_not_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_an_update_leaves_every_module_in_its_own_mode(
-    make_model: Callable[..., Any], make_rows: Callable[..., Batch], is_training: bool
-) -> None:
+def test_an_update_leaves_every_module_in_its_own_mode(is_training: bool) -> None:
     model = make_model().train(is_training)
     model.model.layers[0].eval()
     before, during = [module.training for module in model.modules()], []

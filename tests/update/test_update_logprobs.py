@@ -1,16 +1,13 @@
 import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
+from tiny import make_model, make_rows
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
 from podsrl.update import Batch
 from podsrl.update.logprobs import head_path, token_logprobs
-
-Build = Callable[..., nn.Module]
-Rows = Callable[..., Batch]
 
 
 def plain_logprobs(model: nn.Module, batch: Batch, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -33,9 +30,7 @@ def masks(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.filterwarnings("ignore:.*all logits")
 @pytest.mark.parametrize("kind", ["qwen2", "llama", "gemma2"])
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 10_000])
-def test_chunked_log_probs_equal_the_model_s_own_in_value_and_gradient(
-    make_model: Build, make_rows: Rows, kind: str, chunk_tokens: int
-) -> None:
+def test_chunked_log_probs_equal_the_model_s_own_in_value_and_gradient(kind: str, chunk_tokens: int) -> None:
     model, batch = make_model(kind), make_rows(5)
     weights = torch.randn(batch.input_ids.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
@@ -60,7 +55,7 @@ def test_chunked_log_probs_equal_the_model_s_own_in_value_and_gradient(
     assert not our_entropy.requires_grad
 
 
-def test_the_numbers_of_a_model_with_known_logits_are_those_worked_out_by_hand(make_model: Build) -> None:
+def test_the_numbers_of_a_model_with_known_logits_are_those_worked_out_by_hand() -> None:
     class Fixed(nn.Module):  # the logits of every place are 0 but for word 1, which has ln 3: p = 3/6, entropy by hand
         def __init__(self) -> None:
             super().__init__()
@@ -80,7 +75,7 @@ def test_the_numbers_of_a_model_with_known_logits_are_those_worked_out_by_hand(m
     assert entropy.tolist()[0] == pytest.approx([0.0, 1.242453, 1.242453], abs=1e-6)
 
 
-def test_no_more_than_chunk_tokens_rows_of_logits_exist_at_once(make_model: Build, make_rows: Rows) -> None:
+def test_no_more_than_chunk_tokens_rows_of_logits_exist_at_once() -> None:
     model, batch = make_model(), make_rows(8)
     head_path(model)
     calls: list[int] = []
@@ -92,7 +87,7 @@ def test_no_more_than_chunk_tokens_rows_of_logits_exist_at_once(make_model: Buil
     assert sum(calls) == 2 * count  # made again, chunk by chunk, in the backward pass
 
 
-def test_padding_never_leaks_into_a_row(make_model: Build, make_rows: Rows) -> None:
+def test_padding_never_leaks_into_a_row() -> None:
     model, batch = make_model(), make_rows(6)
     expected, _ = token_logprobs(model, *masks(batch))
     other = torch.where(batch.attention_mask, batch.input_ids, 9)
@@ -103,7 +98,7 @@ def test_padding_never_leaks_into_a_row(make_model: Build, make_rows: Rows) -> N
     torch.testing.assert_close(padded[:, :-5], expected, rtol=0, atol=1e-13)
 
 
-def test_models_of_sixteen_bits_give_float32(make_model: Build, make_rows: Rows) -> None:
+def test_models_of_sixteen_bits_give_float32() -> None:
     batch = make_rows(4)
     exact, _ = token_logprobs(make_model(), *masks(batch))
     for dtype in (torch.bfloat16, torch.float16):
@@ -112,7 +107,7 @@ def test_models_of_sixteen_bits_give_float32(make_model: Build, make_rows: Rows)
         torch.testing.assert_close(logprobs.double(), exact, rtol=0.1, atol=0.2)
 
 
-def test_an_excluded_word_does_not_make_the_entropy_nan(make_model: Build, make_rows: Rows) -> None:
+def test_an_excluded_word_does_not_make_the_entropy_nan() -> None:
     model, batch = make_model(), make_rows(3)
     head = nn.Linear(8, 11).double()
     head.bias.data[0] = -torch.inf
@@ -122,7 +117,7 @@ def test_an_excluded_word_does_not_make_the_entropy_nan(make_model: Build, make_
     assert (entropy[batch.target_mask] > 0).all()
 
 
-def test_no_target_gives_zeros_without_running_the_model(make_model: Build) -> None:
+def test_no_target_gives_zeros_without_running_the_model() -> None:
     model = make_model()
     head_path(model)
     model.model.forward = None
@@ -132,13 +127,13 @@ def test_no_target_gives_zeros_without_running_the_model(make_model: Build) -> N
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
-def test_an_ordinary_model_takes_the_chunked_path_without_a_warning(make_model: Build, kind: str) -> None:
+def test_an_ordinary_model_takes_the_chunked_path_without_a_warning(kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert head_path(make_model(kind)).name == "chunked"
 
 
-def test_a_soft_cap_is_seen_even_where_the_logits_are_too_small_to_bend(make_model: Build) -> None:
+def test_a_soft_cap_is_seen_even_where_the_logits_are_too_small_to_bend() -> None:
     model = make_model("gemma2")
     with torch.no_grad():
         model.lm_head.weight.mul_(1e-6)
@@ -150,14 +145,14 @@ def test_a_soft_cap_is_seen_even_where_the_logits_are_too_small_to_bend(make_mod
         assert head_path(model) == path
 
 
-def test_a_change_of_the_states_before_the_head_is_seen(make_model: Build) -> None:
+def test_a_change_of_the_states_before_the_head_is_seen() -> None:
     model = make_model()
     model.lm_head.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0.5,))
     with pytest.warns(UserWarning, match="changes the decoder's states"):
         assert head_path(model).name == "full"
 
 
-def test_the_probe_leaves_modes_hooks_and_random_numbers_as_they_were(make_model: Build) -> None:
+def test_the_probe_leaves_modes_hooks_and_random_numbers_as_they_were() -> None:
     model = make_model(dropout=0.5).train()
     model.model.norm.eval()
     before = torch.get_rng_state()
@@ -167,7 +162,7 @@ def test_the_probe_leaves_modes_hooks_and_random_numbers_as_they_were(make_model
     assert not model.lm_head._forward_hooks
 
 
-def test_wrong_inputs_are_refused(make_model: Build) -> None:
+def test_wrong_inputs_are_refused() -> None:
     model, ids = make_model(), torch.tensor([[1, 2, 3]])
     yes, no = ids > 0, ids < 0
     last = torch.tensor([[False, False, True]])

@@ -1,6 +1,5 @@
 import itertools
 import math
-import random
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from loops import each
 from podsrl.errors import UsageError
-from podsrl.update import NAMED_LOSSES, policy_loss, resolve_algorithm
+from podsrl.update import NAMED_LOSSES, policy_loss
 
 # Two rows: ratios 2 and 1/2 with advantage 1; ratio 2 with advantage -1 and one place outside the mask.
 BEHAVIOUR = torch.tensor([[0.25, 0.5], [0.25, 0.9]], dtype=torch.float64).log()
@@ -41,7 +40,9 @@ def test_each_named_loss_gives_the_number_worked_out_by_hand(name: str) -> None:
     loss, stats = policy_loss(POLICY, BEHAVIOUR, ADVANTAGES, MASK, **NAMED_LOSSES[name], max_length=10)
     expected, clipped = HAND[name]
     assert loss.item() == pytest.approx(expected, abs=1e-12)
-    assert (stats["clipped"].item(), stats["num_tokens"].item()) == (clipped, 3)
+    assert (stats["clipped"].item(), stats["num_tokens"].item(), stats["kl"].item()) == (clipped, 3, 0)
+    assert stats["logprob_gap"].item() == pytest.approx(3 * math.log(2))
+    assert stats["ratio_max"].item() == pytest.approx(2)
 
 
 def test_gspo_clips_a_whole_sequence_at_its_narrow_bounds() -> None:
@@ -75,13 +76,6 @@ def test_the_kl_penalty_is_exp_d_minus_d_minus_one() -> None:
     )
     assert loss.item() == pytest.approx(0.575 + 0.1 * (1 - math.log(2)), abs=1e-12)
     assert stats["kl"].item() == pytest.approx(3 * (1 - math.log(2)), abs=1e-12)
-
-
-def test_the_statistics_are_sums_over_the_trained_tokens() -> None:
-    _, stats = policy_loss(POLICY, BEHAVIOUR, ADVANTAGES, MASK, **NAMED_LOSSES["grpo"])
-    assert stats["logprob_gap"].item() == pytest.approx(3 * math.log(2))
-    assert stats["ratio_max"].item() == pytest.approx(2)
-    assert stats["kl"].item() == 0
 
 
 def random_inputs(seed: int, rows: int = 5, width: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -159,21 +153,6 @@ def test_every_combination_equals_a_slow_twin_in_value_and_gradient(
         assert stats["clipped"].item() == clipped
         total_clipped += clipped
     assert (total_clipped > 0) == (clip != "none")
-
-
-def test_the_sequence_ratio_has_the_gradient_of_the_paper_s_sequence_objective() -> None:
-    policy, behaviour, advantages, mask, _ = random_inputs(1)
-
-    def objective(logprobs: Tensor) -> Tensor:
-        gap = torch.where(mask, logprobs - behaviour, 0.0)
-        ratio = (gap.sum(-1) / mask.sum(-1).clamp(min=1)).exp()
-        return -(torch.minimum(ratio * advantages, ratio.clamp(0.95, 1.05) * advantages) * mask.any(-1)).mean()
-
-    paper, ours = policy.clone().requires_grad_(), policy.clone().requires_grad_()
-    objective(paper).backward()
-    policy_loss(ours, behaviour, advantages, mask, ratio="sequence", clip_low=0.05, clip_high=0.05)[0].backward()
-    assert paper.grad is not None and paper.grad.abs().sum() > 0
-    torch.testing.assert_close(ours.grad, paper.grad, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("aggregate", ["sequence_mean", "token_mean", "constant"])
@@ -328,21 +307,6 @@ def test_tokens_of_one_row_may_have_advantages_of_both_signs() -> None:
     assert loss.item() == pytest.approx(-2.5 / 20, abs=1e-12)
     with pytest.raises(UsageError, match=r"advantages have shape \(2, 1\) .* want \[B\] or \[B, T\]"):
         policy_loss(POLICY, BEHAVIOUR, per_token[:, :1], MASK, **NAMED_LOSSES["grpo"])
-
-
-def test_every_point_that_resolves_can_be_unpacked_into_policy_loss() -> None:
-    draw = random.Random(0)
-    for _ in range(60):
-        options: Any = {
-            "ratio": draw.choice([None, "token", "sequence"]),
-            "clip": draw.choice([None, "ppo", "cispo"]),
-            "aggregate": draw.choice([None, "sequence_mean", "token_mean", "constant"]),
-        }
-        name = draw.choice([name for name in sorted(NAMED_LOSSES) if name != "rloo"])
-        loss, _ = policy_loss(
-            *random_inputs(0)[:4], **resolve_algorithm(name, **options).loss.arguments(), max_length=6
-        )
-        assert math.isfinite(loss.item())
 
 
 @pytest.mark.parametrize("clip", ["ppo", "cispo"])

@@ -7,8 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
+from made import group_of
 from podsrl.lib.slots import make_slots
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Selection
 from podsrl.update import (
     ADVANTAGES,
     ALGORITHMS,
@@ -55,24 +56,7 @@ def test_the_advantages_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None
     above_half, short_wins = (resolve_advantage(f"my_advantages:{name}") for name in ("above_half", "short_wins"))
     for advantage in (above_half, short_wins):
         try_advantage(advantage, 4)
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id="q",
-                index=i,
-                token_ids=(1,) * length,
-                logprobs=(-1.0,) * length,
-                finish_reason="stop",
-                version=0,
-            ),
-            text="",
-            reward=1.0,
-            parts={},
-            is_correct=True,
-        )
-        for i, length in enumerate((1, 3))
-    )
-    group = Group(id="q", task=Task(id="q", prompt="?", answer="1"), prompt_ids=(1,), rollouts=rollouts)
+    group = group_of("q", 1.0, 1.0, lengths=(1, 3))
     kept = [Selection(group_id="q", kept=(0, 1), dropped={})]
     assert step_advantages([group], kept, above_half)[0].tolist() == [0.5, 0.5]
     assert step_advantages([group], kept, short_wins)[0].tolist() == pytest.approx([0.001, -0.001], abs=1e-7)

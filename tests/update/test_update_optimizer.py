@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import make_model
 from torch import nn
 
 from podsrl.config.schema import OptimConfig
@@ -133,9 +134,7 @@ def train(model: nn.Module, optimizer: Optimizer, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_state_that_went_through_a_file_continues_bit_for_bit(
-    make_model: Callable[..., nn.Module], tmp_path: Path, dtype: torch.dtype
-) -> None:
+def test_a_state_that_went_through_a_file_continues_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     options = OPTIONS | {"warmup_steps": 4, "max_grad_norm": 0.5, "weight_decay": 0.1, "lr": 1e-3}
     model = make_model(dtype=dtype)
     optimizer = optimizer_of(model, **options)

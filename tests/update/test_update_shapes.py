@@ -11,34 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from made import group_of
 from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots, make_slots
-from podsrl.types import Completion, Group, Rollout, Selection, Task
+from podsrl.types import Group, Selection
 from podsrl.update import SHAPE, Shape, resolve_advantage, shape_advantages, step_advantages, to_samples
 
-
-def group_of(name: str, rewards: Sequence[float], lengths: Sequence[int]) -> Group:
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                request_id=name,
-                index=i,
-                token_ids=(1,) * length,
-                logprobs=(-1.0,) * length,
-                finish_reason="stop",
-                version=0,
-            ),
-            text="",
-            reward=reward,
-            parts={},
-            is_correct=reward == 1,
-        )
-        for i, (reward, length) in enumerate(zip(rewards, lengths, strict=True))
-    )
-    return Group(id=name, task=Task(id=name, prompt="?", answer="!"), prompt_ids=(7,), rollouts=rollouts, index=0)
-
-
-GROUPS = (group_of("a", (0, 1, 1), (1, 2, 3)), group_of("b", (0, 1), (2, 2)), group_of("c", (1,), (1,)))
+GROUPS = (group_of("a", 0, 1, 1, lengths=(1, 2, 3)), group_of("b", 0, 1, lengths=(2, 2)), group_of("c", 1))
 SELECTIONS = (
     Selection(group_id="a", kept=(0, 2), dropped={1: "not_selected"}),
     Selection(group_id="b", kept=(0, 1), dropped={}),
@@ -80,6 +59,7 @@ def later_tokens() -> Shape:
     """[m] -> [m, T]: token t of a row gets its advantage times t, with a number behind the row's end too."""
 
     def shape(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
+        assert all(isinstance(each, tuple) for each in (groups, selections, advantages))  # which it cannot change
         return [each[:, None] * torch.arange(4) for each in advantages]
 
     return shape
@@ -102,17 +82,6 @@ def test_one_number_per_row_becomes_one_per_token_and_ends_with_its_row(shapes: 
     samples = to_samples(GROUPS, SELECTIONS, found)
     assert [sample.advantage for sample in samples] == [(0,), (0, 0.5, 1), (0, -0.5), (0, 0.5)]
     assert shaped(shapes(later_tokens, doubled))[0].tolist() == [[0, 0, 0, 0], [0, 1, 2, 0]]
-
-
-def test_a_shape_gets_what_it_cannot_change(shapes: Any) -> None:
-    def in_place() -> Shape:
-        def shape(groups: Any, selections: Any, advantages: Any) -> Any:
-            assert all(isinstance(each, tuple) for each in (groups, selections, advantages))
-            return [each.clone() for each in advantages]
-
-        return shape
-
-    assert shaped(shapes(in_place))[1].tolist() == [-0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -147,14 +116,6 @@ def test_what_a_shape_raises_is_named_with_its_line(shapes: Any) -> None:
     expected = r"^loss.shape = 'own_shapes:broken' raised KeyError: 'novelty' \(test_update_shapes.py, line \d+"
     with pytest.raises(UsageError, match=expected):
         shaped(shapes(broken))
-
-
-def test_a_function_in_place_of_what_makes_it_is_an_error_when_it_is_made(shapes: Any) -> None:
-    def itself(groups: Any, selections: Any, advantages: Any) -> Any:
-        return advantages
-
-    with pytest.raises(UsageError, match=r"^loss.shape = 'own_shapes:itself' .*keyword-only options that makes shape"):
-        shapes(itself)
 
 
 class Centred:
@@ -193,20 +154,6 @@ def test_a_shape_that_learns_is_saved_and_restored(shapes: Any) -> None:
         shapes(centred).restore({})
 
 
-def test_a_shape_that_learns_has_to_have_a_state(shapes: Any) -> None:
-    class Forgets:
-        def shape(self, groups: Any, selections: Any, advantages: Any) -> Any:
-            return advantages
-
-        def learn(self, groups: Sequence[Group]) -> None: ...
-
-    def forgets() -> Forgets:
-        return Forgets()
-
-    with pytest.raises(UsageError, match=r"^loss.shape = 'own_shapes:forgets' learns, but has no state\(\) and rest"):
-        shapes(forgets)
-
-
 def test_a_shape_sees_which_chunk_a_row_belongs_to(shapes: Any) -> None:
     def by_chunk() -> Shape:
         def shape(groups: Any, selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
@@ -218,7 +165,7 @@ def test_a_shape_sees_which_chunk_a_row_belongs_to(shapes: Any) -> None:
 
         return shape
 
-    group = group_of("a", (0, 1, 0.25, 0.75), (1, 1, 1, 1))
+    group = group_of("a", 0, 1, 0.25, 0.75)
     chosen = [Selection(group_id="a", kept=(0, 1, 2, 3), dropped={}, chunks=((0, 1), (2, 3)))]
     advantages = step_advantages([group], chosen, resolve_advantage("none"))
     [found] = shape_advantages([group], chosen, advantages, shapes(by_chunk)[SHAPE.option])

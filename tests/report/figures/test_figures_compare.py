@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.theme import new_figure, save_png
 from podsrl.report.read import read_comparison
+from run_folders import write_comparison
 
-Make = Callable[..., Any]
 GRID = [0, 10, 20, 30]
 SLOW = [([0, 10, 20, 30], [0.1, 0.2, 0.4, 0.6]), ([0, 12, 20, 30], [0.1, 0.4, 0.6, 1.0])]
 FAST = [([0, 10, 20], [0.1, 0.8, 0.7]), ([0, 10, 20], [0.1, 0.8, 0.9])]
@@ -141,8 +140,8 @@ def test_token_bars_show_only_fates_that_occurred() -> None:
     assert {c.get_label(): c.patches[0].get_width() for c in axes.containers} == {"trained": 25.0, "discarded": 75.0}
 
 
-def test_a_comparison_shows_accuracy_time_and_tokens(tmp_path: Path, make_comparison: Make) -> None:
-    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+def test_a_comparison_shows_accuracy_time_and_tokens(tmp_path: Path) -> None:
+    comparison = read_comparison(write_comparison(tmp_path / "cmp"))
     figure = comparison_figure(comparison)
     accuracy, stages, tokens = figure.axes
     np.testing.assert_allclose(accuracy.get_lines()[0].get_ydata(), [0.125, 0.325, 0.825])
@@ -152,23 +151,23 @@ def test_a_comparison_shows_accuracy_time_and_tokens(tmp_path: Path, make_compar
     assert figure.get_supxlabel() == "a laptop, 2 cores"
 
 
-def test_the_narrow_figure_names_each_arm_with_its_time_to_the_target(tmp_path: Path, make_comparison: Any) -> None:
-    axes = narrow_figure(read_comparison(make_comparison(tmp_path / "cmp"))).axes[0]
+def test_the_narrow_figure_names_each_arm_with_its_time_to_the_target(tmp_path: Path) -> None:
+    axes = narrow_figure(read_comparison(write_comparison(tmp_path / "cmp"))).axes[0]
     key = axes.get_legend()
     assert key is not None
     assert [text.get_text() for text in key.get_texts()] == ["grpo: 20 s", "pods: 10 s"]
     assert not any("×" in text for text in _texts(axes))
 
 
-def test_the_headline_names_no_winner_where_none_arrives(tmp_path: Path, make_comparison: Make) -> None:
-    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+def test_the_headline_names_no_winner_where_none_arrives(tmp_path: Path) -> None:
+    comparison = read_comparison(write_comparison(tmp_path / "cmp"))
     never = SpeedupInterval(point=None, low=0.0, high=0.0, share_unreached=1.0)
     lost = dataclasses.replace(comparison, speedups={**comparison.speedups, "pods": never})
     assert headline(lost).text == "No other arm reaches 99 % of grpo's best accuracy"
 
 
-def test_a_result_whose_interval_holds_one_says_so_and_is_not_bold(tmp_path: Path, make_comparison: Make) -> None:
-    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+def test_a_result_whose_interval_holds_one_says_so_and_is_not_bold(tmp_path: Path) -> None:
+    comparison = read_comparison(write_comparison(tmp_path / "cmp"))
     wide = SpeedupInterval(point=1.36, low=0.45, high=4.05, share_unreached=0.0)
     for found, is_clear, weight in ((comparison.speedups["pods"], True, "bold"), (wide, False, "normal")):
         shown = dataclasses.replace(comparison, speedups={**comparison.speedups, "pods": found})
@@ -177,10 +176,8 @@ def test_a_result_whose_interval_holds_one_says_so_and_is_not_bold(tmp_path: Pat
         assert ("(0.45–4.05); the interval holds 1" in title.get_text()) != is_clear
 
 
-def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(
-    tmp_path: Path, make_comparison: Make
-) -> None:
-    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(tmp_path: Path) -> None:
+    comparison = read_comparison(write_comparison(tmp_path / "cmp"))
     none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s", learned={"grpo": False})
     figure = comparison_figure(none)
     assert figure.get_suptitle() == "no arm has learned within 60 s"

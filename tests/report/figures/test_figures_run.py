@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +11,11 @@ from podsrl.report.figures.bars import mean_stages, token_ledger, tokens_per_ste
 from podsrl.report.figures.run import run_figures, smooth
 from podsrl.report.figures.theme import BASELINE, SERIES
 from podsrl.report.read import read_run
+from run_folders import step_line, write_run
 
-Make = Callable[..., Any]
 
-
-def test_one_run_shows_each_metric_over_its_steps(tmp_path: Path, make_run: Make) -> None:
-    figures = run_figures({"run": [read_run(make_run(tmp_path / "run"))]})
+def test_one_run_shows_each_metric_over_its_steps(tmp_path: Path) -> None:
+    figures = run_figures({"run": [read_run(write_run(tmp_path / "run"))]})
     assert list(figures) == [
         *("accuracy", "reward", "reward_std", "train_accuracy", "length", "entropy", "grad_norm"),
         *("zero_signal", "logprob_gap", "seconds", "tokens"),
@@ -40,11 +37,9 @@ HISTOGRAMS = {
 EQUAL = {"histogram/rewards": {"low": 1.0, "high": 1.0, "counts": [4]}, "histogram/rewards_kept": None}
 
 
-def test_the_rewards_of_each_step_stand_over_those_that_were_trained_on(
-    tmp_path: Path, make_run: Make, make_step: Make
-) -> None:
+def test_the_rewards_of_each_step_stand_over_those_that_were_trained_on(tmp_path: Path) -> None:
     """Three of four wrong in step 1, one of two of the kept; in step 2 all right, and nothing kept."""
-    run = read_run(make_run(tmp_path / "run", steps=[make_step(1, **HISTOGRAMS), make_step(2, **HISTOGRAMS | EQUAL)]))
+    run = read_run(write_run(tmp_path / "run", steps=[step_line(1, **HISTOGRAMS), step_line(2, **HISTOGRAMS | EQUAL)]))
     figures = run_figures({"run": [run]})
     generated, trained = figures["rewards"].axes
     wrong, right = (band.get_paths()[0].vertices for band in generated.collections)
@@ -61,9 +56,9 @@ def test_the_rewards_of_each_step_stand_over_those_that_were_trained_on(
     assert "rewards" not in run_figures({"a": [run], "b": [run]})
 
 
-def test_each_reward_function_has_its_figure(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+def test_each_reward_function_has_its_figure(tmp_path: Path) -> None:
     values = {"rewards/form/mean": 0.5, "rewards/form/std": 0.25, "lr": 0.001, "clip_fraction": 0.0}
-    figures = run_figures({"run": [read_run(make_run(tmp_path / "run", steps=[make_step(1, **values)]))]})
+    figures = run_figures({"run": [read_run(write_run(tmp_path / "run", steps=[step_line(1, **values)]))]})
     axes = figures["reward_function_0"].axes[0]
     assert axes.get_title(loc="left") == "Reward function form"
     assert [line.get_ydata().tolist() for line in axes.get_lines()[1::2]] == [[0.25], [0.5]]
@@ -71,11 +66,9 @@ def test_each_reward_function_has_its_figure(tmp_path: Path, make_run: Make, mak
     assert "lr" in figures and "clip_fraction" not in figures
 
 
-def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(
-    tmp_path: Path, make_run: Make, make_step: Make
-) -> None:
-    steps = [make_step(step, **{"accuracy/all": step - 1.0, "groups/zero_signal": 0}) for step in (1, 2)]
-    run = read_run(make_run(tmp_path / "run", steps=steps, evaluations=[(0, 0.0, 0.0), (2, 3.0, 1.0)]))
+def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(tmp_path: Path) -> None:
+    steps = [step_line(step, **{"accuracy/all": step - 1.0, "groups/zero_signal": 0}) for step in (1, 2)]
+    run = read_run(write_run(tmp_path / "run", steps=steps, evaluations=[(0, 0.0, 0.0), (2, 3.0, 1.0)]))
     figures = run_figures({"run": [run]})
     for name in ("accuracy", "train_accuracy", "zero_signal"):
         low, high = figures[name].axes[0].get_ylim()
@@ -85,9 +78,9 @@ def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(
         assert all(tick == round(tick) for tick in ticks)
 
 
-def test_several_runs_lie_over_each_other_in_their_colours(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    first = read_run(make_run(tmp_path / "a"))
-    second = read_run(make_run(tmp_path / "b", steps=[make_step(1, entropy=0.9)]))
+def test_several_runs_lie_over_each_other_in_their_colours(tmp_path: Path) -> None:
+    first = read_run(write_run(tmp_path / "a"))
+    second = read_run(write_run(tmp_path / "b", steps=[step_line(1, entropy=0.9)]))
     figures = run_figures({"grpo": [first], "pods": [second, second]}, baseline="grpo")
     lines = figures["entropy"].axes[0].get_lines()
     assert [line.get_ydata().tolist() for line in lines] == [[0.5, 0.5], [0.9], [0.9]]
@@ -97,13 +90,13 @@ def test_several_runs_lie_over_each_other_in_their_colours(tmp_path: Path, make_
     assert not unnamed["entropy"].axes[0].texts
 
 
-def test_a_figure_without_numbers_is_left_out(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    run = read_run(make_run(tmp_path / "run", steps=[make_step(1, entropy=None)], evaluations=[]))
+def test_a_figure_without_numbers_is_left_out(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", steps=[step_line(1, entropy=None)], evaluations=[]))
     figures = run_figures({"run": [run]})
     assert "entropy" not in figures
     assert "accuracy" not in figures
     assert "reward" in figures
-    assert run_figures({"run": [read_run(make_run(tmp_path / "empty", steps=[], evaluations=[]))]}) == {}
+    assert run_figures({"run": [read_run(write_run(tmp_path / "empty", steps=[], evaluations=[]))]}) == {}
 
 
 def test_smoothing_is_a_mean_over_the_last_twentieth_and_skips_what_is_missing() -> None:
@@ -115,11 +108,11 @@ def test_smoothing_is_a_mean_over_the_last_twentieth_and_skips_what_is_missing()
     assert smooth(np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
 
 
-def test_ledgers_add_up_and_name_what_is_unaccounted(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    whole = read_run(make_run(tmp_path / "a"))
+def test_ledgers_add_up_and_name_what_is_unaccounted(tmp_path: Path) -> None:
+    whole = read_run(write_run(tmp_path / "a"))
     leaky = read_run(
-        make_run(
-            tmp_path / "b", steps=[make_step(1, **{"tokens/skipped": 0, "tokens/pruned": 2, "tokens/postponed": 1})]
+        write_run(
+            tmp_path / "b", steps=[step_line(1, **{"tokens/skipped": 0, "tokens/pruned": 2, "tokens/postponed": 1})]
         )
     )
     ledger = token_ledger([whole, leaky])
@@ -136,7 +129,7 @@ def test_ledgers_add_up_and_name_what_is_unaccounted(tmp_path: Path, make_run: M
     assert tokens_per_step([whole, leaky])["generated"] == 80.0
 
 
-def test_stage_seconds_of_runs_are_averaged(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    first = read_run(make_run(tmp_path / "a"))
-    second = read_run(make_run(tmp_path / "b", steps=[make_step(1, **{"seconds/update": 1.0, "seconds/total": 1.9})]))
+def test_stage_seconds_of_runs_are_averaged(tmp_path: Path) -> None:
+    first = read_run(write_run(tmp_path / "a"))
+    second = read_run(write_run(tmp_path / "b", steps=[step_line(1, **{"seconds/update": 1.0, "seconds/total": 1.9})]))
     assert mean_stages([first, second])["update"] == pytest.approx(0.8)

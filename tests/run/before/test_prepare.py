@@ -193,11 +193,6 @@ def test_a_chat_template_that_drops_the_system_prompt_is_refused(chat_tokenizer:
         parts_of(chat_tokenizer, *flags, "task.system_prompt=pods_single_gpu")
 
 
-def test_chat_wants_a_template(tokenizer: Any, gsm8k: Path) -> None:
-    with pytest.raises(UsageError, match="tokenizer has no chat template"):
-        parts_of(tokenizer, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")
-
-
 def test_a_set_for_evaluation_only_is_evaluated_but_not_trained_on(chat_tokenizer: Any, gsm8k: Path) -> None:
     (gsm8k / "train.jsonl").unlink()
     flags = ("task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=2")
@@ -228,18 +223,3 @@ def four_of_eight(rewards: torch.Tensor, num_kept: int, *, generator: torch.Gene
 def test_a_rule_is_tried_on_chunks_where_groups_are_cut(tokenizer: Any) -> None:
     sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", "select.num_chunks=2")
     parts_of(tokenizer, *sizes, f"select.rule={__name__}:four_of_eight")
-
-
-def refuses_four_of_eight(
-    rewards: torch.Tensor, num_kept: int, *, generator: torch.Generator | None = None
-) -> torch.Tensor:
-    if (rewards.shape[1], num_kept) == (8, 4):
-        raise UsageError("not four of eight")
-    return torch.arange(num_kept).expand(len(rewards), num_kept)
-
-
-def test_a_rule_that_refuses_the_size_of_a_chunk_is_found_at_the_start(tokenizer: Any) -> None:
-    sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", f"select.rule={__name__}:refuses_four_of_eight")
-    parts_of(tokenizer, *sizes).close()
-    with pytest.raises(UsageError, match="not four of eight"):
-        parts_of(tokenizer, *sizes, "select.num_chunks=2")

@@ -19,10 +19,10 @@ from podsrl.run.saving.part_states import MAX_BYTES, split_states, whole_states
     [np.array(3.0), np.zeros((0, 3)), np.arange(3, dtype=">i4"), np.arange(6).reshape(2, 3).T, np.zeros(2, "?")],
 )
 def test_arrays_come_back_with_their_shape_and_numbers(tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
-    values, arrays = split_states({"mine": {"a/b": array, "seen": [1, 0.5, "x"]}})
+    values, arrays = split_states({"mine": {"a/b": array, "seen": [1, 0.5, "x", None]}})
     save_file(arrays, tmp_path / "parts")
     found = whole_states(json.loads(json.dumps(values)), load_file(tmp_path / "parts"))["mine"]
-    assert found["seen"] == [1, 0.5, "x"]
+    assert found["seen"] == [1, 0.5, "x", None]
     assert found["a/b"].shape == array.shape and np.array_equal(found["a/b"], array)
 
 
@@ -31,6 +31,8 @@ def test_arrays_come_back_with_their_shape_and_numbers(tmp_path: Path, array: np
     [
         ({"a": np.zeros(2, np.longdouble)}, "'a' is an array of .*; wanted one of numbers of at most 8 bytes"),
         ({"a": np.ma.masked_array([1, 2], [True, False])}, "'a' is a MaskedArray that JSON cannot give back"),
+        *(({"key": value}, "'key' is a") for value in ((1, 2), {1: 2}, object(), float("nan"), np.array(["text"]))),
+        ([1], "returned"),
         ({"\ud800": 1}, "the key .* is not UTF-8"),
         ({"a": "x" * MAX_BYTES}, "bytes of JSON; wanted at most"),
     ],

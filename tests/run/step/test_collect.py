@@ -77,17 +77,6 @@ def test_groups_that_are_judged_as_they_end_are_those_that_are_judged_together()
         assert sorted(found, key=lambda group: group.id) == together
 
 
-def test_later_rollouts_of_a_group_are_those_that_one_round_would_have_made() -> None:
-    trainer = small_trainer()
-    [empty] = [new_group("a", task) for task in trainer.tasks.train[:1]]
-    [whole] = trainer.collector.answer([(empty, 8)], trainer.sampling)
-    [part] = trainer.collector.answer([(empty, 3)], trainer.sampling)
-    [grown] = trainer.collector.answer([(part, 5)], trainer.sampling)
-    assert [r.completion.token_ids for r in grown.rollouts] == [r.completion.token_ids for r in whole.rollouts]
-    assert [r.completion.index for r in grown.rollouts] == list(range(8))
-    assert [r.reward for r in grown.rollouts] == [r.reward for r in whole.rollouts]
-
-
 def test_a_generator_that_cannot_join_is_named() -> None:
     trainer = small_trainer()
     [part] = trainer.collector.answer([(new_group("a", trainer.tasks.train[0]), 3)], trainer.sampling)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,11 @@ import torch
 from podsrl.errors import UsageError
 from podsrl.run.step.generators import own_gpus
 from podsrl.scale.processes import Processes
+from runs import flags, numbers
 
-SMALL = (
-    "--rollouts.num_prompts=3",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=20",
-    "--eval.every_seconds=0",
-    "--eval.every_steps=2",
-    "--stop.seconds=0",
-    "--model.matmul=mkl",
-    "--model.device=cpu",
+SIZES = (
+    *("rollouts.num_prompts=3", "rollouts.max_new_tokens=24", "task.num_eval=20"),
+    *("eval.every_steps=2", "model.device=cpu"),
 )
 
 
@@ -56,34 +48,24 @@ def test_generators_take_the_gpus_that_do_not_train(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_what_does_not_go_together_is_one_line(pods: Any, options: list[str], named: str) -> None:
-    code, _, err = pods("train", "pods", *SMALL, "--stop.steps=2", *options, "--out=run")
+    code, _, err = pods("train", "pods", *flags(*SIZES), *options, "--out=run")
     assert code == 2 and named in err and "Traceback" not in err and not Path("run").exists()
 
 
-@pytest.mark.parametrize(
-    "option", ["--seed=1", "--lora.rank=2", "--model.dtype=bfloat16", '--rollouts.stop_strings=["1"]']
-)
+@pytest.mark.parametrize("option", ["seed=1", "lora.rank=2", "model.dtype=bfloat16", 'rollouts.stop_strings=["1"]'])
 def test_one_generator_elsewhere_changes_no_number(pods: Any, option: str) -> None:
     for num in (0, 1):
-        code, _, err = pods(
-            "train", "pods", *SMALL, "--stop.steps=2", option, f"--scale.generators={num}", f"--out=run-{num}"
-        )
+        options = flags(*SIZES, "stop.steps=2", option, f"scale.generators={num}")
+        code, _, err = pods("train", "pods", *options, f"--out=run-{num}")
         assert code == 0, err
-    assert numbers("run-1") == numbers("run-0")
+    assert numbers(Path("run-1")) == numbers(Path("run-0"))
 
 
 def test_a_resume_may_change_their_number_and_warns(pods: Any) -> None:
-    pods("train", "pods", *SMALL, "--stop.steps=2", "--out=plain")
+    pods("train", "pods", *flags(*SIZES, "stop.steps=2"), "--out=plain")
     code, _, err = pods("train", "--resume=plain", "--stop.steps=4", "--scale.generators=1")
     assert code == 0 and "last bits" not in err, err
-    pods("train", "pods", *SMALL, "--stop.steps=4", "--out=whole")
-    assert numbers("plain")[-2:] == numbers("whole")[-2:]
+    pods("train", "pods", *flags(*SIZES), "--out=whole")
+    assert numbers(Path("plain"))[-2:] == numbers(Path("whole"))[-2:]
     code, _, err = pods("train", "--resume=plain", "--stop.steps=5", "--scale.generators=2")
     assert code == 0 and "scale.generators = 1, now it is 2" in err, err
-
-
-def numbers(folder: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))} for line in lines
-    ]

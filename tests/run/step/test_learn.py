@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+import made
 from podsrl.config.load import load_config
 from podsrl.run.step.learn import NO_UPDATE, Learner
 from podsrl.run.step.trainer import Trainer
 from podsrl.scale.processes import Processes
-from podsrl.types import Completion, Sample
+from podsrl.types import Sample
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +34,7 @@ def learner_of(trainer: Trainer, rank: int, num_processes: int, *, has_penalty: 
 
 def sample(group: str, first_token: int, length: int, advantage: float | tuple[float, ...]) -> Sample:
     """Its prompt names the group and its first token the sample."""
-    done = Completion(
-        request_id=group,
-        index=0,
-        token_ids=(first_token,) + (9,) * (length - 1),
-        logprobs=(-1.0,) * length,
-        finish_reason="stop",
-        version=0,
-    )
-    return Sample(group_id=group, prompt_ids=(ord(group),), completion=done, advantage=advantage)
+    return made.sample((ord(group),), (first_token, *(9,) * (length - 1)), advantage, request_id=group)
 
 
 SAMPLES = [

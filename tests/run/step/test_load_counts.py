@@ -5,24 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from made import completion
 from podsrl.generate import EngineStats
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.score.scorer import ScoreStats
-from podsrl.types import Completion
 
 OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"], 1, 6)
 """What another process counted, in the order in which a process sends it."""
-
-
-def unfinished(length: int) -> Completion:
-    return Completion(
-        request_id="q",
-        index=0,
-        token_ids=(7,) * length,
-        logprobs=(-1.0,) * length,
-        finish_reason="postponed",
-        version=0,
-    )
 
 
 SCORED = ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time", "late")))
@@ -41,7 +30,7 @@ def collected(*lengths: int) -> Collected:
         seen=(),
         trained=frozenset(),
         data_position=0,
-        postponed=tuple(map(unfinished, lengths)),
+        postponed=tuple(completion((7,) * length, finish_reason="postponed") for length in lengths),
         stats=stats,
         peak_kv_bytes=400,
         overlapped_seconds=0.0,

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from made import rollout
 from podsrl.generate import Sampling
 from podsrl.run.step.wanted import More, Wanted, merged
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Task
 
 GROUP = Group(id="s3/1/7+5", task=Task(id="7+5", prompt="?", answer="12"), prompt_ids=(9, 8), rollouts=())
 SAMPLING = Sampling(max_new_tokens=4, stop_token_ids=(1,))
 prompts = st.one_of(st.none(), st.lists(st.integers(2, 5), min_size=1, max_size=2).map(tuple))
 ways = st.lists(st.builds(More, st.integers(1, 4), prompts, st.sampled_from(["", "hint"])), min_size=1, max_size=6)
 taken = st.lists(st.integers(0, 40), unique=True, max_size=5).map(sorted)
-
-
-def rollout(index: int) -> Rollout:
-    done = Completion(request_id="", index=index, token_ids=(), logprobs=(), finish_reason="stop", version=0)
-    return Rollout(completion=done, text="", reward=math.inf, parts={}, is_correct=False)
 
 
 def one_by_one(more: list[More] | tuple[More, ...]) -> list[More]:
@@ -39,7 +34,7 @@ def test_merged_ways_are_the_same_rollouts_and_no_two_neighbours_are_asked_alike
 
 @given(ways, taken)
 def test_requests_ask_every_index_behind_the_group_once_in_its_way(more: list[More], indices: list[int]) -> None:
-    wanted = Wanted(replace(GROUP, rollouts=tuple(map(rollout, indices))), tuple(more))
+    wanted = Wanted(replace(GROUP, rollouts=tuple(rollout(index=index) for index in indices)), tuple(more))
     first = max(indices, default=-1) + 1
     requests = list(wanted.requests(GROUP.prompt_ids, SAMPLING))
     asked = [(index, request.prompt_ids, way.origin) for request, way in requests for index in request.indices]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from podsrl.types import Completion, Sample
+from made import sample
 from podsrl.update import make_batch
 from podsrl.update.packed.attention import KEYWORD, packed_attention
 from podsrl.update.packed.build import lay_out
@@ -29,9 +29,7 @@ def test_a_prompt_gets_the_gradients_of_its_completions_in_all_blocks(
     monkeypatch.setattr(
         "podsrl.update.packed.build.MASK_ELEMENTS", 1
     )  # a block for each row, as prompts of two lengths are
-    row = Completion(request_id="r", index=0, token_ids=(3, 4), logprobs=(-1.0,) * 2, finish_reason="stop", version=0)
-    prompts = [(2,)] * 511 + [(5, 6)]
-    samples = [Sample(group_id="g", prompt_ids=prompt, completion=row, advantage=1.0) for prompt in prompts]
+    samples = [sample(prompt, (3, 4)) for prompt in [(2,)] * 511 + [(5, 6)]]
     layout = lay_out(make_batch(samples, pad_token_id=0), shared=True)
     assert len(layout.blocks) > 511
     size = 1, 2, len(layout.source), 4

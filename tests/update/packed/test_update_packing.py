@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
+from made import sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.lib.matmul import FIXED, Rule, fast_linears, has_fast_linear, is_available, use
-from podsrl.types import Completion, Sample
 from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.micro_batches import micro_batches, num_forwarded
 from podsrl.update.packed.attention import NAME
@@ -55,23 +55,15 @@ def exact_norm(module: Any, x: Tensor) -> Tensor:
 
 def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
     """[(tokens of a prompt, tokens of its completions)] -> random rows with random advantages."""
-    prompts: list[tuple[int, ...]] = []
-    completions = []
+    rows = []
     for prompt_length, lengths in groups:
-        prompt = tuple(draw.randrange(WORDS) for _ in range(prompt_length))
+        prompt = [draw.randrange(WORDS) for _ in range(prompt_length)]
         for length in lengths:
-            prompts.append(prompt)
             logprobs = tuple(-3 * draw.random() for _ in range(length))
-            tokens = tuple(draw.randrange(WORDS) for _ in range(length))
-            completions.append(
-                Completion(
-                    request_id="r", index=0, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
-                )
-            )
-    advantages = [draw.uniform(0.5, 2) * draw.choice([-1, 1]) for _ in prompts]
+            rows.append((prompt, [draw.randrange(WORDS) for _ in range(length)], logprobs))
     samples = [
-        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=advantage)
-        for prompt, done, advantage in zip(prompts, completions, advantages, strict=True)
+        sample(prompt, tokens, draw.uniform(0.5, 2) * draw.choice([-1, 1]), logprobs=logprobs)
+        for prompt, tokens, logprobs in rows
     ]
     return make_batch(samples, pad_token_id=0)
 
@@ -220,13 +212,7 @@ def test_unequal_prompts_and_long_segments_are_cut_into_blocks_that_change_nothi
 
 
 def test_the_places_of_a_small_batch_are_those_worked_out_by_hand() -> None:
-    ids: dict[str, Any] = {"prompt": (5, 6), "rows": [(7, 8), (9, 2, 3)]}
-    completions = [
-        Completion(request_id="r", index=0, token_ids=row, logprobs=(-1.0,) * len(row), finish_reason="stop", version=0)
-        for row in ids["rows"]
-    ]
-    samples = [Sample(group_id="g", prompt_ids=ids["prompt"], completion=done, advantage=1.0) for done in completions]
-    batch = make_batch(samples, pad_token_id=0)
+    batch = make_batch([sample((5, 6), row) for row in [(7, 8), (9, 2, 3)]], pad_token_id=0)
     flat = batch.input_ids.flatten()
     shared, packed = lay_out(batch, shared=True), lay_out(batch, shared=False)
     assert flat[shared.source].tolist() == [5, 6, 7, 9, 2]

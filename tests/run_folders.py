@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 CONFIG = """seed = 7
 [model]
@@ -161,28 +159,3 @@ def write_comparison(
     }
     (folder / "compare.json").write_text(json.dumps(result))
     return folder
-
-
-@pytest.fixture(scope="session")
-def make_run() -> Callable[..., Path]:
-    return write_run
-
-
-@pytest.fixture(scope="session")
-def make_comparison() -> Callable[..., Path]:
-    return write_comparison
-
-
-@pytest.fixture(scope="session")
-def make_step() -> Callable[..., dict[str, Any]]:
-    return step_line
-
-
-@pytest.fixture(scope="session")
-def make_group() -> Callable[..., dict[str, Any]]:
-    return group_line
-
-
-@pytest.fixture(scope="session")
-def make_rollout() -> Callable[..., dict[str, Any]]:
-    return rollout_entry
