@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import everything, files
-from benchmarks.everything import Outcome, arguments_of, main, run_all, run_one, why_not
-from podsrl.errors import PodsError, UsageError
+from benchmarks.everything import Outcome, main, run_all, run_one
+from podsrl.errors import PodsError
 
 HERE = "abc0123456"
 
@@ -51,31 +51,6 @@ def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_
     [skipped] = [outcome for outcome in outcomes if outcome.state == "skipped"]
     assert skipped.name == "select" and HERE in skipped.why
     assert [outcome.why for outcome in run_all(["floor"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
-
-
-def test_quick_sizes_run_whatever_has_been_measured_and_save_nothing() -> None:
-    save("select")
-    assert why_not("select", HERE, is_quick=True) == "" and why_not("select", HERE, is_quick=False)
-    for name in everything.saving():
-        assert "--save" not in arguments_of(name, HERE, is_quick=True), name
-        wanted = "--save"
-        assert wanted in arguments_of(name, HERE, is_quick=False), name
-
-
-def test_a_gpu_benchmark_is_left_out_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(everything, "has_gpu", lambda: False)
-    assert why_not("engine-gpu", HERE, is_quick=True) == "needs a GPU"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [(["--only", "selct"], "'select'"), (["--since", "nowhere"], "--since nowhere"), ([], "changes")],
-)
-def test_bad_options_are_one_line(arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "commit", lambda revision="HEAD": None if revision == "nowhere" else HERE)
-    monkeypatch.setattr(files, "has_changes", lambda: True)
-    with pytest.raises(UsageError, match=named):
-        main(arguments)
 
 
 def test_what_fails_is_named_at_the_end_and_the_others_run(

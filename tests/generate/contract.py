@@ -19,19 +19,20 @@ All tests of a class share the generator: each leaves it with the first weights 
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
 
 from podsrl.generate import Generator, Request, Sampling, abilities_of
 from podsrl.types import Completion
+from waiting import words_of
 
 SEED = 4
 LONGEST = 256
@@ -93,7 +94,7 @@ def new_models(folder: Path) -> Models:
     return Models(folder, first, second, tokenizer)
 
 
-STAYING = ("resource_tracker", "forkserver", "nursery.py")
+STAYING = ("resource_tracker", "forkserver", "nursery")
 """Helpers of `multiprocessing` and of the tests, which stay."""
 
 
@@ -108,21 +109,8 @@ def left_nothing(folder: Path | None = None) -> Iterator[None]:
 
 def children() -> set[str]:
     """Process id and command of this process's children, but for helpers that stay."""
-    found = set()
-    for process in Path("/proc").iterdir():
-        try:
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except (OSError, IndexError):
-            continue
-        if (
-            parent == str(os.getpid())
-            and "resource_tracker" not in command
-            and "forkserver" not in command
-            and "nursery" not in command
-        ):
-            found.add(f"{process.name}: {command}")
-    return found
+    found = {f"{child.pid}: {' '.join(words_of(child.pid))}" for child in psutil.Process().children()}
+    return {each for each in found if not any(name in each for name in STAYING)}
 
 
 def tables_of(model: Any, prompt: Sequence[int], ids: Sequence[int], sampling: Sampling) -> Tensor:

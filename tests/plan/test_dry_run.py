@@ -119,14 +119,6 @@ def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Pa
     assert "no effect here: there is only one process" in " ".join(printed.split())
 
 
-def test_the_first_sentence_says_what_keeps_a_run_from_starting(pods: Pods) -> None:
-    sizes = ["--rollouts.num_prompts=1000", "--rollouts.num_rollouts=16000", "--rollouts.max_new_tokens=200"]
-    assert pods("train", "pods", "--dry-run", *sizes)[1].startswith("Too large for this machine: ")
-    assert pods("train", "pods", "--dry-run", "--memory=1MiB")[1].startswith("does not fit into 1.0 MiB")
-    raising = ["--task.correct=correct", '--task.rewards={"operator:sub" = 1.0}']
-    assert pods("train", "pods", "--dry-run", *raising)[1].startswith("Not ready: a reward failed on its trial; ")
-
-
 def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:
     for wrong in (["--json"], ["--processes", "2"]):
         code, _, errors = pods("train", "pods", *wrong)

@@ -106,18 +106,6 @@ def test_modules_beside_the_user_shadow_nothing_in_a_launched_process(tmp_path: 
     assert done.returncode == 0 and not (tmp_path / "ran").exists(), done.stderr
 
 
-def test_torchrun_starts_a_run_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "-m", "podsrl.cli", "train", "pods"]
-    command += [*SMALL, "--scale.strategy=zero2"]
-    done = children.run(
-        [*command, "--stop.steps=2", "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, env=environment() | {"TMPDIR": str(tmp_path)}, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("2 processes, zero2") == 2 and done.stdout.count("done: ") == 1
-    assert [line["step"] for line in steps(tmp_path / "run")] == [0, 1, 2, 2]
-
-
 def breaks_on_one(prompts: list[str], completions: list[str]) -> list[float]:
     """Breaks its contract in process 1 alone, after the trial before training, the evaluation, and step 0."""
     breaks_on_one.calls = getattr(breaks_on_one, "calls", 0) + 1  # type: ignore[attr-defined]

@@ -246,37 +246,6 @@ def test_a_column_that_no_task_has_breaks_the_contract() -> None:
         judge_of("f", lambda completions, levle: [0.0])(ROWS)
 
 
-class Final(BaseException):
-    """As libraries derive what should not be caught."""
-
-
-class Unshowable(BaseException):
-    def __str__(self) -> str:
-        sys.exit("shown")
-
-
-RAISED = [SystemExit(0), SystemExit(3), SystemExit(), KeyboardInterrupt(), GeneratorExit(), Final("end"), Unshowable()]
-
-
-@pytest.mark.parametrize("error", RAISED, ids=repr)
-def test_whatever_a_function_raises_is_its_own_failure(error: BaseException) -> None:
-    def row_form(task: Task, text: str) -> float:
-        if text == "three":
-            raise error
-        return 1.0
-
-    def trl_form(completions: list[Any]) -> list[float]:
-        if "three" in completions:
-            raise error
-        return [1.0] * len(completions)
-
-    for function in (row_form, trl_form):
-        values = judge_of("f", function)(ROWS)
-        assert values.values[::2] == [1.0, 1.0] and list(values.faults) == [1]
-        assert values.faults[1].kind == "raised"
-        assert values.faults[1].reason.startswith(f"reward 'f' raised {type(error).__name__}: ")
-
-
 @pytest.mark.parametrize("swallows", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_real_signal_stops_whatever_the_function_makes_of_it(number: signal.Signals, swallows: bool) -> None:

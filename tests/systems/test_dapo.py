@@ -71,17 +71,6 @@ def test_a_step_equals_filtering_an_endless_list_of_questions_in_the_order_asked
     assert seen == {"one round", "several rounds", "too few", "surplus"}
 
 
-def test_sixteen_rounds_are_enough_where_one_group_in_twenty_is_mixed() -> None:
-    for case in range(50):
-        last, _ = sampled(budget_of(max_rounds=16), view(8, 4), endless(case, 4, 0.05, length=1000))
-        assert len(budget_of().trained(last)) == 8
-
-
-def test_a_step_in_which_nothing_is_mixed_ends_by_itself() -> None:
-    last, asked = sampled(budget_of(max_rounds=16), view(4, 4), [0] * 1000)
-    assert len(asked) == 16 and last.round == 16 and not budget_of().trained(last)
-
-
 def test_later_rounds_ask_for_what_the_share_of_mixed_groups_makes_likely() -> None:
     """Of 16 asked 7 were mixed: 9 are missing, and 9 · 17 / 8 = 19.1 groups are likely to hold them."""
     budget = budget_of()

@@ -13,7 +13,7 @@ from loops import each
 from podsrl.control import make_budget
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
-from podsrl.systems.dps import Dynamics, drift, transitions
+from podsrl.systems.dps import Dynamics
 from podsrl.tasks import Stream
 from podsrl.types import Group
 from tests.systems.groups_of import group, view_of
@@ -88,12 +88,6 @@ def test_all_questions_at_once_are_what_exact_fractions_give_one_by_one(forget: 
         [float(sum(m[r][c] * b[c] for c in range(3))) for r in range(3)] for m, b in zip(means, belief, strict=True)
     ]
     assert dynamics.predicted(np.arange(num)) == pytest.approx(np.array(expected), rel=1e-12)
-
-
-def test_columns_of_the_transitions_sum_to_one() -> None:
-    counts = np.random.default_rng(0).gamma(1.0, size=(50, 3, 3)) + 1e-9
-    assert transitions(counts).sum(axis=1) == pytest.approx(np.ones((50, 3)))
-    assert drift(counts, np.full((50, 3), 1 / 3)).sum(axis=1) == pytest.approx(np.ones(50))
 
 
 def test_the_questions_that_are_likely_to_be_partly_solved_are_asked() -> None:

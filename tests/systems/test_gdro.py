@@ -60,16 +60,6 @@ def test_the_dynamic_program_finds_what_brute_force_finds(seed: int) -> None:
     assert (distance, -value) == pytest.approx(brute_force(values, counts, arms, mean), abs=2e-6)
 
 
-@pytest.mark.parametrize("num_bins", [1, 2, 3, 5])
-def test_the_mean_is_met(num_bins: int) -> None:
-    rng = np.random.default_rng(num_bins)
-    for _ in range(20):
-        values = rng.normal(size=(num_bins, len(ARMS)), scale=5)
-        counts = rng.integers(1, 9, num_bins)
-        assert counts @ best_sizes(values, counts, ARMS, 8) == 8 * counts.sum()
-        assert abs(np.mean(best_sizes(values, np.full(num_bins, 4), ARMS, 5.3)) - 5.3) <= 1 / num_bins
-
-
 def test_nothing_to_ask_and_questions_that_were_not_asked_yet_get_the_mean() -> None:
     assert best_sizes(np.zeros((3, 11)), [0, 0, 0], ARMS, 8) == [8, 8, 8]
     budget = budget_of()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 
 from loops import each
@@ -27,22 +25,10 @@ TABLES = {
     "budget.keep": KEEPS,
     "loss.shape": SHAPES,
 }
-MOST_LINES = 15
 
 
 def test_the_names_are_the_files() -> None:
     assert sorted(system_names()) == [file.stem for file in FILES] and {"grpo", "grpo_ga", "pods"} <= {*system_names()}
-
-
-@each("file", FILES)
-def test_a_recipe_is_short_and_says_what_it_is(file: Path) -> None:
-    system = read_system(file.stem)
-    lines = [line for line in system.toml.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    assert len(lines) <= MOST_LINES, lines
-    assert "about" not in tomllib.loads(system.toml)
-    about = tomllib.loads(file.read_text())["about"]
-    assert about.keys() == {"name", "idea", "source", "differs"} and all(text.strip() for text in about.values())
-    assert "\n" not in about["idea"].strip() and len(about["idea"]) < 160 and re.search(r"\d{4}", about["source"])
 
 
 @each("file", FILES)

@@ -168,25 +168,6 @@ def test_a_loader_that_cannot_be_called_is_refused(own: ModuleType) -> None:
         load_tasks("own_tasks:load")
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("no_such_module_x:load", "ModuleNotFoundError"),
-        ("own_tasks:load", "no 'load' in 'own_tasks'"),
-        ("own_tasks:", "no '' in 'own_tasks'"),
-        (":load", "ValueError"),
-        ("broken_tasks:load", "SyntaxError"),
-    ],
-)
-def test_an_import_that_fails_is_told(
-    own: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
-) -> None:
-    (tmp_path / "broken_tasks.py").write_text("def load(:\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=rf"task.name = '{name}' cannot be imported: {reason}"):
-        load_tasks(name)
-
-
 class Unsaid(Exception):
     def __str__(self) -> str:
         raise KeyError("no text")

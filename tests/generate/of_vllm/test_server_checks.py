@@ -40,14 +40,6 @@ def check(url: str, **options: Any) -> None:
     resolve_generator(f"vllm+{url}", {"vllm": options}).check()
 
 
-def test_a_server_that_fits_is_taken(server: EngineServer, models: Models) -> None:
-    check(server.url)
-    kind = resolve_generator(f"vllm+{server.url}", {})
-    generator = kind.make(setting(models))
-    assert kind.is_beside and server.url in generator.describe([])
-    generator.close()
-
-
 def test_several_addresses_are_one_generator(server: EngineServer, models: Models, tmp_path: Path) -> None:
     with serving(models.first, models.tokenizer, models.folder) as other:
         kind = resolve_generator(f"vllm+{server.url},{other.url}", {"vllm": {"folder": str(tmp_path)}})

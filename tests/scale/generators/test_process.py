@@ -207,15 +207,6 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
     assert len(by_place(process.generate([Request("a", (4, 5), 2)]))) == 2
 
 
-def test_a_stopped_call_leaves_the_process_free(pool: Pool, made: list[ProcessGenerator]) -> None:
-    wanted, before = by_place(pool.generate(REQUESTS)), len(made)
-    pool.generate(REQUESTS).close()
-    stream = pool.generate(REQUESTS)
-    next(stream)
-    stream.close()
-    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before
-
-
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
     assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
@@ -259,10 +250,6 @@ while True:
     parent.send_signal(number)
     parent.wait(300)
     wait_for(lambda: not is_alive(child), "a child is left")
-
-
-def test_signals_of_the_terminal_do_not_reach_a_process(process: ProcessGenerator) -> None:
-    assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 
 def test_a_forgotten_process_is_ended(tiny_model_folder: Path) -> None:

@@ -125,15 +125,6 @@ def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) ->
     assert tokens(each for each in completions if each.request_id != "long") == expected
 
 
-def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(pool: RayPool, expected: Any) -> None:
-    found = pool.generate(REQUESTS)
-    for thread in threading.enumerate():
-        if thread.name.startswith("generator-"):  # reads an actor
-            thread.join()
-    found.close()  # type: ignore[attr-defined]  # which ends the rollouts that it has not read
-    assert tokens(pool.generate(REQUESTS)) == expected
-
-
 def test_an_actor_that_dies_after_its_counts_is_not_counted_twice(
     pool: RayPool, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,18 +187,6 @@ def test_weights_changed_in_place_count_at_once(
     decode(forward, model, ROWS)
 
 
-def test_weights_changed_in_place_count_at_once_in_onednn(
-    onednn_calls: list[tuple[int, ...]], make_model: Callable[..., Any]
-) -> None:
-    model = make_model("qwen2")
-    forward = choose_forward(model, "fast")
-    onednn_calls.clear()
-    decode(forward, model, ROWS)
-    step_of_training(model)
-    decode(forward, model, ROWS)
-    assert len(onednn_calls) == 2 * STEPS * (2 * 7 + 1)
-
-
 def test_weights_put_in_place_of_others_count_after_a_refresh(make_model: Callable[..., Any]) -> None:
     model = make_model("qwen2")
     forward = choose_forward(model, "fast")
