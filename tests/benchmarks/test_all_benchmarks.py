@@ -6,15 +6,16 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks import everything, files
 from benchmarks.everything import Outcome, main, run_all, run_one
 from podsrl.errors import PodsError
+from waiting import is_alive, wait_for
 
 HERE = "abc0123456"
 
@@ -83,10 +84,8 @@ runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
 """
     command = [sys.executable, "-c", program]
     process = subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 60
-    while not (started := children.read_text().split()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    below = psutil.Process(process.pid).children
+    wait_for(below)
+    started = [child.pid for child in below()]
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130 and started
-    assert not any(Path(f"/proc/{child}").exists() for child in started)
+    assert process.wait(60) == 130 and not any(map(is_alive, started))

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: its list, its errors, and how seconds are compared."""
+"""`python -m benchmarks`: its help, what it saves, and how seconds are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks engine`: its parts in their smallest form."""
+"""`python -m benchmarks engine`: its arithmetic by hand, its arms, and a tiny run of it."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The scheduling benchmark: its length sets, and what the simulated schedules must show."""
+"""The scheduling benchmark: what the simulated schedules must show, and the engine under each."""
 
 from __future__ import annotations
 

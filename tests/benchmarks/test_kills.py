@@ -1,4 +1,4 @@
-"""`python -m benchmarks kills`: what is compared and where a kill fell, by hand; and a few kills."""
+"""`python -m benchmarks kills`: what is compared and counted, by hand; and a few kills."""
 
 from __future__ import annotations
 

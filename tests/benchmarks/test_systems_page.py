@@ -1,4 +1,4 @@
-"""docs/systems.md is what the recipes and the committed comparison say."""
+"""docs/systems.md is what the committed comparison says, and its arms are comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks trl-accuracy`: turns, times and ratios by hand; its arms; and a small run of it."""
+"""`python -m benchmarks trl-accuracy`: turns and ratios by hand; what TRL gets; and a small run of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks trl`: its arithmetic by hand, its clear refusal, and a small run of it."""
+"""`python -m benchmarks trl`: its arithmetic by hand, and small runs of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and choices by hand-written numbers."""
+"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and limits by hand-written numbers."""
 
 from __future__ import annotations
 

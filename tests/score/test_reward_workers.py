@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from podsrl.errors import RewardError
@@ -221,3 +222,18 @@ def test_cores_are_shared_among_the_processes_of_a_machine(monkeypatch: pytest.M
     assert default_workers() == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
     assert default_workers() == 1
+
+
+def test_the_supervisor_sleeps_after_a_worker_has_died(user_folder: Path) -> None:
+    """One that spins is running, or ready to, whenever it is looked at, on a busy machine too."""
+    with WorkerPool(["worker_rewards:odd", "worker_rewards:process"], num_workers=1) as workers:
+        crashed = workers.judge("worker_rewards:odd", rows(["crash"]))
+        assert crashed.faults[0].kind == "died"
+        [worker] = workers.judge("worker_rewards:process", rows(["a"])).values
+        supervisor = psutil.Process(int(worker)).ppid()
+        time.sleep(0.2)
+        states = []
+        for _ in range(40):
+            time.sleep(0.01)
+            states.append(psutil.Process(supervisor).status())
+    assert states.count(psutil.STATUS_SLEEPING) > 30

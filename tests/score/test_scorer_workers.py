@@ -1,26 +1,16 @@
 from pathlib import Path
 
 import pytest
+from test_scorer import score
 
 from podsrl.errors import UsageError
 from podsrl.score import Scorer
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Task
 
 HALF = Task(id="half", prompt="1/4 + 1/4 =", answer=r"\frac{1}{2}")
 SUM = Task(id="1+2", prompt="1+2=", answer="3")
 SINGLE_GPU = {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
 TEXTS = ["<think>a</think><answer>0.5</answer>", "<think>a</think><answer>3</answer>", "3", "it is 0.5"]
-
-
-def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:
-    completions_PG = [
-        [
-            Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
-            for i in range(len(texts))
-        ]
-        for _, texts in groups
-    ]
-    return scorer.score([task for task, _ in groups], completions_PG, [texts for _, texts in groups])
 
 
 def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:

@@ -89,10 +89,3 @@ def test_the_bound_is_the_published_one_unless_it_is_set() -> None:
     assert budget_of(most=8).slots.most(3, 8) == (3, 8)
     with pytest.raises(UsageError, match=r"options.harder.most = 7 is less than rollouts.num_rollouts = 8"):
         budget_of(most=7).slots.most(3, 8)
-
-
-@pytest.mark.parametrize("options", [{"most": 1}, {"most": 2.5}, {"mode": "et"}, {"std": 1}, {"bound": 3}])
-def test_bad_options_are_named(options: dict[str, Any]) -> None:
-    [name] = options
-    with pytest.raises(UsageError, match=rf"^options.harder.{name} = "):
-        budget_of(**options)

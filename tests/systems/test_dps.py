@@ -153,12 +153,6 @@ def test_one_valid_rollout_of_a_question_shows_no_state() -> None:
     assert len(dynamics.state()["index"]) == 0
 
 
-@pytest.mark.parametrize(("option", "value"), [("forget", 1.1), ("forget", -0.1), ("candidates", 0)])
-def test_options_out_of_range(option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"options.dynamics.{option} = {value}"):
-        make_budget({"questions": "dynamics"}, {"dynamics": {option: value}})
-
-
 def test_a_training_set_smaller_than_a_step() -> None:
     slots = make_budget({"questions": "dynamics"}, {}).slots
     slots.check_train(16, 16)

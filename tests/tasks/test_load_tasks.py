@@ -150,6 +150,11 @@ def test_a_loader_that_wants_something_else_is_refused(own: ModuleType) -> None:
         load_tasks("own_tasks:load")
 
 
+def test_a_task_set_that_holds_nothing_out_is_refused() -> None:
+    with pytest.raises(UsageError, match="'mine' has no eval tasks"):
+        TaskSet(name="mine", train=[ONE], eval=())
+
+
 def test_a_loader_that_returns_no_task_set_is_refused(own: ModuleType) -> None:
     own.load = lambda: [ONE]
     with pytest.raises(UsageError, match=r"'own_tasks:load' returned a list; wanted a podsrl.tasks.TaskSet"):

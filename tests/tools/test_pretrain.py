@@ -1,4 +1,4 @@
-"""The base model: reproducible from a seed, loadable by plain transformers, and the one that is shipped."""
+"""The base model: reproducible from a seed, loadable by plain transformers, and those that are shipped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from podsrl.config.files import read_tree
+from podsrl.config.load import build
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.errors import UsageError
 from podsrl.policy import model_folder
@@ -60,11 +62,19 @@ def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
     assert model(torch.tensor([ids])).logits.shape == (1, len(text), len(tokenizer))
 
 
-def test_the_shipped_model_is_small_and_mostly_careless() -> None:
-    folder = Path(model_folder("builtin:arithmetic"))
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    assert model.num_parameters() < 200_000
+def test_the_shipped_models_are_small_and_two_say_how_they_were_made() -> None:
+    demo = read_tree("demo")["base"]["model"]["path"]
+    folders = {name: Path(model_folder(name)) for name in ("builtin:arithmetic", "builtin:arithmetic-mixed", demo)}
+    for folder in folders.values():
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+        assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
+    mixed, of_demo = (
+        build(PretrainConfig, read_tree(folders[name] / "pretrain.toml"), "of the model")
+        for name in ("builtin:arithmetic-mixed", demo)
+    )
+    assert isinstance(mixed.careful, dict) and mixed.careful[1] > mixed.careful[2] > mixed.careful[3]
+    assert of_demo.start == "builtin:arithmetic" and of_demo.skill_steps == 0
+    assert isinstance(of_demo.careful, float) and 0 < of_demo.careful < 0.01
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

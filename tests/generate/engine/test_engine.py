@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import by_place, greedy
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
@@ -23,29 +24,12 @@ def requests(sampling: Sampling, num_rollouts: int = 1) -> list[Request]:
     return [Request(f"r{i}", prompt, num_rollouts, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def by_key(completions: Iterable[Completion]) -> dict[Key, Completion]:
-    """No completion comes twice."""
-    found: dict[Key, Completion] = {}
-    for completion in completions:
-        assert found.setdefault((completion.request_id, completion.index), completion) is completion
-    return found
-
-
 def run(model: Any, wanted: Sequence[Request], **options: Any) -> dict[Key, Completion]:
-    return by_key(Engine(model, **options).generate(wanted))
+    return by_place(Engine(model, **options).generate(wanted))
 
 
 def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
     return {key: completion.token_ids for key, completion in completions.items()}
-
-
-def reference(model: Any, prompt: Sequence[int], max_new_tokens: int, eos: int | None = None) -> tuple[int, ...]:
-    """Transformers' own greedy decoding of one prompt alone."""
-    ids = torch.tensor([prompt])
-    output = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos
-    )
-    return tuple(output[0, len(prompt) :].tolist())
 
 
 # --- the same tokens as the model's own ---
@@ -53,7 +37,7 @@ def reference(model: Any, prompt: Sequence[int], max_new_tokens: int, eos: int |
 
 def test_greedy_tokens_of_ragged_prompts_equal_transformers_generate(tiny_model: Any) -> None:
     found = run(tiny_model, requests(GREEDY))
-    assert tokens(found) == {(f"r{i}", 0): reference(tiny_model, p, 12) for i, p in enumerate(PROMPTS)}
+    assert tokens(found) == {(f"r{i}", 0): greedy(tiny_model, p, 12) for i, p in enumerate(PROMPTS)}
     assert len(set(tokens(found).values())) == len(PROMPTS)
 
 
@@ -62,7 +46,7 @@ def test_eager_attention_gives_the_same_tokens_for_ragged_prompts(make_model: Ca
     model = make_model(family, attn_implementation="eager")
     assert model.config._attn_implementation == "eager"
     assert tokens(run(model, requests(GREEDY))) == {
-        (f"r{i}", 0): reference(model, prompt, 12) for i, prompt in enumerate(PROMPTS)
+        (f"r{i}", 0): greedy(model, prompt, 12) for i, prompt in enumerate(PROMPTS)
     }
 
 
@@ -74,7 +58,7 @@ def test_a_sliding_window_model_within_its_window_gives_the_same_tokens(
     changes = {"use_sliding_window": True, "max_window_layers": 1} if family == "qwen2" else {}
     model = make_model(family, sliding_window=19, attn_implementation=attention, **changes)
     assert tokens(run(model, requests(GREEDY))) == {
-        (f"r{i}", 0): reference(model, prompt, 12) for i, prompt in enumerate(PROMPTS)
+        (f"r{i}", 0): greedy(model, prompt, 12) for i, prompt in enumerate(PROMPTS)
     }
     with pytest.raises(UsageError, match="over 20 tokens"):
         Engine(model).generate([*requests(GREEDY), Request("long", (3,) * 8, 1, GREEDY)])
@@ -98,7 +82,7 @@ def test_a_prompt_is_read_once_and_rollouts_with_the_same_tokens_so_far_share_a_
     sampling = Sampling(temperature=temperature, max_new_tokens=12, stop_token_ids=tuple(range(1, 99, 6)))
     engine = Engine(model, forward="model")
     shapes.clear()
-    found = by_key(engine.generate([Request("a", (5, 7, 9), 8, sampling), Request("b", (8,), 8, sampling)]))
+    found = by_place(engine.generate([Request("a", (5, 7, 9), 8, sampling), Request("b", (8,), 8, sampling)]))
     rows = [
         shared_rows((key[0], *c.token_ids[:step]) for key, c in found.items() if len(c.token_ids) > step)
         for step in range(1, 12)
@@ -196,7 +180,7 @@ def test_other_weights_are_copied_into_the_engines_own_memory(make_model: Any) -
     engine.load_weights(trained.named_parameters(), version=1)
     assert [parameter.data_ptr() for parameter in own.parameters()] == pointers
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), trained.parameters(), strict=True))
-    assert tokens(by_key(engine.generate(requests(GREEDY)))) == tokens(run(trained, requests(GREEDY)))
+    assert tokens(by_place(engine.generate(requests(GREEDY)))) == tokens(run(trained, requests(GREEDY)))
     with torch.no_grad():
         trained.lm_head.weight.zero_()
     assert own.lm_head.weight.abs().sum() > 0

@@ -1,4 +1,4 @@
-"""Rows split, close ranks and keep every rollout's keys and values, against a twin that keeps a list a rollout."""
+"""What a split of rows copies, and how long a rollout's history may get."""
 
 from __future__ import annotations
 

@@ -29,11 +29,6 @@ def contents(pool: KVPool) -> list[torch.Tensor]:
     return [tensor.clone() for tensor in (*pool.keys, *pool.values)]
 
 
-def test_a_token_takes_the_bytes_of_all_its_keys_and_values() -> None:
-    assert EQUAL.token_bytes == 2 * (2 * 4 + 2 * 4) * 4
-    assert UNEQUAL.token_bytes == (6 + 4 + 8 + 8) * 8
-
-
 @pytest.mark.parametrize("layout", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_growing_keeps_what_was_there_and_zeroes_the_rest(layout: Layout) -> None:
     pool = filled(layout, 3, 16)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
+from contract import by_place
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, StepView
@@ -23,12 +23,8 @@ LONG = (9, 20, 31, 4, 50, 11, 8)
 def drain(engine: Engine) -> dict[Key, Completion]:
     found: dict[Key, Completion] = {}
     while engine.num_unfinished > 0:
-        found |= by_key(engine.step())
+        found |= by_place(engine.step())
     return found
-
-
-def by_key(completions: Iterable[Completion]) -> dict[Key, Completion]:
-    return {(c.request_id, c.index): c for c in completions}
 
 
 def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
@@ -37,7 +33,7 @@ def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
 
 def whole(model: Any, *requests: Request) -> dict[Key, tuple[int, ...]]:
     """Every request alone, undisturbed."""
-    return {k: v for r in requests for k, v in tokens(by_key(Engine(model).generate([r]))).items()}
+    return {k: v for r in requests for k, v in tokens(by_place(Engine(model).generate([r]))).items()}
 
 
 A, B = Request("a", (5, 7), 3, SAMPLING), Request("b", LONG, 2, SAMPLING)
@@ -83,11 +79,11 @@ def test_a_paused_rollout_goes_on_where_it_stopped_and_is_read_again_if_its_memo
 def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.hooks.append(lambda view: engine.pause(["a"]) if view.num_tokens[0] == 4 else None)
-    first = by_key(engine.generate([A, B]))
+    first = by_place(engine.generate([A, B]))
     assert set(first) == {("b", 0), ("b", 1)}
     engine.hooks.clear()
     engine.resume(["a"])
-    assert tokens(first | by_key(engine.generate([]))) == whole(qwen2, A, B)
+    assert tokens(first | by_place(engine.generate([]))) == whole(qwen2, A, B)
 
 
 # --- forks ---
@@ -132,7 +128,7 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
 
     engine, model = Engine(qwen2, num_slots=2), copy.deepcopy(qwen2)  # asked for hidden states it keeps hooks
     engine.hooks.append(look)
-    found = by_key(engine.generate([A, B]))
+    found = by_place(engine.generate([A, B]))
     assert set(seen) == {(key, t) for key in found for t in range(10)}
     for request in (A, B):
         for index in range(request.num_rollouts):
@@ -187,13 +183,13 @@ def test_weights_changed_in_place_are_used_by_the_next_call_without_a_copy(make_
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight[3] += 0.5
         model.lm_head.weight[7] *= 2.0
-    assert tokens(by_key(engine.generate([A]))) == whole(copy.deepcopy(model), A)
+    assert tokens(by_place(engine.generate([A]))) == whole(copy.deepcopy(model), A)
 
 
 def test_a_module_that_is_exchanged_after_the_engine_was_made_is_not_passed_over(make_model: Any) -> None:
     model = make_model("qwen2")
     engine = Engine(model)
-    before = tokens(by_key(engine.generate([A])))
+    before = tokens(by_place(engine.generate([A])))
     assert engine.forward.name == "fast"
 
     class Doubled(torch.nn.Linear):
@@ -203,7 +199,7 @@ def test_a_module_that_is_exchanged_after_the_engine_was_made_is_not_passed_over
     old = model.model.layers[0].mlp.down_proj
     model.model.layers[0].mlp.down_proj = Doubled(old.in_features, old.out_features, bias=False)
     model.model.layers[0].mlp.down_proj.weight = old.weight
-    after = tokens(by_key(engine.generate([A])))
+    after = tokens(by_place(engine.generate([A])))
     assert engine.forward.name == "model"
     assert after != before and after == whole(copy.deepcopy(model), A)
 
@@ -229,7 +225,7 @@ def test_after_a_failing_hook_the_engine_is_empty_and_works_again(qwen2: Any) ->
         list(engine.generate([A, B]))
     assert engine.states() == {}
     engine.hooks.clear()
-    assert tokens(by_key(engine.generate([A, B]))) == whole(qwen2, A, B)
+    assert tokens(by_place(engine.generate([A, B]))) == whole(qwen2, A, B)
 
 
 # --- orders of events that once went wrong ---
@@ -268,7 +264,7 @@ def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_mode
     engine.load_weights(good.items(), version=2)
     engine.abort(["a", "b"])
     engine.step()
-    found = by_key(engine.generate([A, B]))
+    found = by_place(engine.generate([A, B]))
     assert tokens(found) == wanted and {c.version for c in found.values()} == {2}
 
 
@@ -330,4 +326,4 @@ def test_a_scheduler_of_ones_own_is_empty_after_a_failure(qwen2: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         list(engine.generate([A]))
     engine.hooks.clear()
-    assert tokens(by_key(engine.generate([A]))) == whole(qwen2, A)
+    assert tokens(by_place(engine.generate([A]))) == whole(qwen2, A)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import tokens_of
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
@@ -18,13 +19,6 @@ from podsrl.scale.generators.pool import MAX_LOSSES, Pool
 from podsrl.types import Completion
 
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 6, Sampling(max_new_tokens=12, stop_token_ids=(1,))) for i in range(5)]
-
-
-def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
-    completions = list(completions)
-    found = {(done.request_id, done.index): done.token_ids for done in completions}
-    assert len(found) == len(completions), "a completion came twice"
-    return found
 
 
 class Fragile(Engine):
