@@ -6,15 +6,16 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks import everything, files
-from benchmarks.everything import Outcome, arguments_of, main, run_all, run_one, why_not
-from podsrl.errors import PodsError, UsageError
+from benchmarks.everything import Outcome, main, run_all, run_one
+from podsrl.errors import PodsError
+from waiting import is_alive, wait_for
 
 HERE = "abc0123456"
 
@@ -53,31 +54,6 @@ def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_
     assert [outcome.why for outcome in run_all(["floor"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
 
 
-def test_quick_sizes_run_whatever_has_been_measured_and_save_nothing() -> None:
-    save("select")
-    assert why_not("select", HERE, is_quick=True) == "" and why_not("select", HERE, is_quick=False)
-    for name in everything.saving():
-        assert "--save" not in arguments_of(name, HERE, is_quick=True), name
-        wanted = "--save"
-        assert wanted in arguments_of(name, HERE, is_quick=False), name
-
-
-def test_a_gpu_benchmark_is_left_out_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(everything, "has_gpu", lambda: False)
-    assert why_not("engine-gpu", HERE, is_quick=True) == "needs a GPU"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [(["--only", "selct"], "'select'"), (["--since", "nowhere"], "--since nowhere"), ([], "changes")],
-)
-def test_bad_options_are_one_line(arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "commit", lambda revision="HEAD": None if revision == "nowhere" else HERE)
-    monkeypatch.setattr(files, "has_changes", lambda: True)
-    with pytest.raises(UsageError, match=named):
-        main(arguments)
-
-
 def test_what_fails_is_named_at_the_end_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,10 +84,8 @@ runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
 """
     command = [sys.executable, "-c", program]
     process = subprocess.Popen(command, cwd=files.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 60
-    while not (started := children.read_text().split()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    below = psutil.Process(process.pid).children
+    wait_for(below)
+    started = [child.pid for child in below()]
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130 and started
-    assert not any(Path(f"/proc/{child}").exists() for child in started)
+    assert process.wait(60) == 130 and not any(map(is_alive, started))

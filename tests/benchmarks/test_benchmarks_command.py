@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: its list, its errors, and how seconds are compared."""
+"""`python -m benchmarks`: its help, what it saves, and how seconds are compared."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from benchmarks.timing import ratios, take_turns
 from podsrl.errors import UsageError
 
 
-def test_every_benchmark_is_listed_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == main(["--help"]) == 0
-    listed = capsys.readouterr().out
-    for name in (*BENCHMARKS, *COMMANDS):
-        assert first_line(name).endswith("."), name
-        assert f"  {name} " in listed and first_line(name) in listed
-
-
 @pytest.mark.parametrize("name", [*BENCHMARKS, *COMMANDS])
 def test_the_help_of_a_benchmark_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -30,12 +22,6 @@ def test_the_help_of_a_benchmark_has_an_example(name: str, capsys: pytest.Captur
     assert ended.value.code == 0
     assert page.startswith(f"usage: python -m benchmarks {name} ")
     assert page.count(f"python -m benchmarks {name}") >= 2 and first_line(name) in page
-
-
-def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["selct"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "'selct'" in line and "Did you mean 'select'?" in line
 
 
 def test_a_result_is_printed_and_saved_with_its_hardware_line(

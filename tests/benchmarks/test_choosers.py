@@ -13,10 +13,3 @@ def test_every_arm_generates_as_many_rollouts_and_a_step_more_at_most(arm: str) 
     found = choosers._measured(arm, logits, seed=0, total=2 * choosers.NUM_PROMPTS * choosers.NUM_ROLLOUTS)
     assert set(found) == set(choosers.MEASURES)
     assert 0 <= found["all wrong"] <= 1 and 0 <= found["p(1-p)"] <= 0.25 and found["steps"] >= 1
-
-
-def test_ratios_are_to_the_stream_with_the_same_seed() -> None:
-    stream = {"population": "a", "arm": "stream", **{key: [2.0, 4.0] for key in choosers.MEASURES}}
-    other = {"population": "a", "arm": "b", **{key: [1.0, 8.0] for key in choosers.MEASURES}}
-    assert choosers._row(other, stream)[1:] == ["1.25× (0.50 … 2.00)"] * len(choosers.MEASURES)
-    assert choosers._row(stream, stream)[1:] == ["3"] * len(choosers.MEASURES)

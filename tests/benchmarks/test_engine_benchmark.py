@@ -1,4 +1,4 @@
-"""`python -m benchmarks engine`: its parts in their smallest form."""
+"""`python -m benchmarks engine`: its arithmetic by hand, its arms, and a tiny run of it."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,6 @@ import torch
 
 from benchmarks.engine.arms import (
     Arm,
-    Made,
     completion_lengths,
     continuous_batching,
     hf_generate,
@@ -19,44 +18,11 @@ from benchmarks.engine.demo import measure_demo
 from benchmarks.engine.op_time import op_shares
 from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, length_z, measure_model
 from benchmarks.models import shaped_model, skewed_workload
-from benchmarks.timing import Taken
-from podsrl.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
     return shaped_model("s128")
-
-
-def test_the_shapes_have_the_sizes_by_which_they_are_known() -> None:
-    # Qwen2.5-0.5B has 494 M parameters and 3B 3.09 B, embeddings counted once
-    sizes = {}
-    for name in ("s256", "s512", "0.5b", "3b"):
-        sizes[name] = shaped_model(name, device="meta").num_parameters() / 1e6
-    assert sizes == pytest.approx({"s256": 2.8, "s512": 21.8, "0.5b": 494.0, "3b": 3086.0}, rel=0.02)
-
-
-def test_a_shape_is_the_same_model_each_time_and_leaves_the_global_random_stream_alone() -> None:
-    torch.manual_seed(5)
-    wanted = torch.rand(1)
-    torch.manual_seed(5)
-    first, second = shaped_model("s128"), shaped_model("s128")
-    assert torch.equal(torch.rand(1), wanted)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    assert not torch.equal(first.lm_head.weight, shaped_model("s128", seed=1).lm_head.weight)
-
-
-def test_an_unknown_shape_names_the_near_miss() -> None:
-    with pytest.raises(UsageError, match="Did you mean 's256'"):
-        shaped_model("s265")
-
-
-def test_prompts_are_ragged_distinct_and_hold_no_stop_token() -> None:
-    work = skewed_workload(64, 16)
-    lengths = sorted(map(len, work.prompts))
-    assert (lengths[0], lengths[-1]) == (8, 24) and work.num_rows == 1024
-    assert len(set(work.prompts)) == 64
-    assert not {0, *work.stop_token_ids} & {token for prompt in work.prompts for token in prompt}
 
 
 def test_a_completion_counts_up_to_and_including_its_first_stop_token() -> None:
@@ -78,11 +44,6 @@ def test_every_engine_makes_all_completions_with_lengths_of_one_distribution(mod
         assert 14 < sum(one.lengths) / 128 < 28, name  # mean 21 with a standard error of 1.8
     assert sorted(made["ours"].lengths) == sorted(made["own forward"].lengths)
     assert model.config._attn_implementation == "sdpa"  # the peer puts back what it changes
-
-
-def test_tokens_per_second_by_hand() -> None:
-    made = Made([3, 5], Taken(2.0, 0.5))
-    assert (made.tokens_per_second, made.tokens_per_cpu_second) == (4.0, 16.0)
 
 
 def test_the_distance_of_mean_lengths_is_in_standard_errors() -> None:

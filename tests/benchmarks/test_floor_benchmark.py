@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.floor import PARTS, Step, made_up, measure
-from benchmarks.operations import Floor, Operations, Product, fastest
+from benchmarks.operations import Operations, Product
 
 
 def silent(text: str) -> None:
@@ -28,22 +28,6 @@ def test_products_are_found_forward_and_backward_and_without_gradient() -> None:
         ("generate", Product(6, 1, 2, 8)): 1,
     }
     assert found.seconds["update", "products"] > 0 and found.num_calls["generate"] >= 2
-
-
-def test_the_products_within_attention_count() -> None:
-    query, key = torch.ones(2, 4, 3, 16), torch.ones(2, 4, 9, 16)
-    with Operations() as found, torch.no_grad():
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, key)
-    assert found.products == {("update", Product(8, 3, 16, 9)): 2}
-    assert found.seconds["update", "attention"] > 0
-
-
-def test_a_floor_is_the_sum_of_its_products() -> None:
-    product = Product(1, 64, 64, 64)
-    floor = Floor()
-    once = floor.seconds({product: 1})
-    assert 0 < once == floor.seconds({product: 3}) / 3 and product.operations == 2 * 64**3
-    assert fastest(Product(1, 512, 512, 512)) > fastest(Product(1, 16, 16, 16))
 
 
 def test_a_made_up_step_is_split_into_its_parts() -> None:

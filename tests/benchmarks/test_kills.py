@@ -1,4 +1,4 @@
-"""`python -m benchmarks kills`: what is compared and where a kill fell, by hand; and a few kills."""
+"""`python -m benchmarks kills`: what is compared and counted, by hand; and a few kills."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.kills import page
-from benchmarks.kills.compare import differences, ends, unfinished
-from benchmarks.kills.places import FUNCTIONS, PLACES, STAGES, Mark, read_mark
-from benchmarks.kills.schedules import SCHEDULES, words_of
-from loops import each
-from podsrl.config.load import load_config
-from podsrl.lib.stages import STAGES as STAGES_OF_A_STEP
+from benchmarks.kills.compare import differences, ends
+from benchmarks.kills.schedules import SCHEDULES
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 
@@ -54,38 +50,6 @@ def test_runs_are_compared_but_for_seconds_and_memory(tmp_path: Path) -> None:
         file.write_text(before)
     (other / "checkpoints" / ".step-00000001.tmp").mkdir()
     assert differences(ends(one), ends(other)) == ["files"]
-
-
-def test_what_a_kill_left_half_written_is_named(tmp_path: Path) -> None:
-    run = ended_run(tmp_path / "run")
-    assert unfinished(run) == [] == unfinished(tmp_path / "none")
-    (run / "checkpoints" / ".step-00000003.tmp").mkdir()
-    (run / ".config.toml.tmp").write_text("")
-    (run / "groups.jsonl").write_text('{"step"')
-    assert unfinished(run) == ["a checkpoint", "a file that is written atomically", "a line"]
-
-
-def test_a_mark_is_the_innermost_place(tmp_path: Path) -> None:
-    file = tmp_path / "mark"
-    file.write_bytes(b"\0")
-    mark = Mark(file)
-    assert read_mark(file) == PLACES[0]
-    with mark.at("update"):
-        assert mark.around(lambda: read_mark(file), "write a checkpoint")() == "write a checkpoint"
-        assert read_mark(file) == "update"
-    assert read_mark(file) == PLACES[0]
-
-
-def test_every_stage_and_function_has_a_place() -> None:
-    assert {STAGES.get(stage, stage) for stage in STAGES_OF_A_STEP} <= set(PLACES)
-    assert set(FUNCTIONS.values()) <= set(PLACES)
-
-
-@each("name", SCHEDULES)
-def test_every_schedule_is_a_config_that_ends_soon(name: str) -> None:
-    _, recipe, *options = words_of(name, {"seed": "3"})
-    config = load_config(recipe, [option for option in options if option != "--plain"])
-    assert config.stop.steps == 10 and config.seed == 3 and config.stop.seconds == 0
 
 
 def test_the_result_counts_kills_and_runs_that_differ(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ import random
 from itertools import permutations
 
 import numpy as np
-import pytest
 
 from benchmarks.infinite_sampling.simulate import Simulation, Span, least_steps, simulate
 from loops import each
-from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import Features, KnownLengths, LengthRegression
+from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression
 from podsrl.generate.schedule.orders import ORDERS
-from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, Scheduler, make_scheduler
+from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, make_scheduler
 
 NAMES = [name if order == "fifo" else f"{name}+{order}" for name in SCHEDULERS for order in ORDERS]
 
@@ -38,12 +36,6 @@ def test_full_group_takes_the_longest_and_the_memory_of_all() -> None:
     assert result.pool_tokens == 3 * 8
 
 
-def test_micro_groups_take_the_sum_of_each_rounds_longest() -> None:
-    result = run("micro", [3, 5, 1, 2, 7], num_slots=2)
-    assert (result.num_steps, result.completion_steps) == (14, [3, 5, 6, 7, 14])
-    assert result.peak_rows == 2
-
-
 def test_continuous_refills_a_slot_for_the_very_next_step() -> None:
     result = run("continuous", [3, 5, 1, 2], num_slots=2)
     assert result.completion_steps == [3, 5, 4, 6]
@@ -56,57 +48,12 @@ def test_continuous_refills_a_slot_for_the_very_next_step() -> None:
     ]
 
 
-def test_shortest_first_ends_early_on_average_and_longest_first_ends_all_early() -> None:
-    lengths = [2, 3, 3, 4, 9]
-    short, long = run("continuous+sjf", lengths, 2), run("continuous+ljf", lengths, 2)
-    assert (short.num_steps, short.completion_steps) == (14, [2, 3, 5, 7, 14])
-    assert (long.num_steps, long.completion_steps) == (11, [11, 7, 10, 4, 9])
-
-
-def test_grouped_with_known_lengths_is_the_plan() -> None:
-    assert run("continuous+grouped", [5, 5, 4, 4, 3, 3, 3], 3).num_steps == 9
-    assert run("continuous+ljf", [5, 5, 4, 4, 3, 3, 3], 3).num_steps == 11
-
-
 def test_longest_first_is_the_best_order_of_micro_rounds() -> None:
     draw = random.Random(0)
     for _ in range(8):
         lengths = [draw.randint(1, 9) for _ in range(6)]
         least = min(run("micro", list(order), 2).num_steps for order in set(permutations(lengths)))
         assert run("micro+ljf", lengths, 2).num_steps == least
-
-
-def test_dynamic_counts_what_it_reads_again() -> None:
-    # rows of 4 fit four times in 16 tokens; after a step rows have 5, so one of four leaves, with its token
-    result = simulate(make_scheduler_without_headroom(num_tokens=16), jobs_of(4), [2, 2, 2, 2])
-    assert result.peak_rows == 4
-    assert result.num_preemptions == 1
-    assert result.recomputed_tokens == 5
-    assert result.completion_steps == [2, 2, 2, 3]
-
-
-def make_scheduler_without_headroom(num_tokens: int) -> Scheduler:
-    from podsrl.generate.schedule.preempting import Dynamic
-
-    return Dynamic(Limits(num_slots=99, num_tokens=num_tokens), headroom=0)
-
-
-def test_probed_jobs_are_seen_once_at_the_same_token_and_then_ordered() -> None:
-    lengths = [3, 12, 4, 11, 5, 10]
-    jobs, seen = jobs_of(6), list[int]()
-
-    def features(probed: object) -> Features:
-        assert isinstance(probed, list)
-        seen.extend(job.index for job in probed)
-        assert all(job.num_tokens == 2 for job in probed)
-        return np.array([[lengths[job.index] > 6] for job in probed], dtype=np.float32)
-
-    regression = LengthRegression(probe_at=2)
-    scheduler = make_scheduler("probed+ljf", Limits(num_slots=2), regression)
-    result = simulate(scheduler, jobs, lengths, features)
-    assert sorted(seen) == list(range(6))
-    assert result.num_preemptions == 4
-    assert result.recomputed_tokens == 4 * 6  # a prompt of 4 and 2 tokens each
 
 
 def test_at_most_the_lengths_sum_is_a_step_and_at_least_the_bound() -> None:
@@ -117,12 +64,6 @@ def test_at_most_the_lengths_sum_is_a_step_and_at_least_the_bound() -> None:
         steps = run(f"continuous+{draw.choice(list(ORDERS))}", lengths, num_slots).num_steps
         assert least_steps(lengths, num_slots) <= steps
         assert steps <= (sum(lengths) - max(lengths)) / num_slots + max(lengths)
-
-
-@pytest.mark.parametrize("lengths", [[3], [3, 0], [3, 65]])
-def test_lengths_that_do_not_fit_the_jobs_are_refused(lengths: list[int]) -> None:
-    with pytest.raises(UsageError, match="lengths: wanted one per job"):
-        simulate(make_scheduler("full", Limits(num_slots=2)), jobs_of(2), lengths)
 
 
 class Driver:

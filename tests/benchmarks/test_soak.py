@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.soak.processes import files, folder_bytes, held, kind_of
-from benchmarks.soak.result import after_warm_up, slope, summary, with_steps
+from benchmarks.soak.processes import held, kind_of
+from benchmarks.soak.result import slope, summary
 
 MIB = 1 << 20
 
@@ -23,18 +23,6 @@ def test_the_slope_is_the_median_one_and_outliers_do_not_move_it() -> None:
     assert slope([]) == slope([(1, 1.0)]) == slope([(1, 1.0), (1, 2.0)]) == 0.0
 
 
-def test_warm_up_is_the_first_quarter_of_the_steps_not_of_the_samples() -> None:
-    points = [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (25, 5.0), (100, 6.0)]
-    assert after_warm_up(points) == [(25, 5.0), (100, 6.0)]
-    assert after_warm_up([]) == []
-
-
-def test_an_observer_has_the_steps_of_the_run_that_it_looks_at() -> None:
-    samples = [("watch", None), ("pods", 3), ("ahead", 50), ("watch", None), ("pods", 5), ("page", None)]
-    found = with_steps([{"command": name, "step": step} for name, step in samples])
-    assert [each["step"] for each in found] == [0, 3, 50, 3, 5, 5]
-
-
 def test_what_a_process_holds_is_read_from_its_files(tmp_path: Path) -> None:
     process = tmp_path / "7"
     for name in ("fd/0", "fd/1", "fd/5", "task/7", "task/8"):
@@ -44,17 +32,6 @@ def test_what_a_process_holds_is_read_from_its_files(tmp_path: Path) -> None:
     assert held(7, tmp_path) == {"pss": 12 * 1024, "rss": 20 * 1024, "files": 3, "threads": 2}
     assert kind_of(7, tmp_path) == "generator"
     assert held(8, tmp_path) is None and kind_of(8, tmp_path) == "other"
-
-
-def test_a_folder_is_measured_by_entry_and_empty_folders_are_no_files(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints/step-1").mkdir(parents=True)
-    (tmp_path / "empty/below").mkdir(parents=True)
-    (tmp_path / "log").write_text("12345")
-    (tmp_path / "checkpoints/step-1/a").write_text("123")
-    (tmp_path / "checkpoints/b").write_text("4")
-    assert folder_bytes(tmp_path) == {"checkpoints": 4, "empty": 0, "log": 5}
-    assert folder_bytes(tmp_path / "none") == {}
-    assert [path.name for path in files(tmp_path)] == ["b", "a", "log"]
 
 
 def ended_soak(folder: Path) -> Path:
@@ -90,13 +67,6 @@ def test_the_result_has_growth_per_step_after_warm_up(tmp_path: Path) -> None:
         ("ahead", 7.0),
     ]
     assert found["temporary_files"] == 1 and found["checkpoint_bytes"] == {"pods": 5, "ahead": 5}
-
-
-def test_a_folder_without_a_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", "--read", str(tmp_path)]) == 2
-    assert f"--read {tmp_path}: has no soak.json" in capsys.readouterr().err
-    assert main(["soak", "--minutes", "0"]) == 2
-    assert main(["soak", "--out", str(tmp_path)]) == 2
 
 
 @pytest.mark.timeout(600)

@@ -1,12 +1,9 @@
-"""`python -m benchmarks trl-accuracy`: turns, times and ratios by hand; its arms; and a small run of it."""
+"""`python -m benchmarks trl-accuracy`: turns and ratios by hand; what TRL gets; and a small run of it."""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,10 +11,10 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.timing import Taken
 from benchmarks.trl_accuracy import seeds
-from benchmarks.trl_accuracy.times import ratio, seconds_to, steps_to, summary
+from benchmarks.trl_accuracy.times import ratio, summary
 from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
 from podsrl.config.files import read_tree
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import PodsError
 
 
 class FakeArm:
@@ -52,24 +49,6 @@ def test_arms_train_in_turns_of_their_own_seconds_until_the_target_or_the_budget
     assert curves["done"] == Curve([1.0])
 
 
-def test_an_arm_is_evaluated_after_so_many_of_its_seconds_and_when_its_budget_ends() -> None:
-    arms = {
-        "often": FakeArm("o", 1.0, [0.0, 0.9, 0.2, 0.3, 0.8, 0.5, 0.6, 0.7], []),
-        "slow": FakeArm("s", 4.0, [0.0, 0.5, 0.6], []),
-    }
-    curves = train_in_turns(arms, lambda model: model, target=0.9, budget=7.0, turn_seconds=2.0, every_seconds=3.0)
-    # The 0.9 after its first second is never seen; the budget ends a second after the evaluation at 6 s.
-    assert curves["often"] == Curve([0.0, 0.3, 0.6, 0.7], [0.0, 3.0, 6.0, 7.0], [0.0, 1.5, 3.0, 3.5], [0, 3, 6, 7])
-    assert curves["slow"] == Curve([0.0, 0.5, 0.6], [0.0, 4.0, 8.0], [0.0, 2.0, 4.0], [0, 1, 2])
-
-
-def test_the_arm_that_is_first_rotates() -> None:
-    order: list[str] = []
-    arms = {name: FakeArm(name, 1.0, [0.0] * 5, order) for name in "abc"}
-    train_in_turns(arms, lambda model: model, target=0.9, budget=4.0, turn_seconds=1.0, first=1)
-    assert "".join(order) == "bca" + "cab" + "abc" + "bca"
-
-
 def test_a_function_runs_from_pause_to_pause_with_random_numbers_of_its_own() -> None:
     drawn: list[float] = []
 
@@ -90,34 +69,9 @@ def test_a_function_runs_from_pause_to_pause_with_random_numbers_of_its_own() ->
     stepwise.close()
 
 
-def test_a_function_that_is_closed_ends_at_its_pause() -> None:
-    left: list[str] = []
-
-    def function() -> None:
-        try:
-            stepwise.pause()
-            left.append("too far")
-        finally:
-            left.append("left")
-
-    stepwise = Stepwise(function, "waiting")
-    stepwise.go_on()
-    stepwise.close()
-    assert left == ["left"] and not stepwise._thread.is_alive()
-    never = Stepwise(function, "never begun")
-    never.close()
-    assert left == ["left"] and not never._thread.is_alive()
-
-
 SLOW = Curve([0.0, 0.4, 0.5, 0.8], [0.0, 10.0, 20.0, 30.0], [0.0, 9.0, 18.0, 27.0], [0, 5, 10, 15])
 FAST = Curve([0.0, 0.8, 0.9], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0, 2, 3])
 MIDDLE = Curve([0.0, 0.5, 0.95], [0.0, 4.0, 8.0], [0.0, 4.0, 8.0], [0, 2, 4])
-
-
-def test_the_time_to_an_accuracy_is_that_of_the_first_step_that_has_it() -> None:
-    assert [seconds_to(SLOW, target) for target in (0.5, 0.8, 0.9)] == [20.0, 30.0, None]
-    assert [steps_to(SLOW, target) for target in (0.5, 0.8, 0.9)] == [10, 15, None]
-    assert seconds_to(FAST, 0.8, "cpu_seconds") == 1.0
 
 
 def test_an_arm_that_did_not_reach_the_target_makes_a_ratio_a_bound() -> None:
@@ -136,93 +90,6 @@ def test_the_summary_has_both_ratios_by_clock_and_target() -> None:
     assert by_wall["slower"]["theirs"] == by_wall["sooner"]["ours"] == ratio([SLOW, MIDDLE], [FAST, FAST], 0.5)
     assert found["cpu_seconds"]["0.5"]["sooner"]["ours"]["max"] == 18.0
     assert found["seconds"]["trained"] == {"ours": [3.0, 3.0], "theirs": [30.0, 8.0]}
-
-
-def test_an_arm_has_the_rate_of_the_demos_arm_with_as_many_rollouts() -> None:
-    pytest.importorskip("trl")
-    from benchmarks.trl_accuracy.arms import Sizes, demo_config, rate_of
-
-    assert [rate_of(Sizes("TRL", *sizes)) for sizes in ((16, 16), (64, 64), (64, 16), (4, 2))] == [
-        1.5e-4, 3e-4, 3e-4, 3e-4
-    ]  # fmt: skip
-    assert demo_config(Sizes("podsrl", 16, 16)).optim.lr == 1.5e-4
-
-
-def options(**changed: Any) -> Namespace:
-    given = {
-        "quick": False,
-        "seeds": None,
-        "seconds": None,
-        "turn": 2.0,
-        "questions": 256,
-        "every": 1.0,
-    }
-    return Namespace(**{**given, "out": None, **changed})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("seeds", 0), ("questions", 0), ("seconds", 0.0), ("seconds", float("nan")), ("turn", -1.0)]
-)
-def test_a_number_out_of_range_is_one_line(name: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"--{name} .*wanted"):
-        seeds.check_options(options(**{name: value}))
-
-
-def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: Path) -> None:
-    settings = seeds.check_options(options())
-    store = seeds.Store(tmp_path / "new", settings)
-    store.tuned["a"], store.seeds["0"] = {"lr": 1e-4}, {"curves": {}}
-    store.save()
-    again = seeds.Store(tmp_path / "new", settings)
-    assert (again.tuned, again.seeds) == (store.tuned, store.seeds)
-    with pytest.raises(UsageError, match=r"seconds = 240.0, and now it is 5.0.*--out"):
-        seeds.Store(tmp_path / "new", {**settings, "seconds": 5.0})
-    with pytest.raises(UsageError, match=r"base = .*--out"):  # the demo's recipe has changed
-        seeds.Store(tmp_path / "new", {**settings, "base": {}})
-    store.file.write_text("[]")
-    with pytest.raises(UsageError, match="--out"):
-        seeds.Store(tmp_path / "new", settings)
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Makes a TRL arm of 2 questions per step and 4 rollouts each, of which `kept` are trained on."""
-    pytest.importorskip("trl")
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    from benchmarks.trl_accuracy import arms
-
-    whole = arms.demo_config
-    smaller = {"rollouts__num_prompts": 2, "model__path": "builtin:arithmetic"}  # of four rollouts some are right here
-    monkeypatch.setattr(arms, "demo_config", lambda sizes, **own: whole(sizes, **own, **smaller))
-    made: list[Any] = []
-
-    def make(kept: int, rows: int) -> Any:
-        made.append(arms.TrlArm(arms.Sizes("TRL", 4, kept), arms.Way(rows), seed=0, budget=0.06))
-        return made[-1]
-
-    yield make
-    for arm in made:
-        arm.close()
-
-
-def test_trl_trains_the_same_alone_and_in_turns_with_another(tiny: Callable[..., Any]) -> None:
-    def weights(arm: Any) -> list[torch.Tensor]:
-        return [weight.detach().clone() for weight in arm.model.parameters()]
-
-    alone = tiny(4, 8)
-    before = weights(alone)
-    for _ in range(3):
-        assert alone.step().seconds > 0
-    arm, other = tiny(4, 8), tiny(2, 4)
-    for _ in range(3):
-        arm.step()
-        torch.rand(5)
-        other.step()
-    assert all(map(torch.equal, weights(arm), weights(alone)))
-    assert not all(map(torch.equal, before, weights(alone)))
-    assert not all(map(torch.equal, before, weights(other)))
-    with pytest.raises(PodsError):  # the data set has the questions of three steps
-        arm.step()
 
 
 def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:

@@ -1,20 +1,17 @@
-"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and choices by hand-written numbers."""
+"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and limits by hand-written numbers."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.when_pods_helps import bases, grid
-from benchmarks.when_pods_helps.cells import Cell, Limits, Log
-from benchmarks.when_pods_helps.grid import BLOCKS, Block, limits, tuning_runs, wanted
+from benchmarks.when_pods_helps import grid
+from benchmarks.when_pods_helps.cells import Cell, Log
+from benchmarks.when_pods_helps.grid import Block, limits, tuning_runs, wanted
 from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held
-from benchmarks.when_pods_helps.summary import speedup, summarize, times
-from loops import each
+from benchmarks.when_pods_helps.summary import speedup, summarize
 from podsrl.compare.student import student_t
 
 PODS = Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0)
@@ -66,24 +63,6 @@ def tuning_log(*cells: Cell, best: float = 3e-4) -> Log:
     return log
 
 
-def brute_force_time(times: list[float], accuracies: list[float], target: float) -> tuple[float, bool]:
-    for time, accuracy in zip(times, accuracies, strict=True):
-        if accuracy >= target:
-            return time, True
-    return times[-1], False
-
-
-@pytest.mark.parametrize("accuracies", [FAST, SLOW, STUCK])
-@each("target", TARGETS)
-@pytest.mark.parametrize("clock", ["cpu_seconds", "step", "rollouts"])
-def test_a_time_is_that_of_the_first_evaluation_at_the_accuracy_or_all_that_was_trained(
-    accuracies: list[float], target: float, clock: str
-) -> None:
-    found = record(accuracies, step_seconds=0.5)
-    expected = brute_force_time(found["points"][clock], accuracies, target)
-    assert times({7: found}, [7], target, clock) == [expected]
-
-
 def test_times_by_hand() -> None:
     points = record(SLOW, step_seconds=0.5)["points"]
     assert first_at(points, 0.9) == {
@@ -117,20 +96,6 @@ def test_a_run_that_was_given_up_makes_a_bound() -> None:
     assert (found["interval"]["low"], found["interval"]["high"]) == (0.0, None)
 
 
-def test_every_run_is_wanted_once_and_the_reference_of_a_row_before_its_other_arms() -> None:
-    cells = wanted(BLOCKS)
-    assert len(set(cells)) == len(cells)
-    seen = set()
-    for cell in cells:
-        row = (cell.start, cell.digits, cell.kl, cell.seed)
-        assert row in seen or (cell.num_rollouts, cell.num_kept) == grid.REFERENCE
-        seen.add(row)
-    assert {cell.start for cell in cells} == bases.STARTS.keys() and {cell.kl for cell in cells} == {0.04, 0.0}
-    for m in (4, 8, 16):
-        assert {c.num_rollouts for c in cells if c.num_kept == m} >= {m, 64}
-    assert {cell.seed for cell in cells}.isdisjoint(grid.TUNE_SEEDS)
-
-
 def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> None:
     log, made = Log(None), []
     steps = {3e-4: 20, 6e-4: 12, 1.5e-4: 40}
@@ -156,17 +121,6 @@ def test_a_run_is_given_up_at_three_times_the_seconds_of_the_reference_of_its_se
     assert limits(GRPO, log, tuning).cpu_seconds == grid.MOST_SECONDS
 
 
-def test_a_log_holds_what_reached_its_accuracy_or_had_no_lower_limits(tmp_path: Path) -> None:
-    log = Log(tmp_path / "runs.jsonl")
-    bounds = Limits(accuracy=0.9, cpu_seconds=60.0, steps=100)
-    log.add(PODS, record(STUCK, step_seconds=1.0, cpu_limit=30.0))
-    assert log.holds(PODS, replace(bounds, cpu_seconds=30.0)) and not log.holds(PODS, bounds)
-    log.add(PODS, record(FAST, step_seconds=1.0, cpu_limit=30.0))
-    again = Log(tmp_path / "runs.jsonl")
-    assert again.holds(PODS, bounds) and not again.holds(PODS, replace(bounds, accuracy=0.99))
-    assert not again.holds(GRPO, bounds)
-
-
 def full_result() -> dict[str, Any]:
     """Two arms and two seeds, without a penalty only; one run of GRPO is given up."""
     tuning, log = tuning_log(PODS, GRPO), Log(None)
@@ -188,19 +142,3 @@ def test_a_summary_holds_what_was_run_and_nothing_else() -> None:
     over = pods["over_grpo"]["0.9"]
     assert over["cpu_seconds"]["ratios"] == [2.0, 1.0] and over["cpu_seconds"]["bound"] == "≥"
     assert over["step"]["num_seeds"] == 2 and pods["over_grpo_ga"] is None and grpo["over_grpo"] is None
-
-
-def test_an_accuracy_that_is_there_before_the_first_step_has_no_speed_up() -> None:
-    tuning, log = tuning_log(PODS, GRPO), Log(None)
-    for cell in (PODS, GRPO):
-        log.add(cell, record([0.55, 0.7, 0.92, 0.95], step_seconds=0.5))
-    pods, _ = summarize([PODS, GRPO], log, tuning)["rows"][0]["arms"]
-    assert list(pods["over_grpo"]) == ["0.8", "0.9", "0.95"] and pods["to"]["0.5"]["step"] == [0]
-
-
-def test_a_run_at_another_rate_than_the_best_does_not_count() -> None:
-    tuning, log = tuning_log(PODS, best=6e-4), Log(None)
-    log.add(PODS, record(FAST, step_seconds=0.5))
-    assert summarize([PODS], log, tuning)["rows"] == []
-    log.add(PODS.at(6e-4), record(FAST, step_seconds=0.5))
-    assert summarize([PODS], log, tuning)["rows"][0]["arms"][0]["rate"] == 6e-4

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pretend
 import pytest
 import torch
 from pretend import Watch
@@ -111,35 +107,3 @@ def test_memory_is_counted() -> None:
     del x, y
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() == before
-
-
-def test_a_machine_that_cannot_build_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert pretend.why_not() is None
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    assert pretend.why_not() == "there is no g++"
-    monkeypatch.setattr(pretend, "_torch", lambda: tmp_path)
-    assert pretend.why_not() == "torch came without its headers"
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libtorch_cuda.so").touch()
-    assert pretend.why_not() == "torch is not a CPU build"
-    monkeypatch.setattr("platform.machine", lambda: "arm64")
-    assert pretend.why_not() == "it is made for Linux on x86-64, this is linux on arm64"
-
-
-def test_it_starts_only_before_torch_is_there() -> None:
-    with pytest.raises(RuntimeError, match="before torch is imported"):
-        pretend.start()
-
-
-def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
-    calls, compiler = tmp_path / "calls", tmp_path / "g++"
-    compiler.write_text(f'#!/bin/sh\necho x >> {calls}\nsleep 0.3\nwhile [ "$1" != -o ]; do shift; done\necho > "$2"\n')
-    compiler.chmod(0o755)
-    code = "import sys, pathlib, pretend; pretend.BUILDS = pathlib.Path(sys.argv[1]); print(pretend.build())"
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", code, str(tmp_path / "builds")]
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[0].splitlines() for process in both]
-    assert calls.read_text() == "x\n"
-    assert said[0][-1] == said[1][-1] and Path(said[0][-1]).exists()
-    assert sorted(len(lines) for lines in said) == [1, 2]  # the one that builds says so

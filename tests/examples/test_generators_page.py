@@ -17,6 +17,7 @@ from engine_server import serving
 import children
 from pages import ROOT, blocks
 from podsrl.policy import model_folder
+from small_options import SMALL
 
 PAGE = ROOT / "docs" / "generators.md"
 COMMANDS = [
@@ -26,17 +27,6 @@ COMMANDS = [
     for command in block.commands
     if command.startswith("pods ")
 ]
-SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=8",
-    "--eval.every_seconds=0",
-    "--stop.seconds=0",
-    "--stop.steps=2",
-    "--model.device=cpu",
-)
 
 
 def run(command: str, urls: str) -> children.CompletedProcess[str]:
@@ -48,7 +38,7 @@ def run(command: str, urls: str) -> children.CompletedProcess[str]:
         word = "pods" if word == "my.toml" else word
         words.append(f"--rollouts.generator=vllm+{urls}" if word.startswith("--rollouts.generator=vllm+") else word)
     where = () if "--out" in words else ("--out", "runs/mine")
-    command_line = [sys.executable, "-m", "podsrl.cli", *words, *SMALL, *where]
+    command_line = [sys.executable, "-m", "podsrl.cli", *words, *SMALL, "--stop.steps=2", "--model.device=cpu", *where]
     return children.run(command_line, capture_output=True, text=True, timeout=300)
 
 

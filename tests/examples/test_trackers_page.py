@@ -17,20 +17,11 @@ from podsrl.config.load import build
 from podsrl.config.schema import RunConfig
 from podsrl.integrations.trackers.table import COLUMNS
 from podsrl.run.before.checks import is_installed
+from small_options import SMALL
 
 PAGE = (ROOT / "docs" / "trackers.md").read_text()
 BLOCKS = blocks(PAGE)
 COMMANDS = [command for block in BLOCKS for command in block.commands]
-SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=8",
-    "--eval.every_seconds=0",
-    "--stop.seconds=0",
-    "--stop.steps=2",
-)
 INSTALLED = pytest.mark.skipif(
     not all(map(is_installed, ("wandb", "tensorboard", "trackio", "mlflow"))), reason="a tracker is not installed"
 )
@@ -50,7 +41,7 @@ def test_the_commands_of_the_page_track(
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     first, *shared = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("pods train")]
-    code, out, err = pods(*first, *SMALL)
+    code, out, err = pods(*first, *SMALL, "--stop.steps=2")
     assert code == 0, err
     (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` | `tensorboard ")]
     assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in out + err
@@ -58,7 +49,7 @@ def test_the_commands_of_the_page_track(
     for name, _, value in (word.partition("=") for word in exported):
         monkeypatch.setenv(name, value.replace("$PWD", str(tmp_path)))
     for i, words in enumerate(shared):
-        code, _, err = pods(*words, *SMALL, "--out", f"runs/{i}")
+        code, _, err = pods(*words, *SMALL, "--stop.steps=2", "--out", f"runs/{i}")
         assert code == 0, err
     databases = list((tmp_path / "tracked").glob("*.db"))
     runs = list((tmp_path / "tracked" / "mlflow").glob("*/*/meta.yaml"))

@@ -19,19 +19,20 @@ All tests of a class share the generator: each leaves it with the first weights 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
 
-from podsrl.generate import Generator, Request, Sampling, abilities_of
+from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
 from podsrl.types import Completion
+from waiting import words_of
 
 SEED = 4
 LONGEST = 256
@@ -93,7 +94,13 @@ def new_models(folder: Path) -> Models:
     return Models(folder, first, second, tokenizer)
 
 
-STAYING = ("resource_tracker", "forkserver", "nursery.py")
+def setting_of(models: Models, **changes: Any) -> Setting:
+    """Of a generator that loads the folder by itself."""
+    given = {"seed": SEED, "max_prompt_tokens": LONGEST - 32, "max_new_tokens": 32, **changes}
+    return Setting(load_model=lambda: models.first, folder=str(models.folder), tokenizer=models.tokenizer, **given)
+
+
+STAYING = ("resource_tracker", "forkserver", "nursery")
 """Helpers of `multiprocessing` and of the tests, which stay."""
 
 
@@ -108,21 +115,8 @@ def left_nothing(folder: Path | None = None) -> Iterator[None]:
 
 def children() -> set[str]:
     """Process id and command of this process's children, but for helpers that stay."""
-    found = set()
-    for process in Path("/proc").iterdir():
-        try:
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except (OSError, IndexError):
-            continue
-        if (
-            parent == str(os.getpid())
-            and "resource_tracker" not in command
-            and "forkserver" not in command
-            and "nursery" not in command
-        ):
-            found.add(f"{process.name}: {command}")
-    return found
+    found = {f"{child.pid}: {' '.join(words_of(child.pid))}" for child in psutil.Process().children()}
+    return {each for each in found if not any(name in each for name in STAYING)}
 
 
 def tables_of(model: Any, prompt: Sequence[int], ids: Sequence[int], sampling: Sampling) -> Tensor:
@@ -164,13 +158,14 @@ def greedy(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(made[0, len(prompt) :].tolist())
 
 
-def by_place(completions: Sequence[Completion]) -> dict[tuple[str, int], Completion]:
+def by_place(completions: Iterable[Completion]) -> dict[tuple[str, int], Completion]:
+    completions = list(completions)
     found = {(done.request_id, done.index): done for done in completions}
     assert len(found) == len(completions), "a completion came twice"
     return found
 
 
-def tokens_of(completions: Sequence[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
+def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
     return {place: done.token_ids for place, done in by_place(completions).items()}
 
 
@@ -210,7 +205,7 @@ class GeneratorContract:
     def test_greedy_tokens_are_hugging_faces(self, generator: Generator, models: Models) -> None:
         prompts = {"a": PROMPT, "b": (11,), "c": LONG_PROMPT[:50]}
         sampling = Sampling(top_k=1, max_new_tokens=20)
-        found = by_place(list(generator.generate([Request(name, ids, 1, sampling) for name, ids in prompts.items()])))
+        found = by_place(generator.generate([Request(name, ids, 1, sampling) for name, ids in prompts.items()]))
         assert {name: found[name, 0].token_ids for name in prompts} == {
             name: greedy(models.first, ids, 20) for name, ids in prompts.items()
         }
@@ -242,8 +237,8 @@ class GeneratorContract:
     # --- random numbers ---
 
     def test_the_same_stream_gives_the_same_tokens_and_another_gives_others(self, generator: Generator) -> None:
-        first = tokens_of(list(generator.generate([Request("a", PROMPT, 8, PLAIN), Request("b", PROMPT, 8, PLAIN)])))
-        again = tokens_of(list(generator.generate([Request("b", PROMPT, 8, PLAIN), Request("a", PROMPT, 8, PLAIN)])))
+        first = tokens_of(generator.generate([Request("a", PROMPT, 8, PLAIN), Request("b", PROMPT, 8, PLAIN)]))
+        again = tokens_of(generator.generate([Request("b", PROMPT, 8, PLAIN), Request("a", PROMPT, 8, PLAIN)]))
         assert again == first
         assert {ids for (name, _), ids in first.items() if name == "a"} != {
             ids for (name, _), ids in first.items() if name == "b"
@@ -253,7 +248,7 @@ class GeneratorContract:
         self, generator: Generator, needs: Callable[[str], None]
     ) -> None:
         needs("join")
-        whole = tokens_of(list(generator.generate([Request("q", PROMPT, 32, PLAIN)])))
+        whole = tokens_of(generator.generate([Request("q", PROMPT, 32, PLAIN)]))
         found = list(generator.generate([Request("q", PROMPT, 8, PLAIN)]))
         later = list(generator.generate([Request("q+8", PROMPT, 24, PLAIN, first_index=8, stream="q")]))
         assert {done.request_id for done in later} == {"q+8"}
@@ -266,7 +261,7 @@ class GeneratorContract:
     def test_every_completion_comes_once(self, generator: Generator) -> None:
         counts = {"a": (1, 5), "b": (40, 3), "c": (7, 9), "d": (24, 1)}
         requests = [Request(name, PROMPT, n, Sampling(max_new_tokens=k)) for name, (k, n) in counts.items()]
-        found = by_place(list(generator.generate(requests)))
+        found = by_place(generator.generate(requests))
         assert found.keys() == {(name, index) for name, (_, n) in counts.items() for index in range(n)}
         assert all(len(done.token_ids) == counts[done.request_id][0] for done in found.values())
         assert {done.finish_reason for done in found.values()} == {"length"}
@@ -283,21 +278,21 @@ class GeneratorContract:
         assert len(order) == 17
 
     def test_a_caller_may_stop_early_and_ask_again(self, generator: Generator) -> None:
-        wanted = tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)])))
+        wanted = tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
         half_read = generator.generate(
             [Request("x", PROMPT, 32, Sampling(max_new_tokens=100)), Request("y", PROMPT, 2, PLAIN)]
         )
         next(iter(half_read))
         half_read.close()  # type: ignore[attr-defined]
-        assert tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)]))) == wanted
+        assert tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)])) == wanted
 
     # --- how a completion ends ---
 
     def test_a_stop_token_is_the_last_one(self, generator: Generator) -> None:
-        whole = tokens_of(list(generator.generate([Request("s", PROMPT, 12, PLAIN)])))
+        whole = tokens_of(generator.generate([Request("s", PROMPT, 12, PLAIN)]))
         stops = tuple({ids[4] for ids in whole.values()} | {ids[9] for ids in whole.values()})[:5]
         stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_token_ids=stops)
-        found = by_place(list(generator.generate([Request("s", PROMPT, 12, stopped)])))
+        found = by_place(generator.generate([Request("s", PROMPT, 12, stopped)]))
         for place, ids in whole.items():
             end = next((i for i, token in enumerate(ids) if token in stops), None)
             wanted = (ids, "length") if end is None else (ids[: end + 1], "stop")
@@ -307,11 +302,11 @@ class GeneratorContract:
 
     def test_a_stop_string_ends_with_the_token_that_completes_it(self, generator: Generator, models: Models) -> None:
         decode = models.tokenizer.decode
-        whole = tokens_of(list(generator.generate([Request("s", PROMPT, 12, PLAIN)])))
+        whole = tokens_of(generator.generate([Request("s", PROMPT, 12, PLAIN)]))
         texts = [decode(ids) for ids in whole.values()]
         strings = (texts[0][6:8], texts[1][3:4], "<eos>")
         stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_strings=strings)
-        found = by_place(list(generator.generate([Request("s", PROMPT, 12, stopped)])))
+        found = by_place(generator.generate([Request("s", PROMPT, 12, stopped)]))
         for place, ids in whole.items():
             ends = (k for k in range(1, len(ids) + 1) if any(string in decode(ids[:k]) for string in strings))
             end = next(ends, None)
@@ -337,7 +332,7 @@ class GeneratorContract:
         self.check_abort(generator, ["unknown", "short"], set())
 
     def test_an_abort_that_comes_late_ends_nothing_of_the_next_call(self, generator: Generator) -> None:
-        wanted = tokens_of(list(generator.generate([Request("x", PROMPT, 4, PLAIN)])))
+        wanted = tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
         generator.abort(["x"])
         found = list(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
         assert tokens_of(found) == wanted
@@ -347,7 +342,7 @@ class GeneratorContract:
         """Abort after the first completion; those that end by it have the tokens that they had, or none."""
         long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))
         short = Request("short", PROMPT, 1, Sampling(max_new_tokens=2))
-        whole = tokens_of(list(generator.generate([long])))
+        whole = tokens_of(generator.generate([long]))
         found = []
         for done in generator.generate([long, short]):
             if not found:
@@ -381,7 +376,7 @@ class GeneratorContract:
             assert min(largest_gap(models.first, LONG_PROMPT, done, request.sampling) for done in new) > 100 * MAX_GAP
         finally:
             generator.load_weights(temporary(models.first), 8)
-        assert tokens_of(list(generator.generate([request]))) == tokens_of(old)
+        assert tokens_of(generator.generate([request])) == tokens_of(old)
 
     def test_the_same_version_with_other_weights_is_not_mistaken_for_the_old_ones(
         self, generator: Generator, models: Models

@@ -79,6 +79,11 @@ def test_fewer_than_one_rollout_is_refused(num_rollouts: int) -> None:
         Request("q", (3,), num_rollouts)
 
 
+def test_a_negative_first_index_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"first_index of request 'q' = -1: wanted 0 or more"):
+        Request("q", (3,), first_index=-1)
+
+
 def test_a_prompt_given_as_a_list_is_kept_as_a_tuple() -> None:
     prompt = [4, 5]
     request = Request("q", prompt)  # type: ignore[arg-type]  # a list is what a caller may well have

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from podsrl.config.load import load_config
-from podsrl.errors import PodsError, UnavailableError, UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Request, Sampling, resolve_generator
 from podsrl.generate.vllm.handover import tied_names, with_tied
 from podsrl.generate.vllm.make import OWN_OPTIONS
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import new_cache_salt, new_completion, rollout_options, rollout_seed
+from podsrl.generate.vllm.sampling import rollout_seed
 from podsrl.generate.vllm.start import check_installed
 from podsrl.run.before.checks import check_generator
 from podsrl.types import Completion
@@ -31,12 +31,6 @@ def test_a_rollouts_seed_depends_on_seed_stream_and_index_alone() -> None:
     assert rollout_seed(3, REQUEST, 2) == 4886566788724128277  # in every process, on every machine
 
 
-def test_a_request_decides_when_its_rollouts_end() -> None:
-    options = rollout_options(REQUEST, 0, seed=0)
-    assert (options["n"], options["max_tokens"], options["ignore_eos"], options["logprobs"]) == (1, 9, True, 0)
-    assert (options["stop_token_ids"], options["stop"]) == ([1, 4], ["x"])
-
-
 @pytest.mark.parametrize(("sizes", "code"), [([32, 64], 2), ([16], 0), ([], 0)])
 def test_the_size_of_heads_is_checked_before_weights_are_read(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, sizes: list[int], code: int
@@ -45,29 +39,6 @@ def test_the_size_of_heads_is_checked_before_weights_are_read(
     monkeypatch.setattr("podsrl.generate.vllm.start.check_installed", lambda: None)
     found, _, err = pods("train", "pods", "--rollouts.generator=vllm", "--dry-run")
     assert found == code and ("have 16 numbers, and vLLM takes 32, 64" in err) == (code == 2)
-
-
-def test_an_answer_is_a_completion() -> None:
-    done = new_completion(REQUEST, 2, [8, 1], [-0.5, -0.25], "stop", version=6)
-    assert done == Completion(
-        request_id="q", index=2, token_ids=(8, 1), logprobs=(-0.5, -0.25), finish_reason="stop", version=6
-    )
-    assert new_completion(REQUEST, 0, (), (), None, 1).finish_reason == "aborted"
-
-
-def test_an_answer_ends_where_its_logprobs_are_no_numbers() -> None:
-    done = new_completion(REQUEST, 0, [8, 9, 9], [-0.5, float("nan"), -1.0], "length", version=0)
-    assert (done.token_ids, done.logprobs, done.finish_reason) == ((8,), (-0.5,), "invalid")
-
-
-@pytest.mark.parametrize(("logprobs", "reason"), [([-0.5], "stop"), ([-0.5, -0.5], "error")])
-def test_an_answer_of_another_form_is_an_error(logprobs: list[float], reason: str) -> None:
-    with pytest.raises(PodsError, match="rollout 0 of 'q'"):
-        new_completion(REQUEST, 0, [8, 9], logprobs, reason, version=0)
-
-
-def test_no_two_weights_share_a_salt() -> None:
-    assert len({new_cache_salt() for _ in range(100)}) == 100
 
 
 # --- the refill order ---

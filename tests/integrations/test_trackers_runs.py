@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import small_options
 from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
@@ -26,15 +27,9 @@ from waiting import is_alive, wait_for, words_of
 
 NAMES = ("wandb", "tensorboard", "trackio", "mlflow")
 SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=8",
+    *small_options.SMALL,
     "--eval.num_samples=2",
-    "--eval.every_seconds=0",
     "--eval.every_steps=4",
-    "--stop.seconds=0",
     "--record.groups_every_steps=3",
     "--checkpoint.every_seconds=0",
     "--checkpoint.every_steps=4",

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("trl")
 
 from trl import GRPOConfig, GRPOTrainer
-from trl_runs import DATA, N, is_same, new_trainer, train
+from trl_runs import DATA, N, new_trainer
 
 from podsrl.integrations.trl.version import VERSION
 
@@ -107,9 +107,3 @@ def test_log_probabilities_have_as_many_values_as_this_version_should(trainer: A
     wanted = 2 if VERSION < (1, 7) else 3
     assert len(found) == wanted, f"{NAME}: _get_per_token_logps_and_entropies returns {len(found)} values, not {wanted}"
     assert found[0].shape == (2, 3), f"{NAME}: log-probabilities have the shape {tuple(found[0].shape)}"
-
-
-def test_two_steps_with_every_rollout_kept_are_grpo_s(trl_model: Path) -> None:
-    options = {"beta": 0.04, "log_completions": True, "num_completions_to_print": 0}
-    plain, pods = (train(trl_model, num_kept=m, steps=2, **options) for m in (None, N))
-    assert is_same(plain, pods), f"{NAME}: two steps of PODSTrainer that keep everything differ from GRPOTrainer's"

@@ -192,9 +192,7 @@ ASYNC = "trainer.v1.sampler.custom_sampler.name=PODSReplayBufferAsync"
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["actor_rollout_ref.actor.ppo_mini_batch_size=4"], "ppo_mini_batch_size = 4.* set it to 2"),
         (["algorithm.adv_estimator=gae", "critic.ppo_mini_batch_size=4"], "critic.ppo_mini_batch_size = 4"),
-        (["data.train_batch_size=3"], "data.train_batch_size = 3"),
         (["++algorithm.filter_groups.enable=true"], "filter_groups"),
         (["trainer.v1.sampler.sync_refill_failed_groups=true"], "sync_refill_failed_groups"),
         (["reward.reward_model.enable=true"], "enable_resource_pool"),

@@ -39,14 +39,10 @@ def test_processes_have_their_share_of_the_prompts() -> None:
         plan_of(num_processes=0)
 
 
-def test_what_is_trained_is_said_in_a_line() -> None:
-    assert plan_of().trained == "all 136,192 weights"
+def test_the_weights_that_are_trained_are_counted() -> None:
     # 3 layers of q 64×64, k and v 32×64, o 64×64, gate and up 160×64, down 64×160.
     adapters = 3 * 2 * (128 + 96 + 96 + 128 + 224 + 224 + 224)
     plan = plan_of("lora.rank=2", "lora.alpha=4")
-    assert plan.trained == (
-        f"LoRA r = 2, alpha = 4 on 21 modules of the frozen base: {adapters:,} of {136_192 + adapters:,} weights"
-    )
     assert plan.num_trained_weights == adapters and plan.num_adapted_modules == 21
 
 
@@ -110,21 +106,8 @@ def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Pa
     plan = json.loads(printed)
     assert plan["num_processes"] == 2 and plan["num_adapted_modules"] == 21 and plan["parts"]
     assert not (tmp_path / "x").exists()
-    code, printed, errors = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
-    assert code == 0 and printed.startswith("Ready to train; ") and "all 136,192 weights" in printed
-    assert "scale.strategy = 'fsdp2' changes nothing here: there is only one process" in errors
-    assert "key-values" not in printed and "no effect here" not in printed
-    code, printed, errors = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2", "--all")
-    assert printed.startswith("Ready to train; ") and "key-values" in printed
-    assert "no effect here: there is only one process" in " ".join(printed.split())
-
-
-def test_the_first_sentence_says_what_keeps_a_run_from_starting(pods: Pods) -> None:
-    sizes = ["--rollouts.num_prompts=1000", "--rollouts.num_rollouts=16000", "--rollouts.max_new_tokens=200"]
-    assert pods("train", "pods", "--dry-run", *sizes)[1].startswith("Too large for this machine: ")
-    assert pods("train", "pods", "--dry-run", "--memory=1MiB")[1].startswith("does not fit into 1.0 MiB")
-    raising = ["--task.correct=correct", '--task.rewards={"operator:sub" = 1.0}']
-    assert pods("train", "pods", "--dry-run", *raising)[1].startswith("Not ready: a reward failed on its trial; ")
+    code, _, errors = pods("train", "pods", "--dry-run", "--scale.strategy=fsdp2")
+    assert code == 0 and "scale.strategy = 'fsdp2' changes nothing here: there is only one process" in errors
 
 
 def test_plan_options_without_dry_run_are_refused(pods: Pods, tmp_path: Path) -> None:

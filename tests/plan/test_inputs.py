@@ -216,18 +216,6 @@ def test_without_the_hub_what_is_here_is_checked(pods: Pods, folder: Path, monke
     assert code == 2 and "no column 'q'" in errors
 
 
-def test_the_command_shows_what_was_found(pods: Pods, folder: Path) -> None:
-    code, printed, _ = pods("train", "mine.toml", "--dry-run")
-    assert code == 0 and "20 questions: 16 to train on, 4 held out (task.num_eval)" in printed
-    assert "'What is 10 + 1?\\n' (16 tokens)" in printed and "'Answer: 11.': reward 1.1" in printed
-    code, printed, _ = pods("train", "mine.toml", "--dry-run", "--json", "--processes", "2")
-    inputs = json.loads(printed)["inputs"]
-    assert code == 0 and (inputs["num_train"], inputs["num_eval"], inputs["prompts"]["first_tokens"]) == (16, 4, 16)
-    assert inputs["rewards"] == {"correct": 1.0, "format": 0.1} and inputs["correct"] == "correct"
-    code, _, errors = pods("train", "mine.toml", "--dry-run", "--processes", "3")
-    assert code == 2 and "rollouts.num_prompts = 2 is fewer than the 3 processes" in errors
-
-
 def test_a_folder_with_a_run_in_it_is_refused(pods: Pods, folder: Path) -> None:
     code, _, errors = pods("train", "mine.toml", "--out", "run", "--stop.steps=1")
     assert code == 0, errors

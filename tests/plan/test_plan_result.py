@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -85,19 +84,3 @@ def check_of(predicted: float, measured: float) -> Verification:
 def test_each_doubt_is_named_with_its_number(spread: float | None, ratio: float | None, wanted: list[str]) -> None:
     found = doubts(spread, [] if ratio is None else [check_of(ratio, 1.0)])
     assert len(found) == len(wanted) and all(text in doubt for text, doubt in zip(wanted, found, strict=True))
-
-
-def test_the_first_sentence_suggests_and_all_adds_rows(
-    pods: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    check = replace(check_of(1.5, 1.0), stages={"update": (0.5, 0.4)})
-    result = to_json(make_plan(scattered(0.1)), [check, check], "a machine")
-    monkeypatch.setattr("podsrl.cli.plan._plan", lambda *_: result)
-    short, whole = (pods("plan", "pods", *more)[1] for more in ([], ["--all"]))
-    said = " ".join(short.split())
-    assert said.startswith("not trusted: ") and "1.50 and 1.50 times" in said and "(not trusted, see above)" in said
-    assert "(--measure) Generate " in said and " ".join(result["flags"]) in said and "repeats of a measurement" in said
-    rows = [sum(" → " in line for line in shown.splitlines()) for shown in (short, whole)]
-    assert rows[0] <= 3 < rows[1]  # the column's head, the config's own choice and the suggestion
-    assert "own: predicted 1.50 s, measured 1.00 s" in whole and "own: predicted" not in short

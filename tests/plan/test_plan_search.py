@@ -87,11 +87,6 @@ def test_a_bound_stands_for_the_machine_s_memory_and_holds_for_the_own_choice_to
         make_plan(measured, 10**9)
 
 
-def test_a_bound_of_the_machine_s_memory_changes_nothing() -> None:
-    measured = measurements()
-    assert make_plan(measured, measured.memory_bytes) == make_plan(measured)
-
-
 def at_generation_cost(factor: float, *overrides: str, **changes: Any) -> Measurements:
     """Generation at `factor` times its seconds: where it is cheap, the best candidate leads by more than rounding."""
     found = measurements(*overrides, **changes)

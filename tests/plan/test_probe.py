@@ -6,9 +6,19 @@ from typing import Any
 
 import pytest
 
+from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.probe import probing_config
+from podsrl.plan.probe import probing_config, still_trainer
+
+
+def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
+    config = load_config("pods", ["budget.rollouts=my:own", "model.path=/nowhere"])
+    with (
+        pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own': .* budget.rollouts = 'equal'"),
+        still_trainer(config),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

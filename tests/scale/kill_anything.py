@@ -1,6 +1,6 @@
 """Kill any process of a run at any instant, and look at what comes of it.
 
-    python tests/scale/kill_anything.py --times 100 --seed 0
+    PYTHONPATH=tests python tests/scale/kill_anything.py --times 100 --seed 0
 
 A trial starts a run and, at random moments, sends KILL, TERM or INT to a random one of all of its processes. While the
 run goes on, nothing is done; when it ends, it has to end in time and with one line, and it is resumed, during which it
@@ -31,18 +31,14 @@ from typing import Any
 
 from killing import ALL_SECONDS, Pace, Run, adopting, kill_any, role_of, tree, wait_for_moment
 
+import small_options
+
 END_SECONDS, LEFT_SECONDS = 300.0, 300.0
 """Bounds: from the kill to the end of a run that ends, and from there to the end of all that it has started."""
 OWN_ERROR = re.compile(r"(error|failed|interrupted|process \d|the other processes were stopped)")
 SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=8",
-    "--eval.every_seconds=0",
+    *small_options.SMALL,
     "--eval.every_steps=3",
-    "--stop.seconds=0",
     "--stop.steps=8",
     "--checkpoint.every_seconds=0",
     "--checkpoint.every_steps=1",

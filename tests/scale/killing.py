@@ -15,11 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from running import environment
 
 import children
 from podsrl.lib.parent import asked_of_child
-from waiting import variables_of, words_of
+from waiting import is_alive, processes, variables_of, words_of
 
 MARK = "PODS_KILLED_RUN"
 """Environment variable by which the processes of a run are found."""
@@ -30,23 +31,11 @@ SIGNALS = [signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
 # --- processes ---
 
 
-def processes() -> dict[int, int]:
-    """Process id -> parent, of all that have not ended."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        with suppress(OSError, ValueError):
-            state, parent, *_ = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-            if state not in "ZX":
-                found[int(entry)] = int(parent)
-    return found
-
-
 def tree(root: int) -> set[int]:
-    """A process and all below it."""
-    parents, found = processes(), {root}
-    while new := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= new
-    return found & set(parents)
+    """A process and all below it that have not ended."""
+    with suppress(psutil.NoSuchProcess):
+        return set(filter(is_alive, (root, *(child.pid for child in psutil.Process(root).children(recursive=True)))))
+    return set()
 
 
 def role_of(pid: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from running import SMALL, environment, ranks_of, run, steps
+from running import SMALL, environment, ranks_of, run, same_numbers, steps
 from safetensors.torch import load_file
 
 import children
@@ -74,16 +74,6 @@ def small(*changes: str) -> list[str]:
 def root_cause(shown: str) -> str:
     """What torchrun names as the first failure."""
     return shown.partition("Root Cause")[2]
-
-
-def same_numbers(folder: Path, expected: Path) -> None:
-    assert len(steps(folder)) == len(steps(expected))
-    for line, other in zip(steps(folder), steps(expected), strict=True):
-        for name, value in other.items():
-            if isinstance(value, float) and not name.startswith("seconds/"):
-                assert line[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
-            elif not name.startswith(("seconds/", "memory/", "sync/")):
-                assert line[name] == value, name
 
 
 # --- options that pods launch had ---

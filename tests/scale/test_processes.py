@@ -127,12 +127,6 @@ def test_stats_of_processes_combine_by_tokens() -> None:
     assert combine_stats([idle, idle]).entropy == 0.0
 
 
-def test_fewer_prompts_than_processes_is_an_error_that_says_so() -> None:
-    check_processes(RunConfig(), 8)
-    with pytest.raises(UsageError, match=r"rollouts\.num_prompts = 8 is fewer than the 9 processes"):
-        check_processes(RunConfig(), 9)
-
-
 def test_a_ray_cluster_of_one_machine_is_no_cluster_of_several() -> None:
     config = RunConfig(scale=ScaleConfig(generators=2, ray="local"))
     check_processes(config, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +27,6 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "generate"))
     from engine_server import serving
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -48,10 +48,6 @@ def rewards(pattern: str, a: int, b: int, c: int) -> list[float]:
     return [math_correct(task, pattern.format(a=a, b=b, c=c, p=p, v=value, w=v + 2)) for value in (v, v + 1)]
 
 
-def test_there_are_three_hundred_completions() -> None:
-    assert len(COMPLETIONS) >= 300
-
-
 @each(("right", "wrong", "a", "b", "c"), COMPLETIONS, few=len(PATTERNS))
 def test_a_right_completion_is_paid_and_its_twin_is_not(right: str, wrong: str, a: int, b: int, c: int) -> None:
     assert rewards(right, a, b, c) == [1.0, 0.0]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podsrl.errors import RewardError, UsageError
+from podsrl.errors import RewardError
 from podsrl.score import Scorer
 from podsrl.score.base import Rows
 from podsrl.score.forms import BatchForm, judge_of
 from podsrl.score.workers.pool import BatchWorker
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Task
 
 FUNCTIONS = """
 import os, random, sys, time
@@ -197,38 +197,11 @@ def test_memory_has_no_limit_but_goes_first_where_it_runs_out(functions: Any) ->
     worker.close()
 
 
-def score(scorer: Scorer, task: Task, *texts: str) -> list[Rollout]:
-    completions = [
-        Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
-        for i in range(len(texts))
-    ]
-    return scorer.score([task], [completions], [list(texts)])[0]
-
-
-def test_a_step_goes_on_after_a_batch_that_hangs(functions: Any) -> None:
-    rewards = {"trl_rewards:odd": 1.0, "format": 1.0}
-    with Scorer(rewards, "correct", batch_timeout_seconds=0.5) as scorer:
-        assert scorer.probe(TASK) == []
-        hung = score(scorer, TASK, "a", "hang")
-        assert [rollout.is_valid for rollout in hung] == [False, False]
-        assert [rollout.reward for rollout in score(scorer, TASK, "a", "bb")] == [1.0, 2.0]
-
-
 def test_the_trial_call_has_the_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_trl.py").write_text("import time\ndef slow(completions): time.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with Scorer({"slow_trl:slow": 1.0}, "correct", batch_timeout_seconds=0.3) as scorer:
         assert scorer.probe(TASK) == ["reward 'slow_trl:slow' took longer than 0.3 s and was stopped"]
-
-
-def test_a_function_whose_column_cannot_be_sent_stays_here_with_a_warning(functions: Any) -> None:
-    task = Task(id="t", prompt="x", answer="1", columns={"checker": lambda text: float(len(text)), "level": 3})
-    with Scorer({"trl_rewards:checks": 1.0, "trl_rewards:level": 1.0}, "correct") as scorer:
-        [warning] = scorer.probe(task)
-        assert "'trl_rewards:checks' runs in the main process, without a time limit: column 'checker'" in warning
-        assert [rollout.reward for rollout in score(scorer, task, "a", "bb")] == [4.0, 5.0]
-    with Scorer({"trl_rewards:checks": 1.0}, "correct") as scorer, pytest.raises(UsageError, match="column 'checker'"):
-        score(scorer, task, "a")
 
 
 def test_a_worker_that_is_killed_between_two_batches_is_replaced(functions: Any) -> None:

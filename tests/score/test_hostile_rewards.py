@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from podsrl.score import Scorer
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Task
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile_rewards import ODD, VALID
+from test_scorer import score
 
 from waiting import processes, variables_of, wait_for, words_of
 
@@ -42,20 +43,12 @@ def left_running(mark: str) -> list[str]:
     return found
 
 
-def score(scorer: Scorer, texts: list[str]) -> list[Rollout]:
-    completions = [
-        Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
-        for i in range(len(texts))
-    ]
-    return scorer.score([TASK], [completions], [texts])[0]
-
-
 def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
     here = Path.cwd()
     texts = [text for i, name in enumerate(ODD) for text in (name, "g" * (i + 1))]
     with Scorer({"hostile_rewards:row": 1.0}, "correct", workers=2, timeout_seconds=2.0) as scorer:
-        rollouts = score(scorer, texts)
-        again = score(scorer, ["good"])
+        [rollouts] = score(scorer, (TASK, texts))
+        [[again]] = score(scorer, (TASK, ["good"]))
     for text, rollout in zip(texts, rollouts, strict=True):
         if text in VALID:
             assert (text, rollout.reward, rollout.invalid_reason) == (text, 2.0, None)
@@ -63,7 +56,7 @@ def test_hostile_rows_spoil_themselves_alone(mark: str) -> None:
             assert math.isnan(rollout.reward) and rollout.invalid_reason, text
         else:
             assert (rollout.reward, rollout.invalid_reason) == (len(text), None)
-    assert again[0].reward == 4.0 and Path.cwd() == here
+    assert again.reward == 4.0 and Path.cwd() == here
     wait_for(lambda: not left_running(mark), mark)
 
 
@@ -73,8 +66,8 @@ def test_a_hostile_batch_ends_and_the_next_one_is_right(mark: str, name: str) ->
         pytest.skip("there is no limit of memory for whole batches")
     here = Path.cwd()
     with Scorer({"hostile_rewards:batch": 1.0}, "correct", batch_timeout_seconds=2.0) as scorer:
-        first, odd, last = score(scorer, ["go", name, "good"])
-        after = score(scorer, ["go", "good"])
+        [[first, odd, last]] = score(scorer, (TASK, ["go", name, "good"]))
+        [after] = score(scorer, (TASK, ["go", "good"]))
     assert [rollout.reward for rollout in after] == [2.0, 4.0] and Path.cwd() == here
     if name in VALID:
         assert odd.reward == 2.0

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,6 @@ def in_tags(row: dict[str, str]) -> float:
     return math_correct(task, f"<think>Step by step.</think> <answer>{row['text']}</answer>")
 
 
-def test_there_are_many_forms_of_right_answers() -> None:
-    assert len(rows("right")) >= 150
-
-
 @each("row", rows("right"), few=18)
 def test_a_right_answer_is_right_in_any_honest_form(row: dict[str, str]) -> None:
     assert in_tags(row) == 1.0
@@ -50,10 +45,6 @@ def test_a_right_answer_in_broken_tags_is_found(row: dict[str, str]) -> None:
     assert math_correct(EIGHTEEN, row["text"]) == 1.0
     wrong = Task(id="a", prompt=COUNTED, answer="17")
     assert math_correct(wrong, row["text"]) == 0.0
-
-
-def test_each_class_of_broken_tags_has_ten_examples() -> None:
-    assert set(Counter(row["class"] for row in rows("broken_tags")).values()) == {10}
 
 
 @each(
@@ -196,67 +187,12 @@ def test_all_votes_on_mathematics_follow_the_one_rule() -> None:
 
 
 HOSTILE = [
-    *(
-        "\\boxed{",
-        "<answer>",
-        "</answer>",
-        "<think>",
-        "</think>",
-        "<think><answer>",
-        "1,234",
-        "123,",
-        "9",
-        "- ",
-        "7 / ",
-    ),
-    *(
-        "\\frac",
-        "\\frac{1}",
-        "{",
-        "}",
-        "(",
-        "x^",
-        "2^",
-        "a ",
-        "is ",
-        "or ",
-        "=",
-        "1 = 1 ",
-        "18 is ",
-        "\n",
-        "18\n",
-        "$",
-        "~",
-    ),
-    *(
-        "Answer: 18\n",
-        "\\text{",
-        "^{",
-        "!",
-        "%",
-        "+x",
-        "1 000 ",
-        "0.",
-        "\u200b",
-        "**",
-        "# ",
-        "</",
-        "</think>\n<answer>\n",
-    ),
-    *(
-        "\n</answer>",
-        "and 1 ",
-        "1.2.3.",
-        "aa-bb'",
-        "word/word.",
-        "\\\\",
-        "\\boxed{1} ",
-        "\\boxed 1 ",
-        " ",
-        "\x00",
-        "<|a|>",
-    ),
-]
+    "\\boxed{", "<answer>", "</answer>", "<think>", "</think>", "<think><answer>", "1,234", "123,", "9", "- ", "7 / ",
+    "\\frac", "\\frac{1}", "{", "}", "(", "x^", "2^", "a ", "is ", "or ", "=", "1 = 1 ", "18 is ", "\n", "18\n", "$",
+    "~", "Answer: 18\n", "\\text{", "^{", "!", "%", "+x", "1 000 ", "0.", "\u200b", "**", "# ", "</",
+    "</think>\n<answer>\n", "\n</answer>", "and 1 ", "1.2.3.", "aa-bb'", "word/word.", "\\\\", "\\boxed{1} ",
+    "\\boxed 1 ", " ", "\x00", "<|a|>",
+]  # fmt: skip
 NUM_CHARACTERS = 100_000
 
 

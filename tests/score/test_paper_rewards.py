@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from loops import each
 from podsrl.score.rewards.paper import any_correct, boxed_correct, strict_format, tag_count, tag_share, think_format
 from podsrl.types import Task
 
@@ -45,46 +44,6 @@ def test_one_reward_tries_three_pieces_and_the_other_one(text: str, by_any: floa
     assert boxed_correct(TASK, text) == by_box
 
 
-@each(
-    ("text", "value"),
-    [
-        (BLOCK, 1.0),
-        (f"\n{BLOCK} \n", 0.97),
-        (LINES, 1.0),
-        ("<think></think><answer></answer>", 1.0),
-        ("<think>1+2</think>  <answer>3</answer>", 0.0),
-        (BLOCK + "!", 0.99),
-        ("So: " + BLOCK, 0.96),
-        (BLOCK + "x" * 100, 0.0),
-        ("<think><think>1</think><answer>3</answer>", 1.0),
-        ("<think>1</think><think>2</think><answer>3</answer>", 1.0),
-        (BLOCK + BLOCK, 1.0),
-        ("<answer>3</answer><think>1</think>", 0.0),
-        ("3", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_think_format_takes_a_hundredth_for_each_character_outside_the_block(text: str, value: float) -> None:
-    assert think_format(TASK, text) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        (LINES, 1.0),
-        (LINES + "\n", 1.0),
-        (LINES + "\nwhatever", 1.0),
-        ("<think>\n\n</think>\n<answer>\n\n</answer>", 1.0),
-        (BLOCK, 0.0),
-        (LINES + " ok", 0.0),
-        ("\n" + LINES, 0.0),
-        ("", 0.0),
-    ],
-)
-def test_strict_format_wants_each_tag_on_its_own_line(text: str, value: float) -> None:
-    assert strict_format(TASK, text) == value
-
-
 def test_the_forms_are_the_published_patterns() -> None:
     draw = random.Random(0)
     num_matched = [0, 0]
@@ -100,6 +59,8 @@ def test_the_forms_are_the_published_patterns() -> None:
         num_matched[0] += loose is not None
         num_matched[1] += strict is not None
     assert min(num_matched) > 100
+    outside = [think_format(TASK, text) for text in (BLOCK + "!", "So: " + BLOCK, BLOCK + "x" * 100, "3")]
+    assert outside == pytest.approx([0.99, 0.96, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ import math
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,37 +245,6 @@ def test_a_column_that_no_task_has_breaks_the_contract() -> None:
         judge_of("f", lambda completions, levle: [0.0])(ROWS)
 
 
-class Final(BaseException):
-    """As libraries derive what should not be caught."""
-
-
-class Unshowable(BaseException):
-    def __str__(self) -> str:
-        sys.exit("shown")
-
-
-RAISED = [SystemExit(0), SystemExit(3), SystemExit(), KeyboardInterrupt(), GeneratorExit(), Final("end"), Unshowable()]
-
-
-@pytest.mark.parametrize("error", RAISED, ids=repr)
-def test_whatever_a_function_raises_is_its_own_failure(error: BaseException) -> None:
-    def row_form(task: Task, text: str) -> float:
-        if text == "three":
-            raise error
-        return 1.0
-
-    def trl_form(completions: list[Any]) -> list[float]:
-        if "three" in completions:
-            raise error
-        return [1.0] * len(completions)
-
-    for function in (row_form, trl_form):
-        values = judge_of("f", function)(ROWS)
-        assert values.values[::2] == [1.0, 1.0] and list(values.faults) == [1]
-        assert values.faults[1].kind == "raised"
-        assert values.faults[1].reason.startswith(f"reward 'f' raised {type(error).__name__}: ")
-
-
 @pytest.mark.parametrize("swallows", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_real_signal_stops_whatever_the_function_makes_of_it(number: signal.Signals, swallows: bool) -> None:
@@ -340,16 +308,6 @@ def hostile(name: str, error: BaseException) -> object:
     return Hostile()
 
 
-class BadFloat(float):
-    def __float__(self) -> float:
-        sys.exit(0)
-
-
-class BadList(list):  # type: ignore[type-arg]
-    def __iter__(self) -> Any:
-        sys.exit(0)
-
-
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(0), KeyboardInterrupt()], ids=repr)
 @each("name", ["item", "shape", "__class__", "tolist", "nothing"])
 def test_a_value_that_raises_when_it_is_read_makes_its_row_faulty(name: str, error: BaseException) -> None:
@@ -359,15 +317,6 @@ def test_a_value_that_raises_when_it_is_read_makes_its_row_faulty(name: str, err
     assert type(error).__name__ in values.faults[1].reason
     values = judge_of("f", lambda completions: [1.0, value, 1.0])(ROWS)
     assert values.values[::2] == [1.0, 1.0] and values.faults[1].kind == "raised"
-
-
-def test_numbers_and_lists_that_are_not_what_they_seem_are_faults() -> None:
-    assert [fault.kind for fault in judge_of("f", lambda task, text: BadFloat(1))(ROWS).faults.values()] == [
-        "raised"
-    ] * 3
-    values = judge_of("f", lambda completions: BadList([1.0] * len(completions)))(ROWS)
-    assert len(values.faults) == 3
-    assert all(fault.reason.startswith("reward 'f' raised SystemExit: 0 (") for fault in values.faults.values())
 
 
 async def asynchronous(task: Task, text: str) -> float:

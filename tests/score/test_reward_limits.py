@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from test_reward_workers import rows
-from test_scorer_workers import SUM, score
+from test_scorer import score
+from test_scorer_workers import SUM
 
 from podsrl.lib.channel import Frame
 from podsrl.score import REWARDS, Scorer

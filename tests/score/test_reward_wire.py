@@ -21,7 +21,7 @@ from podsrl.score.base import Fault, Rows
 from podsrl.score.forms import judge_of
 from podsrl.score.workers.jobs import BatchJob, RowJob, capture, read_message, read_tasks, restore, task_line
 from podsrl.score.workers.wire import Unsendable, decode, encode, to_bytes, to_json
-from podsrl.types import Task
+from podsrl.types import Task, TokenMarkup
 
 PLAIN = Task(id="a", prompt="x", answer="1")
 
@@ -172,3 +172,9 @@ def test_the_state_of_all_generators_goes_over_and_comes_back() -> None:
     restore(state)
     again = (random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand(), torch.rand(3).tolist())
     assert drawn == again
+
+
+def test_a_prompt_with_special_tokens_crosses_as_what_it_is() -> None:
+    messages = ({"role": "system", "content": TokenMarkup("<|im_start|>")},)
+    [message] = through(messages)
+    assert message["content"] == "<|im_start|>" and type(message["content"]) is TokenMarkup

@@ -60,14 +60,6 @@ def test_groups_scored_in_rounds_get_the_same_rollouts_as_all_at_once(user_folde
     assert [rounds[1], rounds[0], rounds[2]] == at_once
 
 
-def test_rollouts_that_join_a_group_later_get_what_they_would_have_got_at_once() -> None:
-    scorer = Scorer({"correct": 1.0, "format": 0.5}, "correct")
-    [together] = scorer.score(TASKS[:1], [completions(TEXTS[0])], TEXTS[:1])
-    [first] = scorer.score(TASKS[:1], [[completion(0)]], [TEXTS[0][:1]], is_last=False)
-    [later] = scorer.score(TASKS[:1], [[completion(1), completion(2)]], [TEXTS[0][1:]])
-    assert [*first, *later] == together
-
-
 @pytest.mark.parametrize("is_last", [True, False])
 def test_the_lowered_time_limit_holds_until_the_last_call_of_a_step(user_folder: Path, is_last: bool) -> None:
     name = "worker_rewards:odd"

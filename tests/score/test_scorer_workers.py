@@ -1,29 +1,16 @@
-import math
-import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from test_scorer import score
 
 from podsrl.errors import UsageError
 from podsrl.score import Scorer
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Task
 
 HALF = Task(id="half", prompt="1/4 + 1/4 =", answer=r"\frac{1}{2}")
 SUM = Task(id="1+2", prompt="1+2=", answer="3")
 SINGLE_GPU = {"math_correct": 1.0, "think_format": 0.1, "tag_count": 0.1}
 TEXTS = ["<think>a</think><answer>0.5</answer>", "<think>a</think><answer>3</answer>", "3", "it is 0.5"]
-
-
-def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:
-    completions_PG = [
-        [
-            Completion(request_id="s", index=i, token_ids=(i,), logprobs=(-1.0,), finish_reason="stop", version=0)
-            for i in range(len(texts))
-        ]
-        for _, texts in groups
-    ]
-    return scorer.score([task for task, _ in groups], completions_PG, [texts for _, texts in groups])
 
 
 def test_the_single_gpu_reward_is_the_sum_of_answer_form_and_tags() -> None:
@@ -63,53 +50,11 @@ def test_results_depend_neither_on_workers_nor_on_prefetching(user_folder: Path)
     assert found[0] == found[1]
 
 
-def test_a_completion_that_hangs_is_invalid_and_the_others_are_not(user_folder: Path) -> None:
-    name = "worker_rewards:odd"
-    with Scorer({name: 1.0}, name, workers=2, timeout_seconds=0.4) as scorer:
-        [[good, hung, dead]] = score(scorer, (SUM, ["a", "hang", "crash"]))
-        [[again]] = score(scorer, (SUM, ["bb"]))
-    assert (good.reward, again.reward) == (1.0, 2.0)
-    assert math.isnan(hung.reward) and not hung.is_correct and not hung.is_formatted
-    assert hung.invalid_reason == f"reward '{name}' took longer than 0.4 s and was stopped"
-    assert dead.invalid_reason == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
-
-
 def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None:
     with Scorer({"boxed_correct": 1.0}, "boxed_correct") as scorer:
         [[bad], [good]] = score(scorer, (Task(id="x", prompt="x", answer=" "), ["3"]), (SUM, ["3"]))
     assert bad.invalid_reason is not None and "the reference answer ' ' cannot be parsed" in bad.invalid_reason
     assert good.reward == 1.0
-
-
-def test_functions_of_both_forms_run_in_other_processes(user_folder: Path) -> None:
-    (user_folder / "batch_rewards.py").write_text(
-        "import os\ndef process(completions): return [os.getpid()] * len(completions)\n"
-    )
-    rewards = {"worker_rewards:process": 1.0, "batch_rewards:process": 1.0}
-    with Scorer(rewards, "correct", workers=1) as scorer:
-        [[rollout]] = score(scorer, (SUM, ["3"]))
-        [[again]] = score(scorer, (SUM, ["4"]))
-    assert len({os.getpid(), rollout.parts["worker_rewards:process"], rollout.parts["batch_rewards:process"]}) == 3
-    assert rollout.parts["batch_rewards:process"] == again.parts["batch_rewards:process"]
-
-
-def test_known_rewards_that_take_microseconds_start_no_process() -> None:
-    scorer = Scorer({"correct": 1.0, "think_format": 0.1}, "correct")
-    score(scorer, (SUM, ["Answer: 3."]))
-    assert not scorer.has_workers
-    scorer.prefetch(SUM, "Answer: 3.")
-    scorer.close()
-
-
-def test_a_function_that_workers_cannot_find_runs_here_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("only_here")
-    module.process = lambda task, text: os.getpid()
-    monkeypatch.setitem(__import__("sys").modules, "only_here", module)
-    scorer = Scorer({"only_here:process": 1.0}, "correct")
-    [warning] = scorer.probe(SUM)
-    assert warning.startswith("reward 'only_here:process' runs in the main process, without a time limit: ")
-    [[rollout]] = score(scorer, (SUM, ["3"]))
-    assert rollout.reward == os.getpid()
 
 
 def test_the_probe_tries_a_user_s_function_in_a_worker(user_folder: Path) -> None:

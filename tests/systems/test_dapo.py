@@ -71,12 +71,6 @@ def test_a_step_equals_filtering_an_endless_list_of_questions_in_the_order_asked
     assert seen == {"one round", "several rounds", "too few", "surplus"}
 
 
-def test_sixteen_rounds_are_enough_where_one_group_in_twenty_is_mixed() -> None:
-    for case in range(50):
-        last, _ = sampled(budget_of(max_rounds=16), view(8, 4), endless(case, 4, 0.05, length=1000))
-        assert len(budget_of().trained(last)) == 8
-
-
 def test_a_step_in_which_nothing_is_mixed_ends_by_itself() -> None:
     last, asked = sampled(budget_of(max_rounds=16), view(4, 4), [0] * 1000)
     assert len(asked) == 16 and last.round == 16 and not budget_of().trained(last)
@@ -125,9 +119,6 @@ def test_enough_alone_trains_on_the_uniform_groups_too() -> None:
 @pytest.mark.parametrize(
     ("names", "options", "line"),
     [
-        ({"enough": "mixed"}, {"max_rounds": 0}, r"options.mixed.max_rounds = 0: .*greater than or equal to 1"),
-        ({"enough": "mixed"}, {"max_rounds": 17}, r"options.mixed.max_rounds = 17: .*less than or equal to 16"),
-        ({"enough": "mixed"}, {"metric": "std"}, r"options.mixed.metric = 'std': .*'correct' or 'reward'"),
         ({"keep": "mixed"}, {"max_rounds": 4}, r"options.mixed.max_rounds = 4: there is no such option"),
         ({"rollouts": "mixed"}, {}, r"'mixed' fills budget.enough and budget.keep only"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from typing import Any
@@ -58,35 +57,6 @@ def test_all_counts_of_all_sizes_equal_a_search(mode: Mode, is_std: bool) -> Non
                 assert group_size(k, n, n, most, mode, is_std=is_std) - n == min(wanted, most - n)
 
 
-def test_the_published_formula_in_floats_differs_by_rounding_alone() -> None:
-    for n in range(2, 17):
-        for k in range(n + 1):
-            a = k / n if k else 0.5 / n
-            s = 2 * a * (1 - a)
-            for mode, factor in (("ET", 1.0), ("HW", 2 * (1 - a))):
-                quotient = (factor * 0.5 * n - n * s) / s if s and a < 0.5 else 0.0
-                found = group_size(k, n, n, ENDLESS, mode, is_std=False) - n  # type: ignore[arg-type]
-                is_whole = abs(quotient - round(quotient)) < 1e-9
-                assert found == (round(quotient) if is_whole else math.ceil(quotient)), (n, k, mode)
-
-
-@pytest.mark.parametrize(("mode", "is_std"), CASES)
-def test_grown_groups_have_the_signal_of_half_solved_ones(mode: Mode, is_std: bool) -> None:
-    """If the share of right rollouts stays, sum |A| is that of n rollouts at one half, and one rollout less is not."""
-    for n in range(2, 17):
-        for k in range(1, (n + 1) // 2):
-            size, a = group_size(k, n, n, ENDLESS, mode, is_std=is_std), k / n
-            scale = math.sqrt(a * (1 - a)) if is_std else 1.0  # A = (r - a) / scale
-
-            def total(of: int, a: float = a, scale: float = scale) -> float:
-                return of * (a * (1 - a) + (1 - a) * a) / scale
-
-            half = n * 0.5 / (0.5 if is_std else 1.0)
-            goal = half if mode == "ET" else 2 * (1 - a) * half
-            assert total(size) >= goal - 1e-9
-            assert size == n or total(size - 1) < goal + 1e-9
-
-
 def test_only_groups_of_the_first_size_grow_and_they_grow_once() -> None:
     budget = budget_of(most=20)
     hard, easy, probe = right_of("h", 1, 8, index=3), right_of("e", 4, 8), right_of("p", 0, 8, is_trained=False)
@@ -119,10 +89,3 @@ def test_the_bound_is_the_published_one_unless_it_is_set() -> None:
     assert budget_of(most=8).slots.most(3, 8) == (3, 8)
     with pytest.raises(UsageError, match=r"options.harder.most = 7 is less than rollouts.num_rollouts = 8"):
         budget_of(most=7).slots.most(3, 8)
-
-
-@pytest.mark.parametrize("options", [{"most": 1}, {"most": 2.5}, {"mode": "et"}, {"std": 1}, {"bound": 3}])
-def test_bad_options_are_named(options: dict[str, Any]) -> None:
-    [name] = options
-    with pytest.raises(UsageError, match=rf"^options.harder.{name} = "):
-        budget_of(**options)

@@ -168,14 +168,6 @@ def test_a_training_set_smaller_than_a_probe_or_a_step(num_prompts: int, num_tra
     assert slots.most(4, 8) == (12, 8)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("temperature", 0), ("target", 1.5), ("every", 0), ("num_references", 0)]
-)
-def test_options_out_of_range(option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"options.difficulty.{option} = {value}"):
-        budget(**{option: value})
-
-
 def test_in_a_population_whose_texts_show_their_difficulty_more_groups_are_mixed() -> None:
     digits = np.arange(300) % 3
     tasks = tasks_of([f"What is {7 * 10**d} + {5 * 10**d}?" for d in digits.tolist()])

@@ -13,7 +13,7 @@ from loops import each
 from podsrl.control import make_budget
 from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
-from podsrl.systems.dps import Dynamics, drift, transitions
+from podsrl.systems.dps import Dynamics
 from podsrl.tasks import Stream
 from podsrl.types import Group
 from tests.systems.groups_of import group, view_of
@@ -90,12 +90,6 @@ def test_all_questions_at_once_are_what_exact_fractions_give_one_by_one(forget: 
     assert dynamics.predicted(np.arange(num)) == pytest.approx(np.array(expected), rel=1e-12)
 
 
-def test_columns_of_the_transitions_sum_to_one() -> None:
-    counts = np.random.default_rng(0).gamma(1.0, size=(50, 3, 3)) + 1e-9
-    assert transitions(counts).sum(axis=1) == pytest.approx(np.ones((50, 3)))
-    assert drift(counts, np.full((50, 3), 1 / 3)).sum(axis=1) == pytest.approx(np.ones(50))
-
-
 def test_the_questions_that_are_likely_to_be_partly_solved_are_asked() -> None:
     dynamics = part()
     for _ in range(3):
@@ -157,12 +151,6 @@ def test_one_valid_rollout_of_a_question_shows_no_state() -> None:
     others = rollout(1, is_correct=False, is_valid=False), replace(rollout(2, is_correct=False), prompt_ids=(1, 2))
     dynamics.learn([replace(seen, rollouts=(*seen.rollouts, *others))])
     assert len(dynamics.state()["index"]) == 0
-
-
-@pytest.mark.parametrize(("option", "value"), [("forget", 1.1), ("forget", -0.1), ("candidates", 0)])
-def test_options_out_of_range(option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"options.dynamics.{option} = {value}"):
-        make_budget({"questions": "dynamics"}, {"dynamics": {option: value}})
 
 
 def test_a_training_set_smaller_than_a_step() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
 from podsrl.systems.gdro import BinWeights
 from podsrl.types import Group, Selection
@@ -110,11 +108,3 @@ def test_advantages_per_token_are_weighted_as_well_through_the_slot() -> None:
     assert torch.equal(
         shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], again[SHAPE.option])[0], shaped[0]
     )
-
-
-@pytest.mark.parametrize(
-    "options", [{"beta": 0.0}, {"eta": -1.0}, {"clip": 0.0}, {"largest": 0.0}, {"gamma": 2.0}, {"hysteresis": 0.5}]
-)
-def test_options_out_of_range_are_one_line(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"^options.bins.{next(iter(options))} = "):
-        make_slots([SHAPE], {SHAPE.option: ["bins"]}, {"bins": options})

@@ -158,22 +158,6 @@ def test_it_fills_both_slots() -> None:
             make_budget({slot: "profile"}, {})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_probes": 1},
-        {"drop_above": 1.1},
-        {"unsolved_share": 1.0},
-        {"largest": 6},
-        {"most_profiled": 0},
-        {"window": 0},
-    ],
-)
-def test_options_out_of_range_are_one_line(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"^options.profile.{next(iter(options))} = "):
-        make_budget(NAMES, {"profile": options})
-
-
 def test_a_small_phase_repeats_its_questions() -> None:
     part = Profile(unsolved_share=0.0)
     right = [4, 2, 2, 2]

@@ -165,15 +165,6 @@ def test_less_than_two_rollouts_per_question_is_an_error_at_the_start() -> None:
         make_budget({"rollouts": "confidence"}, {}).slots.most(5, 1)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("phases", 0), ("phases", 17), ("alpha", 0.0), ("alpha", 1.0), ("explore", -0.1), ("prior", 0.0), ("largest", 0)],
-)
-def test_an_option_out_of_its_range_is_named(option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"options.confidence.{option} = {value}: Input should be "):
-        make_budget({"rollouts": "confidence"}, {"confidence": {option: value}})
-
-
 def variance(name: str, options: dict[str, Any], success: np.ndarray[Any, Any]) -> float:
     """Mean variance p (1 - p) / k of the groups' mean rewards over 20 steps of 16 questions and 512 rollouts."""
     budget = make_budget({"rollouts": name}, options)

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerFast
 
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.population import Population, simulate
-from podsrl.errors import UsageError
 from podsrl.policy import prompt_ids
 from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.systems.xrpo import Examples, vector_of, with_examples
@@ -200,12 +199,6 @@ def test_in_rounds_of_the_allocation_hopeless_questions_are_guided_and_others_ne
     assert guided and all(ask.joins and ask.origin == "examples" for ask in guided)
     assert {ask.index for ask in guided} <= {0, 1} and 0 in {ask.index for ask in guided}
     assert all(str(ask.prompt).endswith(f"yes\n\nQuestion {ask.index}?") for ask in guided)
-
-
-@pytest.mark.parametrize("option", ["count", "size", "max_characters"])
-def test_an_option_out_of_its_range_is_named(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"options.examples.{option} = 0: Input should be "):
-        make_budget({"guide": "examples"}, {"examples": {option: 0}})
 
 
 def test_the_store_is_bounded_whatever_comes() -> None:

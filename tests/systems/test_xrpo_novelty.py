@@ -8,11 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from podsrl.errors import UsageError
-from podsrl.lib.options import check_options
 from podsrl.systems.xrpo import Novelty, likelihoods
 from podsrl.types import Group, Rollout, Selection
-from podsrl.update.shapes import SHAPES
 from tests.systems import made_up_groups
 
 
@@ -92,10 +89,3 @@ def test_an_advantage_rises_by_at_most_the_bound_and_never_falls() -> None:
 def test_a_group_of_which_nothing_was_kept_stays_empty() -> None:
     [found] = Novelty().shape([FOUR], [kept()], [torch.zeros(0)])
     assert found.shape == (0,)
-
-
-def test_it_is_in_the_table_and_names_an_option_out_of_its_range() -> None:
-    assert SHAPES["novelty"] is Novelty
-    for name in ("weight", "bound"):
-        with pytest.raises(UsageError, match=rf"options.novelty.{name} = -1"):
-            check_options(Novelty, {name: -1.0}, where="options.novelty")

@@ -150,6 +150,11 @@ def test_a_loader_that_wants_something_else_is_refused(own: ModuleType) -> None:
         load_tasks("own_tasks:load")
 
 
+def test_a_task_set_that_holds_nothing_out_is_refused() -> None:
+    with pytest.raises(UsageError, match="'mine' has no eval tasks"):
+        TaskSet(name="mine", train=[ONE], eval=())
+
+
 def test_a_loader_that_returns_no_task_set_is_refused(own: ModuleType) -> None:
     own.load = lambda: [ONE]
     with pytest.raises(UsageError, match=r"'own_tasks:load' returned a list; wanted a podsrl.tasks.TaskSet"):
@@ -166,25 +171,6 @@ def test_a_loader_that_cannot_be_called_is_refused(own: ModuleType) -> None:
     own.load = 5
     with pytest.raises(UsageError, match="'own_tasks:load' has the type int; wanted a function"):
         load_tasks("own_tasks:load")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("no_such_module_x:load", "ModuleNotFoundError"),
-        ("own_tasks:load", "no 'load' in 'own_tasks'"),
-        ("own_tasks:", "no '' in 'own_tasks'"),
-        (":load", "ValueError"),
-        ("broken_tasks:load", "SyntaxError"),
-    ],
-)
-def test_an_import_that_fails_is_told(
-    own: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
-) -> None:
-    (tmp_path / "broken_tasks.py").write_text("def load(:\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=rf"task.name = '{name}' cannot be imported: {reason}"):
-        load_tasks(name)
 
 
 class Unsaid(Exception):

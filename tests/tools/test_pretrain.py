@@ -1,4 +1,4 @@
-"""The base model: reproducible from a seed, loadable by plain transformers, and the one that is shipped."""
+"""The base model: reproducible from a seed, loadable by plain transformers, and those that are shipped."""
 
 from __future__ import annotations
 
@@ -27,13 +27,6 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(tmp_path
         pretrain(TINY.model_copy(update={"seed": seed}), tmp_path / name)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in seeds)
     assert a == b != c
-
-
-def test_the_same_seed_gives_the_same_weights_with_a_share_per_number_of_digits(tmp_path: Path) -> None:
-    shares = {"digits": {1: 0.2, 2: 0.4, 3: 0.4}, "careful": {1: 0.9, 2: 0.3, 3: 0.02}}
-    made = [pretrain(TINY.model_copy(update=shares), tmp_path / name) for name in "ab"]
-    first, second = ((folder / "model.safetensors").read_bytes() for folder in made)
-    assert first == second
 
 
 def test_the_file_of_the_mixed_model_gives_the_same_weights_twice_on_the_command_line(
@@ -69,11 +62,19 @@ def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
     assert model(torch.tensor([ids])).logits.shape == (1, len(text), len(tokenizer))
 
 
-def test_the_shipped_model_is_small_and_mostly_careless() -> None:
-    folder = Path(model_folder("builtin:arithmetic"))
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    assert model.num_parameters() < 200_000
+def test_the_shipped_models_are_small_and_two_say_how_they_were_made() -> None:
+    demo = read_tree("demo")["base"]["model"]["path"]
+    folders = {name: Path(model_folder(name)) for name in ("builtin:arithmetic", "builtin:arithmetic-mixed", demo)}
+    for folder in folders.values():
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+        assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
+    mixed, of_demo = (
+        build(PretrainConfig, read_tree(folders[name] / "pretrain.toml"), "of the model")
+        for name in ("builtin:arithmetic-mixed", demo)
+    )
+    assert isinstance(mixed.careful, dict) and mixed.careful[1] > mixed.careful[2] > mixed.careful[3]
+    assert of_demo.start == "builtin:arithmetic" and of_demo.skill_steps == 0
+    assert isinstance(of_demo.careful, float) and 0 < of_demo.careful < 0.01
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -109,23 +110,6 @@ def test_each_number_of_digits_has_its_own_share_which_is_at_least_half_in_the_f
 def test_shares_have_to_fit_the_digits() -> None:
     with pytest.raises(ValidationError, match=r"careful has shares for \[1, 2\] digits, but digits = \[2, 3\]"):
         PretrainConfig(careful={1: 0.5, 2: 0.5})
-
-
-def test_the_mixed_model_is_small_and_says_how_it_was_made() -> None:
-    folder = Path(model_folder("builtin:arithmetic-mixed"))
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
-    made = build(PretrainConfig, read_tree(folder / "pretrain.toml"), "of the model")
-    assert isinstance(made.careful, dict) and made.careful[1] > made.careful[2] > made.careful[3]
-    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
-
-
-def test_the_demo_s_model_is_small_and_says_how_it_was_made() -> None:
-    folder = Path(model_folder(read_tree("demo")["base"]["model"]["path"]))
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 600_000
-    made = build(PretrainConfig, read_tree(folder / "pretrain.toml"), "of the model")
-    assert made.start == "builtin:arithmetic" and made.skill_steps == 0
-    assert isinstance(made.careful, float) and 0 < made.careful < 0.01
-    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 200_000
 
 
 def test_a_start_model_keeps_its_sizes_and_its_tokenizer(tmp_path: Path) -> None:

@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
+from contract import GeneratorContract, Models, left_nothing, setting_of
 
-from podsrl.generate import Generator, Setting
+from podsrl.generate import Generator
 from podsrl.generate.vllm.make import make_vllm
-
-
-def setting_of(models: Models) -> Setting:
-    return Setting(
-        load_model=lambda: models.first,
-        folder=str(models.folder),
-        tokenizer=models.tokenizer,
-        seed=SEED,
-        max_prompt_tokens=LONGEST - 32,
-        max_new_tokens=32,
-    )
 
 
 class TestInThisProcess(GeneratorContract):

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contract import LONGEST, PROMPT, SEED, Models, left_nothing, new_models, temporary
+from contract import LONGEST, PROMPT, Models, left_nothing, new_models, setting_of, temporary
 
 from podsrl.errors import LostGenerator, UsageError
-from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.generate import Generator, Request, Sampling
 from podsrl.generate.vllm.make import make_vllm
 from podsrl.generate.vllm.order import Priorities
-
-
-def setting_of(models: Models, **changes: Any) -> Setting:
-    fixed = {"seed": SEED, "max_prompt_tokens": LONGEST - 32, "max_new_tokens": 32, **changes}
-    return Setting(load_model=lambda: models.first, folder=str(models.folder), tokenizer=models.tokenizer, **fixed)
+from waiting import is_alive, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +173,6 @@ def test_its_processes_end_with_this_one_however_it_ends(models: Models, tmp_pat
     script.write_text(KILLED)
     ended = subprocess.run([sys.executable, script, models.folder], capture_output=True, text=True, timeout=400)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    left = [Path("/proc", number) for number in ended.stdout.split()]
+    left = [*map(int, ended.stdout.split())]
     assert left
-    deadline = time.monotonic() + 20
-    while any(child.exists() and " Z " not in (child / "stat").read_text() for child in left):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not any(map(is_alive, left)))

@@ -15,20 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from contract import (
-    LONG_PROMPT,
-    LONGEST,
-    PLAIN,
-    PROMPT,
-    SEED,
-    GeneratorContract,
-    Models,
-    new_models,
-    tokens_of,
-)
+from contract import LONG_PROMPT, PLAIN, PROMPT, GeneratorContract, Models, new_models, setting_of, tokens_of
 
 from podsrl.errors import UsageError
-from podsrl.generate import Generator, Request, Setting, resolve_generator
+from podsrl.generate import Generator, Request, resolve_generator
 from podsrl.run.step.generators import make_generator
 from podsrl.scale.processes import Processes
 
@@ -107,17 +97,9 @@ class TestServer(GeneratorContract):
     @classmethod
     def generator(cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
         folder = tmp_path_factory.mktemp("weights")
-        setting = Setting(
-            load_model=lambda: models.first,
-            folder=str(models.folder),
-            tokenizer=models.tokenizer,
-            seed=SEED,
-            max_prompt_tokens=LONGEST - 32,
-            max_new_tokens=32,
-        )
         kind = resolve_generator(f"vllm+{server.url}", {"vllm": {"folder": str(folder)}})
         kind.check()
-        generator = make_generator(kind, setting, Processes())
+        generator = make_generator(kind, setting_of(models), Processes())
         yield generator
         generator.close()
         assert list(folder.iterdir()) == []
@@ -129,11 +111,11 @@ class TestServer(GeneratorContract):
         since = time.monotonic()
         generator.load_weights(models.second.named_parameters(), 11)
         record_property("seconds per update of weights", time.monotonic() - since)
-        wanted = tokens_of(list(generator.generate(requests)))
+        wanted = tokens_of(generator.generate(requests))
         stream = generator.generate(requests)
         server.kill()
         server.start()
-        assert tokens_of(list(stream)) == wanted
+        assert tokens_of(stream) == wanted
         generator.load_weights(models.first.named_parameters(), 12)
 
 

@@ -27,22 +27,6 @@ def test_tokens_of_one_version_need_no_list(qwen2: Any) -> None:
     assert {(c.version, c.versions) for c in engine.generate([A, B])} == {(7, ())}
 
 
-def test_new_weights_while_rollouts_run_mark_the_tokens_that_follow(qwen2: Any) -> None:
-    engine = Engine(qwen2)
-    engine.submit([A])
-    for _ in range(3):
-        assert engine.step() == []
-    engine.load_weights([], 1)
-    engine.load_weights([], 2)  # nothing was drawn from version 1
-    engine.submit([B])
-    found = drain(engine)
-    for (name, _), completion in found.items():
-        num_tokens = len(completion.token_ids)
-        assert num_tokens > 3
-        assert completion.version == (0 if name == "a" else 2)
-        assert completion.versions == ((0, 0, 0, *[2] * (num_tokens - 3)) if name == "a" else ())
-
-
 def test_a_hook_that_loads_weights_does_so_for_the_next_token(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])

@@ -64,13 +64,6 @@ def test_an_answer_that_does_not_come_whole_and_in_time_is_none(parts: Iterable[
         found.ask("/health")
 
 
-def test_a_whole_answer_is_its_json_and_an_empty_one_is_none() -> None:
-    with sending([OK + b"Content-Length: 3\r\n\r\n", b"[1]"]) as found:
-        assert found.ask("/health") == [1]
-    with sending([OK + b"Content-Length: 0\r\n\r\n"]) as found:
-        assert found.ask("/health") is None
-
-
 def test_too_long_an_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "MAX_BYTES", 5)
     with (
@@ -78,15 +71,6 @@ def test_too_long_an_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPat
         pytest.raises(Refused, match="than 5"),
     ):
         found.ask("/health")
-
-
-def test_where_nothing_listens_the_systems_reason_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    found = Link(f"http://127.0.0.1:{port}")
-    with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}/health: .*Errno 111"):
-        found.ask("/health")
-    found.close()
 
 
 def test_closing_a_link_ends_what_waits_and_what_comes_later() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import PROMPT, Models, new_models
+from contract import PROMPT, Models, new_models, setting_of
 from engine_server import EngineServer, serving
 
 from podsrl.errors import UnavailableError, UsageError
@@ -31,21 +32,12 @@ def server(models: Models) -> Iterator[EngineServer]:
         yield found
 
 
-def setting(models: Models, **changes: Any) -> Setting:
-    given = {"folder": str(models.folder), "tokenizer": models.tokenizer, "max_prompt_tokens": 64} | changes
-    return Setting(load_model=lambda: models.first, **given)
+def setting(models: Models) -> Setting:
+    return setting_of(models, max_prompt_tokens=64, max_new_tokens=64)
 
 
 def check(url: str, **options: Any) -> None:
     resolve_generator(f"vllm+{url}", {"vllm": options}).check()
-
-
-def test_a_server_that_fits_is_taken(server: EngineServer, models: Models) -> None:
-    check(server.url)
-    kind = resolve_generator(f"vllm+{server.url}", {})
-    generator = kind.make(setting(models))
-    assert kind.is_beside and server.url in generator.describe([])
-    generator.close()
 
 
 def test_several_addresses_are_one_generator(server: EngineServer, models: Models, tmp_path: Path) -> None:
@@ -163,7 +155,7 @@ def test_a_window_that_is_too_short_is_named_with_the_flag(server: EngineServer,
 
 def test_another_model_is_not_taken(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
     with pytest.raises(UsageError, match="hidden_size = 64, wanted 32"):
-        VLLMServer(setting(models, folder=str(tiny_model_folder)), url=server.url)
+        VLLMServer(replace(setting(models), folder=str(tiny_model_folder)), url=server.url)
 
 
 def test_another_tokenizer_is_not_taken(server: EngineServer, models: Models) -> None:

@@ -6,26 +6,15 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from contract import LONGEST, SEED, GeneratorContract, Models, left_nothing
+from contract import GeneratorContract, Models, left_nothing, setting_of
 from engine_server import serving
 
-from podsrl.generate import Generator, Setting
+from podsrl.generate import Generator
 from podsrl.generate.vllm.handover import FolderStore
 from podsrl.generate.vllm.server import VLLMServer
 from podsrl.scale.generators.pool import Pool
 
 pytestmark = pytest.mark.slow  # it waits for servers
-
-
-def setting_of(models: Models) -> Setting:
-    return Setting(
-        load_model=lambda: models.first,
-        folder=str(models.folder),
-        tokenizer=models.tokenizer,
-        seed=SEED,
-        max_prompt_tokens=LONGEST - 32,
-        max_new_tokens=32,
-    )
 
 
 class TestServer(GeneratorContract):

@@ -33,13 +33,6 @@ def test_a_request_named_in_another_way_is_its_own_task(name: str) -> None:
     assert task_of(name) == name
 
 
-def test_a_task_that_comes_again_at_another_place_of_a_later_step_has_the_mean_of_its_own_rollouts() -> None:
-    mean = TaskMean()
-    end(mean, job_of(request_id(0, 3, "7+5")), 4)
-    end(mean, job_of(request_id(0, 4, "9+9")), 64)
-    assert mean.of(request_id(1, 0, "7+5")) == pytest.approx(4)
-
-
 def test_a_task_mean_is_the_geometric_mean_of_the_first_rollouts() -> None:
     mean = TaskMean()
     for length in (2, 8):
@@ -79,22 +72,6 @@ def test_one_sample_at_a_time_gives_the_ridge_solution() -> None:
     penalty = np.diag([1 / 2e4, 0.5, 0.5, 0.5, 0.5])
     weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ targets)
     np.testing.assert_allclose(online.predict(np.eye(5)), weights, rtol=1e-6)
-
-
-def test_features_seen_after_the_first_tokens_tell_long_from_short() -> None:
-    draw = np.random.default_rng(1)
-    regression = LengthRegression(probe_at=2)
-    errors = []
-    for number in range(60):
-        job, is_long = job_of(f"s0/0/{number}"), bool(draw.integers(2))
-        regression.submit([job])
-        features = np.array([[3.0 if is_long else -3.0, *draw.normal(size=5)]], dtype=np.float32)
-        regression.observe([job], features)
-        length = 100 if is_long else 10
-        errors.append(abs(math.log((job.predicted or 1.0) / length)))
-        end(regression, job, length)
-    assert errors[0] > 2
-    assert max(errors[40:]) < 0.3
 
 
 def test_a_prediction_at_submission_uses_the_tasks_own_mean() -> None:

@@ -23,14 +23,6 @@ def running_jobs(rows: list[int], prompt_length: int = 4) -> list[Job]:
     return jobs
 
 
-def test_full_starts_every_job_at_once() -> None:
-    jobs = jobs_of(5)
-    scheduler = make_scheduler("full", Limits(num_slots=5))
-    scheduler.submit(jobs)
-    assert scheduler.admit([]) == jobs
-    assert scheduler.num_pending == 0
-
-
 def test_full_without_a_slot_a_job_is_refused() -> None:
     scheduler = make_scheduler("full", Limits(num_slots=4))
     scheduler.submit(jobs_of(5))
@@ -156,8 +148,3 @@ def test_probed_without_tokens_to_look_at_is_refused() -> None:
 def test_a_negative_headroom_is_refused() -> None:
     with pytest.raises(UsageError, match="headroom = -1"):
         Dynamic(Limits(num_slots=1), headroom=-1)
-
-
-def test_names_without_a_predictor_learn_by_themselves() -> None:
-    assert make_scheduler("continuous+ljf", Limits(num_slots=1)).probe_at is None
-    assert make_scheduler("probed", Limits(num_slots=1)).probe_at == 16

@@ -13,7 +13,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from waiting import wait_for
+from waiting import processes, wait_for
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -70,13 +70,12 @@ class RayCluster:
 
 
 def processes_of_session(session: int) -> set[int]:
-    """Those that live; Linux's /proc."""
+    """Those that live."""
     found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            state, _, _, its, *_ = stat.read_text().rpartition(")")[2].split()
-            if int(its) == session and state not in "ZX":
-                found.add(int(stat.parent.name))
+    for pid in processes():
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == session:
+                found.add(pid)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import tokens_of
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
@@ -18,13 +19,6 @@ from podsrl.scale.generators.pool import MAX_LOSSES, Pool
 from podsrl.types import Completion
 
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 6, Sampling(max_new_tokens=12, stop_token_ids=(1,))) for i in range(5)]
-
-
-def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
-    completions = list(completions)
-    found = {(done.request_id, done.index): done.token_ids for done in completions}
-    assert len(found) == len(completions), "a completion came twice"
-    return found
 
 
 class Fragile(Engine):
@@ -234,16 +228,6 @@ def test_generation_begins_with_the_call_and_one_call_is_open_at_a_time(new_pool
     assert len(list(stream)) == 30 and pool.abilities == {"beside", "join", "abort_rollouts"}
 
 
-def test_a_caller_may_stop_before_the_first_completion(new_pool: Any) -> None:
-    pool, _ = new_pool(3)
-    pool.generate(REQUESTS).close()
-    wanted = tokens_of(pool.generate(REQUESTS))
-    stream = pool.generate(REQUESTS)
-    next(stream)
-    del stream
-    assert tokens_of(pool.generate(REQUESTS)) == wanted
-
-
 def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(new_pool: Any) -> None:
     pool, _ = new_pool(3)
     wanted = tokens_of(pool.generate(REQUESTS))
@@ -279,24 +263,6 @@ def test_what_was_aborted_stays_so_when_a_member_is_made_anew(qwen2: Any) -> Non
         if count == 0:
             pool.abort(["s0/4"])
     assert (id(made[1]), ["s0/4"]) in aborted
-
-
-def test_weights_are_read_once_and_need_not_stay(qwen2: Any, new_pool: Any) -> None:
-    pool, members = new_pool(3)
-    asked: list[str] = []
-
-    def fleeting() -> Iterator[tuple[str, Tensor]]:
-        for name, weight in qwen2.named_parameters():
-            asked.append(name)
-            copied = weight.detach().clone()
-            yield name, copied
-            copied.fill_(torch.nan)
-
-    pool.load_weights(fleeting(), 9)
-    assert asked == [name for name, _ in qwen2.named_parameters()]
-    for member in members:
-        assert member.version == 9
-        assert all(map(torch.equal, member.model.parameters(), qwen2.parameters()))
 
 
 def test_counts_are_those_of_all_members(new_pool: Any) -> None:

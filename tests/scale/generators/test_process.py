@@ -8,13 +8,13 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from contract import SEED, GeneratorContract, Models, left_nothing
+from contract import SEED, GeneratorContract, Models, by_place, left_nothing, tokens_of
 from podsrl_processes import blueprint_of
 
 import children
@@ -36,17 +36,6 @@ pytestmark = pytest.mark.slow  # its generators take processor time that no test
 Found = dict[tuple[str, int], Completion]
 KEPT_PROCESSES = (b"generators.child",)
 """The module's pools have their processes to the end, and one that was lost has another in its place."""
-
-
-def by_place(completions: Any) -> Found:
-    completions = list(completions)
-    found = {(done.request_id, done.index): done for done in completions}
-    assert len(found) == len(completions), "a completion came twice"
-    return found
-
-
-def tokens(found: Found) -> dict[tuple[str, int], tuple[int, ...]]:
-    return {place: done.token_ids for place, done in found.items()}
 
 
 class TestTwoProcesses(GeneratorContract):
@@ -108,6 +97,20 @@ def process(shared_process: ProcessGenerator, model: Any) -> ProcessGenerator:
     return shared_process
 
 
+@pytest.fixture
+def new_process(tiny_model_folder: Path) -> Iterator[Callable[..., ProcessGenerator]]:
+    """Starts a generator in a child process, on a model folder; all are closed after the test."""
+    made: list[ProcessGenerator] = []
+
+    def start(folder: Path = tiny_model_folder, *, timeout_seconds: float = 300.0, **changes: Any) -> ProcessGenerator:
+        made.append(ProcessGenerator(blueprint_of(folder, **changes), timeout_seconds=timeout_seconds))
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.close()
+
+
 def in_this_process(model: Any) -> Found:
     engine = Engine(model, seed=5)
     engine.version = 6
@@ -121,7 +124,7 @@ def test_one_gives_the_bits_of_this_process_and_two_give_the_tokens(
     assert by_place(process.generate(REQUESTS)) == wanted
     pool.stats = EngineStats()
     found = by_place(pool.generate(REQUESTS))
-    assert tokens(found) == tokens(wanted)
+    assert tokens_of(found.values()) == tokens_of(wanted.values())
     assert pool.stats.tokens == sum(len(done.token_ids) for done in found.values()) and pool.peak_kv_bytes > 0
 
 
@@ -207,22 +210,10 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
     assert len(by_place(process.generate([Request("a", (4, 5), 2)]))) == 2
 
 
-def test_a_stopped_call_leaves_the_process_free(pool: Pool, made: list[ProcessGenerator]) -> None:
-    wanted, before = by_place(pool.generate(REQUESTS)), len(made)
-    pool.generate(REQUESTS).close()
-    stream = pool.generate(REQUESTS)
-    next(stream)
-    stream.close()
-    assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before
-
-
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
     assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
-    deadline = time.monotonic() + 300
-    while process._inbox.qsize() < 2:
-        assert time.monotonic() < deadline, "nothing came beside the caller"
-        time.sleep(0.01)
+    wait_for(lambda: process._inbox.qsize() >= 2, "nothing came beside the caller")
     with pytest.raises(UsageError, match="open"):
         process.load_weights(model.named_parameters(), 7)
     assert by_place(stream) == in_this_process(model)
@@ -261,15 +252,8 @@ while True:
     wait_for(lambda: not is_alive(child), "a child is left")
 
 
-def test_signals_of_the_terminal_do_not_reach_a_process(process: ProcessGenerator) -> None:
-    assert os.getsid(process.pid) == process.pid != os.getsid(0)
-
-
 def test_a_forgotten_process_is_ended(tiny_model_folder: Path) -> None:
     process = ProcessGenerator(blueprint_of(tiny_model_folder), timeout_seconds=300)
     pid = process.pid
     del process
-    deadline = time.monotonic() + 300
-    while is_alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not is_alive(pid))

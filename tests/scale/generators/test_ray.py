@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract import tokens_of
 
 import children
 from podsrl.config.schema import ModelConfig
@@ -23,7 +24,6 @@ from podsrl.scale.generators.ray_cluster import Need, check_cluster, examine, re
 from podsrl.scale.generators.ray_join import Address, joined
 from podsrl.scale.generators.ray_pool import RayPool
 from podsrl.scale.generators.worker import Blueprint
-from podsrl.types import Completion
 from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_session
 from tests.scale.running import SMALL, run, start, steps
 from waiting import wait_for
@@ -31,12 +31,7 @@ from waiting import wait_for
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow  # its clusters take processor time that no test waits for
 SAMPLING = Sampling(max_new_tokens=40, stop_token_ids=(1,))
-REQUESTS = [
-    Request(
-        f"q{i}", tuple(3 + (7 * i + j) % 40 for j in range(6 + i)), 8, Sampling(max_new_tokens=40, stop_token_ids=(1,))
-    )
-    for i in range(6)
-]
+REQUESTS = [Request(f"q{i}", tuple(3 + (7 * i + j) % 40 for j in range(6 + i)), 8, SAMPLING) for i in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +79,7 @@ def pool(shared_pool: RayPool, model: Any) -> RayPool:
 
 @pytest.fixture(scope="module")
 def expected(model: Any) -> dict[tuple[str, int], tuple[int, ...]]:
-    return tokens(Engine(model, num_slots=64).generate(REQUESTS))
-
-
-def tokens(found: Any) -> dict[tuple[str, int], tuple[int, ...]]:
-    completions: list[Completion] = list(found)
-    result = {(each.request_id, each.index): tuple(each.token_ids) for each in completions}
-    assert len(result) == len(completions), "a completion came twice"
-    return result
+    return tokens_of(Engine(model, num_slots=64).generate(REQUESTS))
 
 
 def test_same_tokens(pool: RayPool, expected: Any, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +90,7 @@ def test_same_tokens(pool: RayPool, expected: Any, model: Any, monkeypatch: pyte
     pool.load_weights(model.named_parameters(), version=1)
     assert len(puts) == 1, "the weights are stored once for all actors"
     pool.stats = EngineStats()
-    assert tokens(pool.generate(REQUESTS)) == expected
+    assert tokens_of(pool.generate(REQUESTS)) == expected
     assert pool.stats.tokens == sum(map(len, expected.values()))
     assert {completion.version for completion in pool.generate(REQUESTS[:1])} == {1}
 
@@ -112,7 +100,7 @@ def test_new_weights_arrive(pool: RayPool, model: Any) -> None:
     pool.load_weights(other.items(), version=2)
     copy = type(model)(model.config).eval()
     copy.load_state_dict(other, strict=False)
-    assert tokens(pool.generate(REQUESTS)) == tokens(Engine(copy, num_slots=64).generate(REQUESTS))
+    assert tokens_of(pool.generate(REQUESTS)) == tokens_of(Engine(copy, num_slots=64).generate(REQUESTS))
 
 
 def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) -> None:
@@ -122,16 +110,7 @@ def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) ->
     pool.abort(["long"])
     completions = [first, *found]
     assert {each.finish_reason for each in completions if each.request_id == "long"} == {"aborted"}
-    assert tokens(each for each in completions if each.request_id != "long") == expected
-
-
-def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(pool: RayPool, expected: Any) -> None:
-    found = pool.generate(REQUESTS)
-    for thread in threading.enumerate():
-        if thread.name.startswith("generator-"):  # reads an actor
-            thread.join()
-    found.close()  # type: ignore[attr-defined]  # which ends the rollouts that it has not read
-    assert tokens(pool.generate(REQUESTS)) == expected
+    assert tokens_of(each for each in completions if each.request_id != "long") == expected
 
 
 def test_an_actor_that_dies_after_its_counts_is_not_counted_twice(
@@ -155,11 +134,11 @@ def test_an_actor_that_dies_after_its_counts_is_not_counted_twice(
         return is_there(reference, seconds)
 
     pool.stats = EngineStats()
-    assert tokens(pool.generate(REQUESTS)) == expected
+    assert tokens_of(pool.generate(REQUESTS)) == expected
     wanted, pool.stats = pool.stats, EngineStats()
     monkeypatch.setattr(ray, "get", get_and_note)
     monkeypatch.setattr(ray_generators, "_is_there", dies)
-    assert tokens(pool.generate(REQUESTS)) == expected
+    assert tokens_of(pool.generate(REQUESTS)) == expected
     assert 0 in counted and pool.stats == wanted
 
 
@@ -171,8 +150,8 @@ def test_an_actor_killed_in_the_middle_changes_no_token(pool: RayPool, expected:
         found = pool.generate(REQUESTS)
         first = next(found)
         kill(pid, actor)
-        assert tokens([first, *found]) == expected  # it may have given all of its own before it was killed
-        assert tokens(pool.generate(REQUESTS)) == expected
+        assert tokens_of([first, *found]) == expected  # it may have given all of its own before it was killed
+        assert tokens_of(pool.generate(REQUESTS)) == expected
         assert actor_0(pool)[0] != pid
 
 
@@ -195,8 +174,8 @@ def test_a_node_that_dies_changes_no_token(cluster: RayCluster, node: Any, pool:
     found = pool.generate(REQUESTS)
     first = next(found)
     cluster.end(node)
-    assert tokens([first, *found]) == expected
-    assert tokens(pool.generate(REQUESTS)) == expected
+    assert tokens_of([first, *found]) == expected
+    assert tokens_of(pool.generate(REQUESTS)) == expected
 
 
 CHECKS = """

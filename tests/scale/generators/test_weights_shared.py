@@ -71,17 +71,6 @@ def test_new_weights_take_the_place_of_larger_and_smaller_ones(weights: SharedWe
     assert read(weights) == {}
 
 
-def test_a_tensor_need_not_stay(weights: SharedWeights) -> None:
-    def fleeting() -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in tensors().items():
-            copied = tensor.clone()
-            yield name, copied
-            copied.zero_()
-
-    weights.put(fleeting(), 1)
-    assert same(read(weights), tensors())
-
-
 def test_a_reader_cannot_change_what_others_read(weights: SharedWeights) -> None:
     weights.put(tensors().items(), 1)
     read(weights)["a"].zero_()

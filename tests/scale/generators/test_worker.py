@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Generator, Request, Sampling, Setting
+from podsrl.generate import Engine, Request, Sampling, Setting
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights, mapped
@@ -82,20 +81,6 @@ def test_weights_have_the_runs_dtype(blueprint: Any, loaded: tuple[Any, Any], co
     assert load(worker, model) == weights_digest(model.named_parameters())
 
 
-def test_a_rollout_that_is_aborted_during_the_call_ends(blueprint: Any, loaded: tuple[Any, Any]) -> None:
-    worker = Worker(blueprint())
-    load(worker, loaded[0])
-    long = Request("long", (5,), 3, Sampling(max_new_tokens=200))
-    found = []
-    for piece in worker.generate(encode_requests([long, Request("short", (5,), 1, Sampling(max_new_tokens=1))])):
-        worker.abort([["long", 1]])  # type: ignore[list-item]  # as JSON gives it
-        found += decode_completions(piece)
-    reasons = {(done.request_id, done.index): done.finish_reason for done in found}
-    assert reasons["long", 1] == "aborted" and reasons["long", 0] == reasons["long", 2] == "length"
-    later = [done for piece in worker.generate(encode_requests([long])) for done in decode_completions(piece)]
-    assert {done.finish_reason for done in later} == {"length"}
-
-
 def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -> None:
     worker = Worker(blueprint())
     load(worker, loaded[0])
@@ -120,19 +105,6 @@ def test_an_abort_that_is_heard_during_the_call_before_its_own_is_kept(blueprint
             reasons += [done.finish_reason for done in decode_completions(piece)]
             worker.abort(["a"], 2)
     assert reasons == ["length", "length", "aborted", "aborted"]
-
-
-def test_nothing_of_a_call_that_is_left_early_comes_with_the_next(blueprint: Any, loaded: tuple[Any, Any]) -> None:
-    worker = Worker(blueprint())
-    load(worker, loaded[0])
-    long, short = (Request(name, (5,), 3, Sampling(max_new_tokens=count)) for name, count in (("a", 200), ("b", 1)))
-    left = worker.generate(encode_requests([long, short]), 1)
-    next(left)
-    left.close()  # type: ignore[attr-defined]
-    found = [done for piece in worker.generate(encode_requests([short]), 2) for done in decode_completions(piece)]
-    assert {(done.request_id, done.index) for done in found} == {("b", index) for index in range(3)}
-    whole = [done for piece in worker.generate(encode_requests([long]), 3) for done in decode_completions(piece)]
-    assert [len(done.token_ids) for done in whole] == [200] * 3
 
 
 def test_requests_come_back_as_they_were() -> None:
@@ -166,30 +138,3 @@ def test_a_tokenizer_of_another_model_is_an_error(blueprint: Any, loaded: tuple[
 
     with pytest.raises(UsageError, match="tokenizer"):
         Worker(blueprint(tokenizer=Other()))
-
-
-class Fixed(Generator):
-    """A generator of a user's own: it has no model, and keeps the weights that it is given."""
-
-    def __init__(self, setting: Setting, text: str) -> None:
-        self.version, self.text, self.held, self.setting = 0, text, dict[str, Tensor](), setting
-
-    def load_weights(self, named_tensors: Any, version: int) -> None:
-        self.held, self.version = {name: tensor.clone() for name, tensor in named_tensors}, version
-
-    def describe(self, requests: Any) -> str:
-        return f"{self.text} {self.setting.seed} {len(self.held)} {self.setting.tokenizer.decode([5])}"
-
-
-def new_fixed(setting: Setting, *, text: str = "mine") -> Fixed:
-    return Fixed(setting, text)
-
-
-def test_a_generator_of_ones_own_is_made_there(blueprint: Any, loaded: tuple[Any, Any]) -> None:
-    model, tokenizer = loaded
-    name = f"{__name__}:new_fixed"
-    worker = Worker(blueprint(generator=name, options={"text": "said"}))
-    assert load(worker, model) == weights_digest(model.named_parameters())
-    assert worker.describe(b"[]") == f"said 5 {len(list(model.parameters()))} {tokenizer.decode([5])}"
-    with pytest.raises(UsageError, match="there is no such option"):
-        Worker(blueprint(generator=name, options={"txt": "said"}))

@@ -187,18 +187,6 @@ def test_weights_changed_in_place_count_at_once(
     decode(forward, model, ROWS)
 
 
-def test_weights_changed_in_place_count_at_once_in_onednn(
-    onednn_calls: list[tuple[int, ...]], make_model: Callable[..., Any]
-) -> None:
-    model = make_model("qwen2")
-    forward = choose_forward(model, "fast")
-    onednn_calls.clear()
-    decode(forward, model, ROWS)
-    step_of_training(model)
-    decode(forward, model, ROWS)
-    assert len(onednn_calls) == 2 * STEPS * (2 * 7 + 1)
-
-
 def test_weights_put_in_place_of_others_count_after_a_refresh(make_model: Callable[..., Any]) -> None:
     model = make_model("qwen2")
     forward = choose_forward(model, "fast")
@@ -243,13 +231,6 @@ def test_zones_change_no_result(forward_of: Callable[[Any], Forward], tiny_model
             torch.testing.assert_close(logits[i], reference(tiny_model, row)[0], atol=1e-5, rtol=1e-5)
 
 
-def test_hidden_states_come_only_on_request(forward_of: Callable[[Any], Forward], qwen2: Any) -> None:
-    forward = forward_of(qwen2)
-    pool = KVPool(forward.layout)
-    pool.reserve(1, 16)
-    assert forward(torch.tensor([9]), torch.tensor([0]), pool, 1, is_even=True).hidden is None
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 20, 8192])
 def test_prefill_gives_each_prompts_own_logits_in_its_order(tiny_model: Any, batch_tokens: int) -> None:
     pool = KVPool(read_layout(tiny_model))
@@ -259,22 +240,6 @@ def test_prefill_gives_each_prompts_own_logits_in_its_order(tiny_model: Any, bat
         logits, hidden = reference(tiny_model, row)
         torch.testing.assert_close(read.logits[i], logits, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(read.hidden[i], hidden, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 20, 8192])
-def test_prefill_writes_the_keys_and_values_that_the_prompt_alone_gives(qwen2: Any, batch_tokens: int) -> None:
-    forward = ModelForward(qwen2)
-    pool = KVPool(forward.layout)
-    pool.reserve(6, 12)
-    places = [5, 0, 1, 3, 4]
-    read_prompts(qwen2, ROWS, pool, places, batch_tokens=batch_tokens)
-    for prompt, row in enumerate(places):
-        with torch.no_grad():
-            layers = qwen2(torch.tensor([ROWS[prompt]])).past_key_values.layers
-        for layer, keys, values in zip(layers, pool.keys, pool.values, strict=True):
-            length = len(ROWS[prompt])
-            torch.testing.assert_close(keys[row, :, :length], layer.keys[0], atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(values[row, :, :length], layer.values[0], atol=1e-5, rtol=1e-5)
 
 
 def test_prefill_reads_no_more_tokens_at_once_than_allowed(qwen2: Any) -> None:
