@@ -143,7 +143,6 @@ FIGURES = (
         "select",
         "max-variance selection: time over that of `torch.sort`, `[4096, 1024]` float32, m = 256",
         _select_large,
-        lambda result: float(_cases(result, max)["continuous"]["ratio_to_sort"]["median"]),
     ),
     Figure("select-step", "select", "selection at the size of the recipe `pods`, `[8, 64]`, m = 16", _select_step),
     Figure(
@@ -152,28 +151,24 @@ FIGURES = (
         "tokens per second of the engine over those of Hugging Face `generate`, batch 256, and of transformers' "
         "continuous batching; 64 prompts × 16, one thread",
         _engine,
-        lambda result: float(arm(result["models"][0], OURS)["ratio_to_hf"]["median"]),
     ),
     Figure(
         "demo-ratio",
         "engine",
         "seconds to generate of the recipe `pods`, n = 64 over n = 16",
         _demo_ratio,
-        lambda result: float(result["demo"][0]["ratio"]["median"]),
     ),
     Figure(
         "infinite-sampling",
         "infinite-sampling",
         "128 rollouts on 32 slots: tokens per second over those of sequential micro groups; same completions",
         _infinite_sampling,
-        lambda result: float(_schedule(result, "continuous")["tokens_per_second_to_micro"]["median"]),
     ),
     Figure(
         "update",
         "update",
         "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
         _update,
-        lambda result: float(result["lengths"][1]["ratio_by_cpu"][PLAIN]["median"]),
     ),
     Figure("update-memory", "update", "peak memory of the update, n = 16, 64, 256, m = 16", _update_memory),
     Figure(
@@ -181,14 +176,12 @@ FIGURES = (
         "floor",
         "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
         _floor("demo"),
-        lambda result: float(result["models"]["demo"]["ratio"]),
     ),
     Figure(
         "floor-large",
         "floor",
         "the same of a model of 2.8 million weights, with made-up advantages",
         _floor("s256"),
-        lambda result: float(result["models"]["s256"]["ratio"]),
     ),
     Figure(
         "budgets",
@@ -202,7 +195,6 @@ FIGURES = (
         "steps per second one step ahead, in a child process, over those that generate and then train; recipe `pods`, "
         "two cores, 5 paired seeds",
         _ahead,
-        lambda result: float(result["throughput"]["ahead"]["median"]),
     ),
     Figure(
         "planner",

@@ -19,10 +19,6 @@ def _seconds(part: str) -> Callable[[Result], str]:
     return text
 
 
-def _ragged(part: str) -> Callable[[Result], float]:
-    return lambda result: float(result[part]["ragged"]["cpu_ratio"]["median"])
-
-
 def _losses(result: Result) -> str:
     both = (max(each[key] for each in result["losses"].values()) for key in ("difference", "gradient_difference"))
     loss, gradient = (f"{value:.1e}" for value in both)
@@ -59,14 +55,12 @@ FIGURES = (
         "trl",
         "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M) and 8 × 16 rollouts, one thread",
         _seconds("update"),
-        _ragged("update"),
     ),
     Figure(
         "trl-step",
         "trl",
         "CPU seconds of one whole step (generate, score, update) over those of TRL's GRPOTrainer, same model and sizes",
         _seconds("step"),
-        _ragged("step"),
     ),
     Figure(
         "trl-losses",
@@ -80,7 +74,6 @@ FIGURES = (
         "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over "
         "GRPOTrainer, which trains on all 64",
         _pods,
-        lambda result: float(result["betas"]["0.0"]["ratio"]["median"]),
     ),
     Figure(
         "trl-accuracy",
@@ -88,7 +81,6 @@ FIGURES = (
         "the demo's task to 90 % held-out accuracy: training seconds of TRL's GRPOTrainer over those of podsrl's PODS "
         "64 → 16, paired seeds",
         _accuracy,
-        lambda result: float(_slower(result, result["peer"])["median"]),
     ),
 )
 PARTS: dict[str, Callable[..., str]] = {"trl-accuracy-table": accuracy_table}

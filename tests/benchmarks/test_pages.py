@@ -11,7 +11,6 @@ import pytest
 from benchmarks import BENCHMARKS, choosers, mass_balance, pages
 from benchmarks.everything import saving, source
 from benchmarks.figures import FIGURES, PARTS, shown
-from benchmarks.figures.headline import Figure, side_by_side
 from benchmarks.files import RESULTS, folder_name, read_all
 from benchmarks.soak import page as soak
 from benchmarks.trl_accuracy import page as trl_accuracy
@@ -20,11 +19,6 @@ from loops import each
 
 PAGES = [page for page in pages.pages() if pages.MARK.search(page.read_text(encoding="utf-8"))]
 RESULT_FILES = sorted(RESULTS.glob("*/*.json"))
-
-
-def results(**values: float) -> dict[str, dict[str, Any]]:
-    """A result of one number per processor."""
-    return {name: {"processor": name, "x": value} for name, value in values.items()}
 
 
 @each("page", PAGES, few=3)
@@ -77,19 +71,3 @@ def test_a_page_is_written_with_what_the_files_give() -> None:
     )
     assert "<!-- figures: one engine -->not measured yet<!-- end -->" in new
     assert [*pages.stale(text, lambda name: {})] == ["all", "one engine"] and [*pages.stale(new, lambda name: {})] == []
-
-
-def test_a_line_says_where_processors_differ_in_kind() -> None:
-    figures = [
-        Figure(f"f{number}", name, f"thing {number}", lambda found: f"{found['x']}×", lambda found: float(found["x"]))
-        for number, name in enumerate(("near", "two-sides", "far", "alone"))
-    ]
-    files = {
-        "near": results(abacus=2.0, rule=2.5),
-        "two-sides": results(abacus=0.9, rule=1.1),
-        "far": results(abacus=9.3, rule=5.5),
-        "alone": results(rule=3.0),
-    }
-    _, _, differing = side_by_side(lambda name: files[name], figures).partition("differ in kind")
-    assert "near" not in differing and "alone" not in differing
-    assert "`two-sides`: 0.90 on abacus, 1.10 on rule" in differing and "`far`: 9.30 on abacus" in differing
