@@ -70,7 +70,7 @@ def _speedups(start: str) -> Callable[[Result], str]:
 
 
 def _demo(result: Result) -> str:
-    from benchmarks.when_pods_helps.page import over_text
+    from benchmarks.paired import over_text
 
     over = {arm: over_text(found) for arm, found in result["to"]["0.9"]["pods_over"].items()}
     return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"

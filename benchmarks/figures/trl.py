@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from benchmarks.figures.headline import Figure
 from benchmarks.figures.markdown import per_processor
 from benchmarks.figures.speed import times
 from benchmarks.files import Files, Result
+from benchmarks.paired import over_text, sooner
 
 
 def _seconds(part: str) -> Callable[[Result], str]:
@@ -30,15 +30,11 @@ def _pods(result: Result) -> str:
     return f"{plain}; with a reference model {with_reference}"
 
 
-def _slower(result: Result, arm: str) -> dict[str, Any]:
-    found: dict[str, Any] = result["clocks"]["seconds"]["0.9"]["slower"][arm]
-    return found
-
-
 def _accuracy(result: Result) -> str:
-    from benchmarks.trl_accuracy.times import ratio_text
+    from benchmarks.trl_accuracy.page import TARGETS, runs_of
 
-    large, small = (ratio_text(_slower(result, arm)) for arm in (result["peer"], "TRL, 16 trained"))
+    slower = sooner(runs_of(result), TARGETS[-1], result["ours"])
+    large, small = (over_text(slower[arm]) for arm in (result["peer"], "TRL, 16 trained"))
     return f"{large} with 64 rollouts per question, {small} with 16"
 
 

@@ -1,9 +1,8 @@
-"""`python -m benchmarks trl-accuracy`: turns, times and ratios by hand; its arms; and a small run of it."""
+"""`python -m benchmarks trl-accuracy`: turns by hand; its arms; and a small run of it."""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.timing import Taken
 from benchmarks.trl_accuracy import seeds
-from benchmarks.trl_accuracy.times import ratio, seconds_to, steps_to, summary
 from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
 from podsrl.config.files import read_tree
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import PodsError
 
 
 class FakeArm:
@@ -109,35 +107,6 @@ def test_a_function_that_is_closed_ends_at_its_pause() -> None:
     assert left == ["left"] and not never._thread.is_alive()
 
 
-SLOW = Curve([0.0, 0.4, 0.5, 0.8], [0.0, 10.0, 20.0, 30.0], [0.0, 9.0, 18.0, 27.0], [0, 5, 10, 15])
-FAST = Curve([0.0, 0.8, 0.9], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0, 2, 3])
-MIDDLE = Curve([0.0, 0.5, 0.95], [0.0, 4.0, 8.0], [0.0, 4.0, 8.0], [0, 2, 4])
-
-
-def test_the_time_to_an_accuracy_is_that_of_the_first_step_that_has_it() -> None:
-    assert [seconds_to(SLOW, target) for target in (0.5, 0.8, 0.9)] == [20.0, 30.0, None]
-    assert [steps_to(SLOW, target) for target in (0.5, 0.8, 0.9)] == [10, 15, None]
-    assert seconds_to(FAST, 0.8, "cpu_seconds") == 1.0
-
-
-def test_an_arm_that_did_not_reach_the_target_makes_a_ratio_a_bound() -> None:
-    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.5) == {"min": 2.0, "median": 6.0, "max": 10.0, "bound": ""}
-    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.9) == pytest.approx(
-        {"min": 8 / 3, "median": (10 + 8 / 3) / 2, "max": 10.0, "bound": "≥"}
-    )
-    assert ratio([FAST], [SLOW], 0.9) == {"min": 0.1, "median": 0.1, "max": 0.1, "bound": "≤"}
-    assert ratio([SLOW], [SLOW], 0.9)["bound"] == "?"
-
-
-def test_the_summary_has_both_ratios_by_clock_and_target() -> None:
-    found = summary([{"ours": FAST, "theirs": SLOW}, {"ours": FAST, "theirs": MIDDLE}], "ours", "theirs")
-    by_wall = found["seconds"]["0.5"]
-    assert by_wall["seconds"] == {"ours": [2.0, 2.0], "theirs": [20.0, 4.0]}
-    assert by_wall["slower"]["theirs"] == by_wall["sooner"]["ours"] == ratio([SLOW, MIDDLE], [FAST, FAST], 0.5)
-    assert found["cpu_seconds"]["0.5"]["sooner"]["ours"]["max"] == 18.0
-    assert found["seconds"]["trained"] == {"ours": [3.0, 3.0], "theirs": [30.0, 8.0]}
-
-
 def test_an_arm_has_the_rate_of_the_demos_arm_with_as_many_rollouts() -> None:
     pytest.importorskip("trl")
     from benchmarks.trl_accuracy.arms import Sizes, demo_config, rate_of
@@ -146,42 +115,6 @@ def test_an_arm_has_the_rate_of_the_demos_arm_with_as_many_rollouts() -> None:
         1.5e-4, 3e-4, 3e-4, 3e-4
     ]  # fmt: skip
     assert demo_config(Sizes("podsrl", 16, 16)).optim.lr == 1.5e-4
-
-
-def options(**changed: Any) -> Namespace:
-    given = {
-        "quick": False,
-        "seeds": None,
-        "seconds": None,
-        "turn": 2.0,
-        "questions": 256,
-        "every": 1.0,
-    }
-    return Namespace(**{**given, "out": None, **changed})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("seeds", 0), ("questions", 0), ("seconds", 0.0), ("seconds", float("nan")), ("turn", -1.0)]
-)
-def test_a_number_out_of_range_is_one_line(name: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"--{name} .*wanted"):
-        seeds.check_options(options(**{name: value}))
-
-
-def test_finished_seeds_are_read_again_unless_the_settings_are_others(tmp_path: Path) -> None:
-    settings = seeds.check_options(options())
-    store = seeds.Store(tmp_path / "new", settings)
-    store.tuned["a"], store.seeds["0"] = {"lr": 1e-4}, {"curves": {}}
-    store.save()
-    again = seeds.Store(tmp_path / "new", settings)
-    assert (again.tuned, again.seeds) == (store.tuned, store.seeds)
-    with pytest.raises(UsageError, match=r"seconds = 240.0, and now it is 5.0.*--out"):
-        seeds.Store(tmp_path / "new", {**settings, "seconds": 5.0})
-    with pytest.raises(UsageError, match=r"base = .*--out"):  # the demo's recipe has changed
-        seeds.Store(tmp_path / "new", {**settings, "base": {}})
-    store.file.write_text("[]")
-    with pytest.raises(UsageError, match="--out"):
-        seeds.Store(tmp_path / "new", settings)
 
 
 @pytest.fixture
@@ -264,15 +197,19 @@ def test_a_short_run_measures_every_arm_and_goes_on_from_its_file(
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr(ways, "ways", lambda num_rollouts: [ways.Way(8 * num_rollouts)])
-    arguments = ["trl_accuracy", "--seeds", "1", "--seconds", "0.5", "--questions", "16", "--json"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(seeds, "WHOLE", seeds.Size(seeds=1, seconds=0.5, questions=16))
+    arguments = ["trl_accuracy", "--json", "--out", str(tmp_path)]
+    assert main(arguments) == 0
     first = json.loads(capsys.readouterr().out)
     assert list(first["arms"]) == list(first["curves"][0]) == list(seeds.ARMS)
     for curve in first["curves"][0].values():
         assert curve["seconds"][-1] >= 0.5 and curve["cpu_seconds"][-1] > 0 and len(curve["accuracy"]) >= 2
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(seeds, "_trained", lambda *arguments: pytest.fail("is finished"))
+    assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["curves"] == first["curves"]
-    assert main([*arguments, "--out", str(tmp_path), "--turn", "1"]) == 2
+    monkeypatch.setattr(seeds, "WHOLE", seeds.Size(seeds=1, seconds=0.5, questions=16, turn=1.0))
+    with pytest.raises(pytest.fail.Exception):  # other settings are another measurement
+        main(arguments)
 
 
 def _seeded(seed: int) -> torch.Generator:
