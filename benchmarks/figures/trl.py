@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import per_processor
+from benchmarks.figures.markdown import by_its_page
 from benchmarks.figures.speed import times
-from benchmarks.files import Files, Result
+from benchmarks.files import Result
 from benchmarks.paired import over_text, sooner
 
 
@@ -36,13 +36,6 @@ def _accuracy(result: Result) -> str:
     slower = sooner(runs_of(result), TARGETS[-1], result["ours"])
     large, small = (over_text(slower[arm]) for arm in (result["peer"], "TRL, 16 trained"))
     return f"{large} with 64 rollouts per question, {small} with 16"
-
-
-def accuracy_table(files: Files) -> str:
-    """Training seconds to an accuracy, of six arms, and their curves."""
-    from benchmarks.trl_accuracy.page import markdown
-
-    return per_processor(files("trl-accuracy"), markdown)
 
 
 FIGURES = (
@@ -79,4 +72,6 @@ FIGURES = (
         _accuracy,
     ),
 )
-PARTS: dict[str, Callable[..., str]] = {"trl-accuracy-table": accuracy_table}
+PARTS: dict[str, Callable[..., str]] = {
+    "trl-accuracy-table": by_its_page("trl-accuracy", "benchmarks.trl_accuracy.page:markdown")
+}

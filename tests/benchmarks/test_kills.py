@@ -1,4 +1,4 @@
-"""`python -m benchmarks kills`: what is compared and where a kill fell, by hand; and a few kills."""
+"""`python -m benchmarks kills`: what is compared, by hand; and a few kills."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.kills import page
 from benchmarks.kills.compare import differences, ends, unfinished
-from benchmarks.kills.places import FUNCTIONS, PLACES, STAGES, Mark, read_mark
 from benchmarks.kills.schedules import SCHEDULES, words_of
 from loops import each
 from podsrl.config.load import load_config
-from podsrl.lib.stages import STAGES as STAGES_OF_A_STEP
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 
@@ -65,22 +63,6 @@ def test_what_a_kill_left_half_written_is_named(tmp_path: Path) -> None:
     assert unfinished(run) == ["a checkpoint", "a file that is written atomically", "a line"]
 
 
-def test_a_mark_is_the_innermost_place(tmp_path: Path) -> None:
-    file = tmp_path / "mark"
-    file.write_bytes(b"\0")
-    mark = Mark(file)
-    assert read_mark(file) == PLACES[0]
-    with mark.at("update"):
-        assert mark.around(lambda: read_mark(file), "write a checkpoint")() == "write a checkpoint"
-        assert read_mark(file) == "update"
-    assert read_mark(file) == PLACES[0]
-
-
-def test_every_stage_and_function_has_a_place() -> None:
-    assert {STAGES.get(stage, stage) for stage in STAGES_OF_A_STEP} <= set(PLACES)
-    assert set(FUNCTIONS.values()) <= set(PLACES)
-
-
 @each("name", SCHEDULES)
 def test_every_schedule_is_a_config_that_ends_soon(name: str) -> None:
     _, recipe, *options = words_of(name, {"seed": "3"})
@@ -92,17 +74,17 @@ def test_the_result_counts_kills_and_runs_that_differ(tmp_path: Path) -> None:
     one, other, *_ = SCHEDULES
     kill = {"was_resumed": True, "unfinished": ["a line"], "left_processes": [], "left_segments": []}
     lines: list[dict[str, Any]] = [
-        {**kill, "kill": 1, "schedule": one, "is_fresh": False, "place": "update"},
-        {**kill, "kill": 2, "schedule": one, "is_fresh": True, "place": None, "left_processes": [5]},
+        {**kill, "kill": 1, "schedule": one, "is_fresh": False},
+        {**kill, "kill": 2, "schedule": one, "is_fresh": True, "left_processes": [5]},
         {"end": one, "kills": 2, "differences": []},
-        {**kill, "kill": 3, "schedule": other, "is_fresh": False, "place": "update", "was_resumed": False},
+        {**kill, "kill": 3, "schedule": other, "is_fresh": False, "was_resumed": False},
         {"end": other, "kills": 1, "differences": ["groups.jsonl"]},
     ]
     (tmp_path / "kills.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "facts.json").write_text(json.dumps({"quick": False, "commit": "abc", "temporary_files": []}))
     found = page.summary(tmp_path)
     assert (found["kills"], found["kills_of_resumed"], found["ends"], found["most_kills_of_one_run"]) == (3, 2, 2, 2)
-    assert found["places"] == {"update": 2, page.FRESH: 1} and found["unfinished"] == {"a line": 3}
+    assert found["unfinished"] == {"a line": 3}
     assert [line["end"] for line in found["failed"]] == [other] and found["left_processes"] == 1
 
 

