@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of
@@ -32,12 +33,12 @@ changes in that one, which may extend another itself.
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
 
-What others call each option, and how theirs differs; `pods config num_generations` answers for one name. A `*` stands
-for all other names of that form. Options with the same name on both sides are left out.
+What others call each option. How theirs differs, or why there is none here, says `pods config NAME`, and so does the
+error that ends a command with such a name: `pods config per_device_train_batch_size`. A `*` stands for all other names
+of that form. Options with the same name on both sides are left out.
 """
-_NOWHERE = """
-These have no option here, for the reason behind them:
-"""
+_LARGEST = re.compile(r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+")
+"""Bounds that no one comes near."""
 _TITLES = {"train": "Training", "compare": "Comparisons", "pretrain": "Pretraining"}
 
 
@@ -68,24 +69,20 @@ def _row(option: OptionEntry) -> str:
     default = f" = `{option.default}`"
     if option.default.startswith(("not set", "none:")):
         default = f" ({option.default})"
-    takes = "" if option.takes in ("text", "true or false") else f" Takes {option.takes}."
+    takes = "" if option.takes in ("text", "true or false") else f" Takes {_LARGEST.sub('', option.takes)}."
     names = f" Known: {', '.join(f'`{name}`' for name in option.known_names)}." if option.table else ""
     return f"- **`{option.key}`**{default}: {option.meaning}{takes}{names}"
 
 
 def _elsewhere() -> str:
-    """A line per option here, and one per reason why there is none."""
-    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    """A line per option here, and one of the names that have none."""
+    found: dict[str, dict[str, list[str]]] = {}
     for other in OTHER_NAMES:
-        found.setdefault(other.ours, {}).setdefault(other.difference, {}).setdefault(other.origin, []).append(
-            f"`{other.theirs}`"
-        )
+        found.setdefault(other.ours, {}).setdefault(other.origin, []).append(f"`{other.theirs}`")
     none = found.pop("")
-    lines = [f"- `{ours}`: {'; '.join(map(_called, own.items()))}" for ours, own in found.items()]
-    return "\n".join([_ELSEWHERE, *lines, _NOWHERE, *(f"- {_called(own)}" for own in none.items()), ""])
+    lines = [f"- `{ours}`: {_by_origin(own)}" for ours, own in found.items()]
+    return "\n".join([_ELSEWHERE, *lines, f"\nNo option here stands for {_by_origin(none)}.", ""])
 
 
-def _called(names: tuple[str, dict[str, list[str]]]) -> str:
-    difference, by_origin = names
-    text = ", ".join(f"{origin} {', '.join(theirs)}" for origin, theirs in by_origin.items())
-    return f"{text} ({difference})" if difference else text
+def _by_origin(names: dict[str, list[str]]) -> str:
+    return "; ".join(f"{origin} {', '.join(theirs)}" for origin, theirs in names.items())
