@@ -54,16 +54,14 @@ def reading(files: Files) -> str:
     )
 
 
-def sections(files: Files) -> str:
-    """A section per system."""
-    return "".join(_section(read_system(name)) for name in system_names())
+def listed(files: Files) -> str:
+    """A line per system, with a link to its recipe."""
+    return "\n".join(_line(read_system(name)) for name in system_names())
 
 
-def _section(system: System) -> str:
-    """A system's heading and what `[about]` says."""
-    about = system.about
-    texts = (f"{about.name}: {_sentence(about.idea)}", _sentence(about.source), f"*Here:* {_sentence(about.differs)}")
-    return f"### {system.name}\n\n" + "\n".join(texts) + "\n\n"
+def _line(system: System) -> str:
+    about, recipe = system.about, f"../src/podsrl/config/recipes/systems/{system.name}.toml"
+    return f"- [`{system.name}`]({recipe}), {about.name}: {_sentence(about.idea)} {_sentence(about.source)}"
 
 
 def measured(files: Files) -> str:
@@ -89,5 +87,5 @@ def _cell(text: str) -> str:
 PARTS: dict[str, Callable[..., str]] = {
     "systems-measured": measured,
     "systems-reading": reading,
-    "systems-sections": sections,
+    "systems-list": listed,
 }

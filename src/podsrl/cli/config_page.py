@@ -11,8 +11,9 @@ from podsrl.config.other_names import OTHER_NAMES
 _HEAD = """\
 # Options
 
-Every option of every config, made from the schema (`src/podsrl/config/schema.py`) by `pods config --markdown`. `pods
-config` shows the same in a terminal; `pods config --resolved pods > mine.toml` writes a whole config to start from.
+Every option of `pods train` and `pods compare`, made from the schema (`src/podsrl/config/schema.py`) by `pods config
+--markdown`. `pods config` shows the same in a terminal, `pods config --of pretrain` the options of `pods pretrain`, and
+`pods config --resolved pods > mine.toml` writes a whole config to start from.
 
 ## How to set them
 
@@ -39,7 +40,7 @@ of that form. Options with the same name on both sides are left out.
 """
 _LARGEST = re.compile(r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+")
 """Bounds that no one comes near."""
-_TITLES = {"train": "Training", "compare": "Comparisons", "pretrain": "Pretraining"}
+_TITLES = {"train": "Training", "compare": "Comparisons"}
 
 
 def options_page() -> str:
@@ -48,9 +49,9 @@ def options_page() -> str:
 
 
 def _schemas() -> Iterator[str]:
-    for command, model in SCHEMAS.items():
-        yield f"## {_TITLES[command]} (`pods {command}`)\n"
-        for chapter in chapters_of(model):
+    for command, title in _TITLES.items():
+        yield f"## {title} (`pods {command}`)\n"
+        for chapter in chapters_of(SCHEMAS[command]):
             yield from _chapter(chapter)
 
 
