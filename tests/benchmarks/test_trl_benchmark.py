@@ -31,7 +31,7 @@ def test_the_ratio_is_taken_within_a_round() -> None:
         "podsrl": [Taken(1.0, 1.0), Taken(2.0, 1.0), Taken(3.0, 1.0)],
         "TRL": [Taken(4.0, 2.0), Taken(4.0, 4.0), Taken(4.0, 5.0)],
     }
-    result = compared(taken)
+    result = compared(taken, "podsrl")
     assert result["peer"] == "TRL"
     assert result["median_seconds"] == {"podsrl": 2.0, "TRL": 4.0}
     assert result["ratio"] == {"median": 0.5, "min": 0.25, "max": 0.75}
