@@ -18,7 +18,6 @@ BENCHMARKS = {
     "trl-accuracy": "trl_accuracy.seeds",
     "trl-pods": "trl.pods",
     "families": "families.page",
-    "figure1": "figure1",
     "planner": "planner",
     "when-pods-helps": "when_pods_helps.map",
     "choosers": "choosers",
@@ -32,5 +31,5 @@ BENCHMARKS = {
 }
 """Name on the command line -> module below this package."""
 
-COMMANDS = {"all": "everything", "pages": "pages", "reproduce": "paper.reproduce"}
-"""What works on the benchmarks together, and the paper's settings, which take GPUs for days; in the same form."""
+COMMANDS = {"all": "everything", "pages": "pages"}
+"""What works on the benchmarks together; in the same form."""

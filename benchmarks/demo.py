@@ -11,13 +11,14 @@ The comparison is the recipe `demo`, so the arms have its learning rates; its re
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
+from benchmarks.figures.markdown import table
+from benchmarks.paired import over_text, sooner, times_text, times_to
 from benchmarks.timing import Say, titled
 
 Json = dict[str, Any]
@@ -41,63 +42,60 @@ def main(arguments: Sequence[str]) -> None:
 
 def markdown(result: Json) -> str:
     """A table of each run's seconds to two accuracies, and how many times sooner `pods` has them; then a note."""
-    from benchmarks.when_pods_helps.page import over_text
     from podsrl.report.numbers import kept
 
-    lines = [["arm", "n → m", "seconds per step"]]
-    lines[0] += [f"seconds to {100 * target:g} %, seed by seed" for target in SHOWN]
-    lines[0] += [f"`pods` has {100 * target:g} % sooner" for target in SHOWN] + ["accuracy at the end"]
-    lines.append(["---"] * len(lines[0]))
-    for arm, facts in result["arms"].items():
-        found = result["to"]
-        seconds = [
-            [f"{value:.0f}" if value else "–" for value in found[f"{target:g}"]["seconds"][arm]] for target in SHOWN
+    found = [result["to"][f"{target:g}"] for target in SHOWN]
+    head = [
+        *("arm", "n → m", "seconds per step"),
+        *(f"seconds to {100 * target:g} %, seed by seed" for target in SHOWN),
+        *(f"`pods` has {100 * target:g} % sooner" for target in SHOWN),
+        "accuracy at the end",
+    ]
+    rows = [
+        [
+            f"`{arm}`",
+            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
+            f"{sum(result['stage_seconds'][arm].values()):.2f}",
+            *(times_text(each["seconds"][arm]) for each in found),
+            *("" if arm == "pods" else over_text(each["pods_over"][arm]) for each in found),
+            f"{100 * result['mean_accuracy'][arm][-1]:.1f} %",
         ]
-        sooner = ["" if arm == "pods" else over_text(found[f"{target:g}"]["pods_over"][arm]) for target in SHOWN]
-        lines.append(
-            [
-                f"`{arm}`",
-                f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
-                f"{sum(result['stage_seconds'][arm].values()):.2f}",
-                *(", ".join(each) for each in seconds),
-                *sooner,
-                f"{100 * result['mean_accuracy'][arm][-1]:.1f} %",
-            ]
-        )
-    shown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        for arm, facts in result["arms"].items()
+    ]
+    num_seeds = len(result["arms"]["pods"]["seeds"])
     return (
-        f"{shown}\n\n{len(facts['seeds'])} paired seeds of {result['seconds']:g} training seconds, {result['jobs']} at "
-        "a time; –: not within them. How many times sooner is the geometric mean over the seeds; an arm that does not "
-        "get there counts with all its seconds, which makes it a bound (≥). In brackets: the 95 % interval.\n"
+        f"{table(head, rows)}\n\n{num_seeds} paired seeds of {result['seconds']:g} training seconds, "
+        f"{result['jobs']} at a time; –: not within them. How many times sooner is the geometric mean over the seeds; "
+        "an arm that does not get there counts with all its seconds, which makes it a bound (≥). In brackets: the "
+        "95 % interval.\n"
     )
 
 
 def paired(result: Json, folder: Path) -> Json:
     """Accuracy -> "seconds", each arm's by seed (None: not reached), and "pods_over" each other arm."""
-    from benchmarks.when_pods_helps.summary import speedup
     from podsrl.lib.logs import read_lines
 
-    curves: dict[str, list[list[tuple[float, float]]]] = {}
-    for arm, own in result["arms"].items():
-        for run in own["runs"]:
-            lines = [line for line in read_lines(folder / run / "metrics.jsonl") if "eval/accuracy" in line]
-            curves.setdefault(arm, []).append(
-                [(line["seconds/train_elapsed"], line["eval/accuracy"]) for line in lines]
-            )
-    found: Json = {}
-    for target in TARGETS:
-        first = {
-            arm: [next((s for s, value in run if value >= target), None) for run in own] for arm, own in curves.items()
+    arms = {
+        arm: [
+            [
+                (line["seconds/train_elapsed"], line["eval/accuracy"])
+                for line in read_lines(folder / run / "metrics.jsonl")
+                if "eval/accuracy" in line
+            ]
+            for run in own["runs"]
+        ]
+        for arm, own in result["arms"].items()
+    }
+    return {
+        f"{target:g}": {
+            "seconds": {
+                arm: [seconds if is_reached else None for seconds, is_reached in own]
+                for arm, own in times_to(arms, target).items()
+            },
+            "pods_over": sooner(arms, target, "pods"),
         }
-        times = {
-            arm: [(run[-1][0], False) if at is None else (at, True) for at, run in zip(first[arm], own, strict=True)]
-            for arm, own in curves.items()
-        }
-        gap = max(after - before for own in curves.values() for run in own for (before, _), (after, _) in pairwise(run))
-        growth = 1 + gap / statistics.median(seconds for seconds, _ in times["pods"])
-        over = {arm: speedup(own, times["pods"], growth) for arm, own in times.items() if arm != "pods"}
-        found[f"{target:g}"] = {"seconds": first, "pods_over": over}
-    return found
+        for target in TARGETS
+    }
 
 
 def tune(folder: Path, kl: float, say: Say) -> None:
@@ -125,13 +123,11 @@ def rates(folder: Path) -> list[Json]:
 
 def rates_markdown(result: Json) -> str:
     """A table of the CPU seconds to 90 % by arm and learning rate, one figure per seed."""
-    lines = [["arm", *(f"{rate:g}" for rate in RATES)]]
-    lines.append(["---"] * len(lines[0]))
+    rows = []
     for arm in dict.fromkeys(each["arm"] for each in result["rates"]):
         own = [each for each in result["rates"] if each["arm"] == arm]
-        seconds = [[each["reached"] for each in own if each["rate"] == rate] for rate in RATES]
-        lines.append([arm, *(", ".join(f"{s:.0f}" if s else "–" for s in each) for each in seconds)])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        rows.append([arm, *(times_text([e["reached"] for e in own if e["rate"] == rate]) for rate in RATES)])
+    return table(["arm", *(f"{rate:g}" for rate in RATES)], rows)
 
 
 def run(options: argparse.Namespace, say: Say) -> Json:

@@ -26,11 +26,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks import BENCHMARKS, files
-from benchmarks.files import ROOT, Result
+from benchmarks.files import ROOT
 from podsrl.cli.progress import bar
 from podsrl.errors import PodsError, UsageError, nearest
 from podsrl.lib.parent import asked_of_child
@@ -52,7 +49,7 @@ QUICK: Mapping[str, tuple[str, ...]] = {
     "systems": ("--quick", "--out", "{folder}"),
 }
 """Of the quick size, where they are not `--quick` alone."""
-NEED_GPU = ("engine-gpu", "figure1")
+NEED_GPU = ("engine-gpu",)
 PATIENCE_SECONDS = 30.0
 """After Ctrl-C, how long a benchmark may take to end."""
 
@@ -91,10 +88,8 @@ def main(arguments: Sequence[str]) -> None:
             "the code has changes that no commit has, and results name their commit: commit them, or --quick"
         )
     outcomes = run_all([name for name in names if name in (options.only or names)], since, options)
-    Console().print(summary(outcomes, is_quick=options.quick))
     for outcome in outcomes:
-        if outcome.why:
-            print(f"{outcome.name} {outcome.state}: {outcome.why}")
+        print(f"{outcome.name} {outcome.state}: {outcome.why or f'{outcome.minutes:.1f} minutes'}")
     if any(outcome.state == "done" for outcome in outcomes) and not options.quick:
         print("`python -m benchmarks pages` writes the new figures into README and docs.")
     if failed := [outcome.name for outcome in outcomes if outcome.state == "failed"]:
@@ -210,30 +205,3 @@ def last_line(log: Path) -> str:
     """What a benchmark said last."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else "no output"
-
-
-def summary(outcomes: Sequence[Outcome], *, is_quick: bool) -> Table:
-    """Minutes and headline of each, and its ratio to that of the committed file."""
-    from benchmarks.figures import FIGURES
-
-    first = {figure.benchmark: figure for figure in reversed(FIGURES.values())}
-    shown = Table(title="quick sizes: nothing is saved" if is_quick else None)
-    for column in ("benchmark", "", "minutes", "figure", "to the committed one"):
-        shown.add_column(column)
-    for outcome in outcomes:
-        figure, here = first.get(outcome.name), files.path_of(outcome.name)
-        cells = ["", ""]
-        if figure and here.exists() and not is_quick:
-            new, old = json.loads(here.read_text(encoding="utf-8")), committed(here)
-            cells[0] = figure.text(new)
-            if figure.value and old:
-                cells[1] = f"{figure.value(new) / figure.value(old):.2f}×"
-        spent = f"{outcome.minutes:.1f}" if outcome.minutes else ""
-        shown.add_row(outcome.name, outcome.state, spent, *cells)
-    return shown
-
-
-def committed(path: Path) -> Result | None:
-    """A result file as it stands in the commit that is checked out; None: it does not."""
-    text = files.git("show", f"HEAD:{path.relative_to(ROOT).as_posix()}")
-    return None if text is None else dict(json.loads(text))

@@ -73,25 +73,33 @@ class Workload:
         return len(self.prompts) * self.num_rollouts
 
 
-def shaped_model(name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
-    """A random Qwen2 model of a shape of `SHAPES`, ready to generate; `seed` is of the weights."""
+def shaped_model(
+    name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu", **changes: Any
+) -> Any:
+    """A random Qwen2 model of a shape of `SHAPES`, ready to generate.
+
+    Args:
+        seed: of the weights.
+        changes: of the model's config, such as `vocab_size`.
+    """
     if name not in SHAPES:
         raise UsageError(f"model shape {name!r}: no such shape.{nearest(name, SHAPES)}")
     shape = SHAPES[name]
-    config = Qwen2Config(
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.num_layers,
-        num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        intermediate_size=shape.intermediate_size,
-        vocab_size=shape.vocab_size,
-        tie_word_embeddings=shape.tie_embeddings,
-        max_position_embeddings=_WINDOW,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-        dtype=dtype,
-    )
+    own = {
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "intermediate_size": shape.intermediate_size,
+        "vocab_size": shape.vocab_size,
+        "tie_word_embeddings": shape.tie_embeddings,
+        "max_position_embeddings": _WINDOW,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+        "dtype": dtype,
+    }
+    config = Qwen2Config(**{**own, **changes})
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(config)

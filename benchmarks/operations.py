@@ -66,6 +66,10 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torc
         self.products: Counter[tuple[Part, Product]] = Counter()
         self.num_calls: Counter[Part] = Counter()
 
+    def share(self, kind: Kind) -> float:
+        """Of the seconds of all operations, 0 .. 1."""
+        return sum(seconds for (_, each), seconds in self.seconds.items() if each == kind) / sum(self.seconds.values())
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         part: Part = "generate" if torch.is_inference_mode_enabled() else "update"
         start = time.process_time()

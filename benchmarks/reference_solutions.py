@@ -1,8 +1,7 @@
 """Every reference solution of GSM8K and MATH, judged against its own answer and against the next row's.
 
-    PODS_DATA=DIR python -m benchmarks reference-solutions                 with 1 and with 2 processes
-    PODS_DATA=DIR python -m benchmarks reference-solutions --workers 4     with 4
-    PODS_DATA=DIR python -m benchmarks reference-solutions --quick         the first rows
+    PODS_DATA=DIR python -m benchmarks reference-solutions             all rows, some minutes on two cores
+    PODS_DATA=DIR python -m benchmarks reference-solutions --quick     the first rows
 
 DIR holds gsm8k/train.jsonl (`question`, `answer`) and math/train.jsonl, math/test.jsonl (`problem`, `solution`, perhaps
 `answer`). The rewards `math_correct` and `boxed_correct` judge in worker processes, as in a run. Against its own answer
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.timing import Clock, Say
+from benchmarks.timing import Say
 from podsrl.errors import UsageError
 from podsrl.lib.boxed import boxed_answer
 from podsrl.score.base import Rows, Values
@@ -28,14 +27,13 @@ from podsrl.score.workers.pool import WorkerPool
 from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 
-QUICK_ROWS = 200
+QUICK_ROWS, NUM_WORKERS = 200, 2
 REWARDS = ("math_correct", "boxed_correct")
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("reference-solutions", __doc__)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to measure with")
-    parser.add_argument("--quick", action="store_true", help="the first 200 rows of each file, one process")
+    parser.add_argument("--quick", action="store_true", help="the first 200 rows of each file")
     command.measure(parser, arguments, run)
 
 
@@ -43,35 +41,18 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Judge the files below PODS_DATA."""
     if "PODS_DATA" not in os.environ:
         raise UsageError("PODS_DATA is not set: wanted a folder with gsm8k/ and math/ as JSON lines")
-    folder = Path(os.environ["PODS_DATA"])
-    if options.quick:
-        return measure(folder, [1], say, num_rows=QUICK_ROWS)
-    return measure(folder, options.workers, say)
+    return measure(Path(os.environ["PODS_DATA"]), say, QUICK_ROWS if options.quick else None)
 
 
-def measure(
-    folder: Path, workers: Sequence[int], say: Say = lambda text: None, num_rows: int | None = None
-) -> dict[str, Any]:
-    """Judge all sets with each reward and each number of workers; the verdicts must not depend on the latter."""
-    load = os.getloadavg()[0]
+def measure(folder: Path, say: Say = lambda text: None, num_rows: int | None = None) -> dict[str, Any]:
+    """Judge all sets with each reward."""
     sets = {"gsm8k": gsm8k(folder)[:num_rows], "math": math(folder)[:num_rows]}
-    by_reward = {}
+    found: dict[str, Any] = {}
     for reward in REWARDS:
         say(reward)
-        by_reward[reward] = measure_reward(reward, sets, workers)
-    return {"load_average_before": round(load, 1), "rewards": by_reward}
-
-
-def measure_reward(reward: str, sets: dict[str, list[tuple[Task, str]]], workers: Sequence[int]) -> dict[str, Any]:
-    runs = {num_workers: judge_all(reward, sets, num_workers) for num_workers in workers}
-    first, *others = [{name: judged["verdicts"] for name, judged in run["sets"].items()} for run in runs.values()]
-    if any(other != first for other in others):
-        raise SystemExit("the verdicts depend on the number of workers")
-    return {
-        "sets": {name: first[name] for name in sets},
-        "start_seconds": {n: run["start_seconds"] for n, run in runs.items()},
-        "rewards_per_second": {n: {s: run["sets"][s]["rates"] for s in sets} for n, run in runs.items()},
-    }
+        with WorkerPool([reward], num_workers=NUM_WORKERS) as workers:
+            found[reward] = {"sets": {name: judge(reward, workers, pairs) for name, pairs in sets.items()}}
+    return {"rewards": found}
 
 
 def gsm8k(folder: Path) -> list[tuple[Task, str]]:
@@ -97,24 +78,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def judge_all(reward: str, sets: dict[str, list[tuple[Task, str]]], num_workers: int) -> dict[str, Any]:
-    clock = Clock()
-    with WorkerPool([reward], num_workers=num_workers) as workers:
-        workers.judge(reward, rows([(Task(id="0", prompt="", answer="1"), "1")]))
-        start_seconds = clock.read().seconds
-        judged = {name: judge(reward, workers, pairs) for name, pairs in sets.items()}
-    return {"start_seconds": round(start_seconds, 2), "sets": judged}
-
-
 def judge(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
     """One set against its own answers, and against those of the next row."""
     tasks, solutions = [task for task, _ in pairs], [solution for _, solution in pairs]
     neighbours = tasks[1:] + tasks[:1]
-    own, own_rate = timed(reward, workers, list(zip(tasks, solutions, strict=True)))
-    shifted, shifted_rate = timed(reward, workers, list(zip(neighbours, solutions, strict=True)))
+    own = workers.judge(reward, rows(list(zip(tasks, solutions, strict=True))))
+    shifted = workers.judge(reward, rows(list(zip(neighbours, solutions, strict=True))))
     coincidences = [i for i, value in enumerate(shifted.values) if value == 1]
     unequal = [i for i in coincidences if canonical(tasks[i].answer) != canonical(neighbours[i].answer)]
-    verdicts = {
+    return {
         "num_rows": len(pairs),
         "num_correct": own.values.count(1.0),
         "failures": [
@@ -126,13 +98,6 @@ def judge(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> di
         "of_these_not_the_same_string": [[tasks[i].answer, neighbours[i].answer] for i in unequal],
         "num_invalid_by_the_next_answer": len(shifted.faults),
     }
-    return {"verdicts": verdicts, "rates": {"own": own_rate, "next": shifted_rate}}
-
-
-def timed(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> tuple[Values, int]:
-    clock = Clock()
-    values = workers.judge(reward, rows(pairs))
-    return values, round(len(pairs) / clock.read().seconds)
 
 
 def rows(pairs: list[tuple[Task, str]]) -> Rows:

@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks import command
 from benchmarks.engine.arms import Arm, Made, continuous_batching, has_vllm, hf_generate, podsrl_engine, vllm_engine
 from benchmarks.engine.demo import measure_demo
-from benchmarks.engine.op_time import op_shares
 from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
+from benchmarks.operations import Operations
 from benchmarks.timing import Say, ratios, spread, take_turns, titled
 
 Setting = int | None
@@ -93,7 +93,9 @@ def measure_model(name: str, sizes: Sizes, say: Say) -> dict[str, Any]:
     work = skewed_workload(sizes.num_prompts, sizes.num_rollouts)
     tuned, arms = _tuned_arms(model, work, sizes, titled(say, name))
     made = take_turns(arms, sizes.rounds, titled(say, name))
-    say(f"{name}: profiling")
+    say(f"{name}: timing every operation")
+    with Operations() as operations:
+        arms[OURS](sizes.rounds)
     worst = max(length_z(_all_lengths(found), _all_lengths(made[YARDSTICK])) for found in made.values())
     return {
         "model": name,
@@ -104,7 +106,7 @@ def measure_model(name: str, sizes: Sizes, say: Say) -> dict[str, Any]:
         "arms": [_arm_facts(arm, made, work) for arm in arms],
         "max_length_z": worst,
         "lengths_agree": worst < MAX_LENGTH_Z,
-        "op_time": op_shares(lambda: arms[OURS](sizes.rounds)),
+        "op_time": {"matmul": operations.share("products")},
     }
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from benchmarks.figures.markdown import each, table
 from benchmarks.files import Files, Result
-
-FAR_APART = 1.5
-"""Figures of two processors differ in kind if they are a larger factor apart, or on two sides of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +20,6 @@ class Figure:
     """Markdown: what is measured, with its sizes."""
     text: Callable[[Result], str]
     """The figure, with its spread."""
-    value: Callable[[Result], float] | None = None
-    """The figure as a ratio, by which processors and runs are compared; None: it is none."""
     command: str | None = None
     """Arguments on the command line; None: the benchmark's name."""
 
@@ -42,7 +36,7 @@ def one(files: Files, name: str) -> str:
 
 
 def side_by_side(files: Files, figures: Sequence[Figure]) -> str:
-    """All figures in a table with a column per processor, and where these differ in kind."""
+    """All figures in a table with a column per processor."""
     found = {figure.name: files(figure.benchmark) for figure in figures}
     processors = sorted({processor for results in found.values() for processor in results})
     rows = [
@@ -53,19 +47,4 @@ def side_by_side(files: Files, figures: Sequence[Figure]) -> str:
         ]
         for figure in figures
     ]
-    differing = [line for figure in figures if (line := differs_in_kind(figure, found[figure.name]))]
-    lines = "".join(f"\n- {line}" for line in differing)
-    note = f"\n\nThe processors differ in kind:\n{lines}" if differing else ""
-    return table(["what", *processors, "benchmark"], rows, num_left=2 + len(processors)) + note
-
-
-def differs_in_kind(figure: Figure, results: Mapping[str, Result]) -> str:
-    """What to say where two processors' ratios lie on two sides of 1, or far apart; empty where they do not."""
-    if figure.value is None:
-        return ""
-    values = {processor: figure.value(result) for processor, result in results.items()}
-    for a, b in combinations(values, 2):
-        low, high = sorted((values[a], values[b]))
-        if low < 1 < high or high > FAR_APART * low:
-            return f"`{figure.command or figure.benchmark}`: {values[a]:.2f} on {a}, {values[b]:.2f} on {b}"
-    return ""
+    return table(["what", *processors, "benchmark"], rows, num_left=2 + len(processors))

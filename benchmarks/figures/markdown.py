@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.files import Files, Result
+from podsrl.lib.resolve import load
 
 NOT_MEASURED = "not measured yet"
 
@@ -28,6 +29,11 @@ def per_processor(results: Mapping[str, Result], part_of: Callable[[Result], str
     """A table or a paragraph for each processor, with where and when it was measured above it."""
     parts = (f"{where(result)}:\n\n{part_of(result).strip()}" for result in results.values())
     return "\n\n".join(parts) or f"*{NOT_MEASURED.capitalize()}.*"
+
+
+def by_its_page(benchmark: str, function: str) -> Callable[[Files], str]:
+    """A part that a benchmark's own function of a result writes, named "module:function" and imported on use."""
+    return lambda files: per_processor(files(benchmark), lambda result: str(load(function)(result)))
 
 
 def newest(results: Mapping[str, Result]) -> Result | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from benchmarks.figures.markdown import NOT_MEASURED, newest, percent, table, where
 from benchmarks.files import Files, Result
@@ -174,7 +173,7 @@ CLAIMS = (
 
 
 def papers(files: Files) -> str:
-    """A row per system: what is reported, what it needed here with the interval, and what that says."""
+    """A row per system: what is reported, and what it needed here with the interval."""
     found = [newest(files(name)) for name in ("systems", "choosers", "mass-balance")]
     if None in found:
         return NOT_MEASURED
@@ -184,12 +183,11 @@ def papers(files: Files) -> str:
             claim.title,
             claim.reported,
             f"{claim.cost} {text(seen.systems, claim)}",
-            verdict(seen.systems["costs"][claim.cost][claim.system]["saving"]),
             claim.seen(seen),
         ]
         for claim in CLAIMS
     ]
-    head = ("system", "its paper reports", "needed here", "so", "what else was seen")
+    head = ("system", "its paper reports", "needed here", "what else was seen")
     measured = "; ".join(dict.fromkeys(where(result) for result in found if result is not None))
     return f"{table(head, rows, num_left=len(head))}\n\nMeasured on {measured}."
 
@@ -198,22 +196,6 @@ def text(systems: Result, claim: Claim) -> str:
     """What the system needed of a cost, over what GRPO needed, with the interval."""
     found = needed(systems, claim.system, claim.cost)
     return found.text if found else "–"
-
-
-def verdict(saving: Mapping[str, Any]) -> str:
-    """What the interval of a saving says.
-
-    Example:
-        >>> [verdict({"point": 2.0, "low": low, "high": high}) for low, high in ((1.5, 2.5), (0.5, 2.5), (0.2, 0.9))]
-        ['saves', 'cannot be told from GRPO', 'costs more']
-        >>> verdict({"point": None, "low": None, "high": None})
-        "does not reach GRPO's accuracy"
-    """
-    if saving["point"] is None:
-        return "does not reach GRPO's accuracy"
-    if (saving["low"] or 0) > 1:
-        return "saves"
-    return "costs more" if saving["high"] is not None and saving["high"] < 1 else "cannot be told from GRPO"
 
 
 PARTS: dict[str, Callable[..., str]] = {"systems-papers": papers}

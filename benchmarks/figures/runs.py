@@ -5,43 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import NOT_MEASURED, newest, per_processor
+from benchmarks.figures.markdown import NOT_MEASURED, by_its_page, newest
 from benchmarks.files import Files, Result
-
-
-def demo(files: Files) -> str:
-    """Seconds of the demo's arms to fixed accuracies, and how much sooner PODS is."""
-    from benchmarks.demo import markdown
-
-    return per_processor(files("demo"), markdown)
-
-
-def demo_rates(files: Files) -> str:
-    """CPU seconds of the demo's arms by learning rate."""
-    from benchmarks.demo import rates_markdown
-
-    return per_processor(files("demo"), rates_markdown)
-
-
-def when_pods_helps(files: Files) -> str:
-    """The map."""
-    from benchmarks.when_pods_helps.page import page
-
-    return per_processor(files("when-pods-helps"), page)
-
-
-def soak(files: Files) -> str:
-    """Memory, files and logs of an hour of training."""
-    from benchmarks.soak.page import markdown
-
-    return per_processor(files("soak"), markdown)
-
-
-def kills(files: Files) -> str:
-    """Where the kills fell, and how the runs ended."""
-    from benchmarks.kills.page import markdown
-
-    return per_processor(files("kills"), markdown)
 
 
 def interval_coverage(files: Files) -> str:
@@ -70,7 +35,7 @@ def _speedups(start: str) -> Callable[[Result], str]:
 
 
 def _demo(result: Result) -> str:
-    from benchmarks.when_pods_helps.page import over_text
+    from benchmarks.paired import over_text
 
     over = {arm: over_text(found) for arm, found in result["to"]["0.9"]["pods_over"].items()}
     return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
@@ -96,10 +61,10 @@ FIGURES = (
     ),
 )
 PARTS: dict[str, Callable[..., str]] = {
-    "demo": demo,
-    "demo-rates": demo_rates,
-    "when-pods-helps": when_pods_helps,
+    "demo": by_its_page("demo", "benchmarks.demo:markdown"),
+    "demo-rates": by_its_page("demo", "benchmarks.demo:rates_markdown"),
+    "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
     "interval-coverage": interval_coverage,
-    "soak": soak,
-    "kills": kills,
+    "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
+    "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),
 }

@@ -48,14 +48,6 @@ def _select_large(result: Result) -> str:
     return f"{sorts} rewards; {span(scan, '.2f')}× of a scan per group"
 
 
-def _select_step(result: Result) -> str:
-    cases = _cases(result, min).values()
-    milliseconds = [case["max_variance_ms"] for case in cases]
-    return (
-        f"{span(milliseconds, '.1f')} ms, {span([case['ratio_to_scan']['median'] for case in cases], '.1f')}× the scan"
-    )
-
-
 def arm(model: Result, name: str) -> Any:
     """What the benchmark `engine` found of an engine on a model."""
     return next(each for each in model["arms"] if each["arm"] == name)
@@ -69,11 +61,6 @@ def _engine(result: Result) -> str:
         for ours in [arm(model, OURS)]
     ]
     return "; ".join(models)
-
-
-def _demo_ratio(result: Result) -> str:
-    stages = ", ".join(f"{stage['ratio']['median']:.1f}" for stage in result["demo"])
-    return f"{stages} at steps {', '.join(str(stage['step']) for stage in result['demo'])}"
 
 
 def _schedule(result: Result, name: str) -> Any:
@@ -96,11 +83,6 @@ def _update(result: Result) -> str:
 
 def _listed(values: list[float], form: str) -> str:
     return ", ".join(f"{value:{form}}×" for value in values)
-
-
-def _update_memory(result: Result) -> str:
-    first, *others = (each["update_bytes"] for each in result["memory"])
-    return " : ".join(["1", *(f"{each / first:.3f}" for each in others)])
 
 
 def _floor(model: str) -> Callable[[Result], str]:
@@ -143,52 +125,31 @@ FIGURES = (
         "select",
         "max-variance selection: time over that of `torch.sort`, `[4096, 1024]` float32, m = 256",
         _select_large,
-        lambda result: float(_cases(result, max)["continuous"]["ratio_to_sort"]["median"]),
     ),
-    Figure("select-step", "select", "selection at the size of the recipe `pods`, `[8, 64]`, m = 16", _select_step),
     Figure(
         "engine",
         "engine",
         "tokens per second of the engine over those of Hugging Face `generate`, batch 256, and of transformers' "
         "continuous batching; 64 prompts × 16, one thread",
         _engine,
-        lambda result: float(arm(result["models"][0], OURS)["ratio_to_hf"]["median"]),
-    ),
-    Figure(
-        "demo-ratio",
-        "engine",
-        "seconds to generate of the recipe `pods`, n = 64 over n = 16",
-        _demo_ratio,
-        lambda result: float(result["demo"][0]["ratio"]["median"]),
     ),
     Figure(
         "infinite-sampling",
         "infinite-sampling",
         "128 rollouts on 32 slots: tokens per second over those of sequential micro groups; same completions",
         _infinite_sampling,
-        lambda result: float(_schedule(result, "continuous")["tokens_per_second_to_micro"]["median"]),
     ),
     Figure(
         "update",
         "update",
         "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
         _update,
-        lambda result: float(result["lengths"][1]["ratio_by_cpu"][PLAIN]["median"]),
     ),
-    Figure("update-memory", "update", "peak memory of the update, n = 16, 64, 256, m = 16", _update_memory),
     Figure(
         "floor",
         "floor",
         "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
         _floor("demo"),
-        lambda result: float(result["models"]["demo"]["ratio"]),
-    ),
-    Figure(
-        "floor-large",
-        "floor",
-        "the same of a model of 2.8 million weights, with made-up advantages",
-        _floor("s256"),
-        lambda result: float(result["models"]["s256"]["ratio"]),
     ),
     Figure(
         "budgets",
@@ -202,7 +163,6 @@ FIGURES = (
         "steps per second one step ahead, in a child process, over those that generate and then train; recipe `pods`, "
         "two cores, 5 paired seeds",
         _ahead,
-        lambda result: float(result["throughput"]["ahead"]["median"]),
     ),
     Figure(
         "planner",

@@ -13,34 +13,18 @@ from podsrl.compare.systems import System, read_system, system_names
 READING = """\
 - **Accuracy** is the mean over the seeds of the last evaluation: {held_out} held-out questions, {samples} sampled
   answers to each.
-- **Needed** compares costs at one accuracy, {percent:g} % of the best that `{baseline}` reaches: what the system
-  spends until then, over what `{baseline}` spends; below 1 the system spends less. In brackets stands the 95 % interval
-  over paired seeds ([how](comparing.md#what-is-measured)); one that contains 1 does not tell the system from
-  `{baseline}`. "Not reached" means that the system's mean curve stays below that accuracy.
-- **Rollouts** are all that were generated and judged, those of groups that were left out and probes too.
-- **No signal** is the share of the groups trained on whose kept rewards are all equal. **All wrong** is the share of
-  all groups but probes without a right answer; **all wrong early** is that share in the first {early:,} rollouts of
-  each run. **Mixed per 100** is the number of groups with right and wrong answers per 100 rollouts.
+- **Needed** is what the system spends until it has {percent:g} % of the best accuracy of `{baseline}`, over what
+  `{baseline}` spends until then, with the 95 % interval over paired seeds ([how](comparing.md#what-is-measured)); one
+  that contains 1 does not tell the two apart. Rollouts are all that were generated and judged, probes too.
+- **No signal** is the share of the groups trained on whose kept rewards are all equal; **all wrong** that of all
+  groups but probes without a right answer, **early** in the first {early:,} rollouts of each run; **mixed per 100** the
+  number of groups with right and wrong answers per 100 rollouts.
 
-Before you trust it for a model of your own:
-
-- **It is one toy task**: sums of numbers with {digits} digits, and a model small enough for a CPU.
-- **All systems have one learning rate**, {lr:g}: that of the recipe `mixed`, which is plain GRPO. It is not each
-  system's own best.
-- **Runs are short**: {seconds:g} training seconds. What a system spends at the start, such as sGPO's probes, counts
-  in full, and what pays off only in long runs does not show.
-- **{num_seeds} paired seeds and {answers} answers per evaluation** are few. Read the intervals, and take no small
-  difference in accuracy for a ranking.
-- **Seconds are those of a CPU**, where generation and update share the same cores.
-- **A recipe is not its paper**: [each system](#the-systems) says what differs.
+Before you trust it for a model of your own: it is one toy task (sums of numbers with {digits} digits) on a CPU, where
+generation and update share the cores. All systems have the learning rate of plain GRPO, {lr:g}, not each its own best.
+Runs of {seconds:g} training seconds count what a system spends at the start in full, and show nothing that pays off
+later. {num_seeds} paired seeds with {answers} answers per evaluation are few: take no small difference for a ranking.
 """
-
-
-def listed(files: Files) -> str:
-    """All systems with their ideas."""
-    found = [read_system(name) for name in system_names()]
-    rows = [f"| [`{each.name}`](#{each.name}) | {_cell(each.about.idea)} |\n" for each in found]
-    return "".join(["| system | idea |\n|---|---|\n", *rows])
 
 
 def reading(files: Files) -> str:
@@ -70,24 +54,14 @@ def reading(files: Files) -> str:
     )
 
 
-def sections(files: Files) -> str:
-    """A section per system."""
-    return "".join(_section(read_system(name)) for name in system_names())
+def listed(files: Files) -> str:
+    """A line per system, with a link to its recipe."""
+    return "\n".join(_line(read_system(name)) for name in system_names())
 
 
-def _section(system: System) -> str:
-    """A system's heading, what `[about]` says, and its parts."""
-    about = system.about
-    settings = ", ".join(f"`{key} = {value}`" for key, value in system.changes.items())
-    options = [
-        f"`{name}.{key} = {value}`" for name, own in sorted(system.options.items()) for key, value in own.items()
-    ]
-    lines = [
-        f"### {system.name}\n\n**{about.name}**, {_sentence(about.source)}\n\n",
-        f"- Different here: {_sentence(about.differs)}\n",
-        f"- Sets {settings}" + (f"; options {', '.join(options)}" if options else "") + ".\n\n",
-    ]
-    return "".join(lines)
+def _line(system: System) -> str:
+    about, recipe = system.about, f"../src/podsrl/config/recipes/systems/{system.name}.toml"
+    return f"- [`{system.name}`]({recipe}), {about.name}: {_sentence(about.idea)} {_sentence(about.source)}"
 
 
 def measured(files: Files) -> str:
@@ -111,8 +85,7 @@ def _cell(text: str) -> str:
 
 
 PARTS: dict[str, Callable[..., str]] = {
-    "systems-list": listed,
     "systems-measured": measured,
     "systems-reading": reading,
-    "systems-sections": sections,
+    "systems-list": listed,
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.figures.markdown import each, per_processor, percent, table
+from benchmarks.figures.markdown import NOT_MEASURED, each, newest, per_processor, percent, table
 from benchmarks.figures.speed import span, times
 from benchmarks.files import Files, Result
 from benchmarks.timing import spread_text
 
 
 def engine(files: Files) -> str:
-    """Every engine on every model."""
+    """Every engine on every model, of the newest result."""
     ratios = ("to HF `generate` at batch 256", "the same by CPU seconds", "to continuous batching, by CPU seconds")
     head = ("model", "engine", "tokens/s", *ratios)
 
@@ -31,7 +31,8 @@ def engine(files: Files) -> str:
         )
         return table(head, rows, num_left=2)
 
-    return per_processor(files("engine"), text)
+    result = newest(files("engine"))
+    return NOT_MEASURED if result is None else per_processor({"": result}, text)
 
 
 def floor(files: Files) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import per_processor
+from benchmarks.figures.markdown import by_its_page
 from benchmarks.figures.speed import times
-from benchmarks.files import Files, Result
+from benchmarks.files import Result
+from benchmarks.paired import over_text, sooner
 
 
 def _seconds(part: str) -> Callable[[Result], str]:
@@ -17,10 +17,6 @@ def _seconds(part: str) -> Callable[[Result], str]:
         return f"{ragged} on ragged completions, {equal} on completions of equal length"
 
     return text
-
-
-def _ragged(part: str) -> Callable[[Result], float]:
-    return lambda result: float(result[part]["ragged"]["cpu_ratio"]["median"])
 
 
 def _losses(result: Result) -> str:
@@ -34,23 +30,12 @@ def _pods(result: Result) -> str:
     return f"{plain}; with a reference model {with_reference}"
 
 
-def _slower(result: Result, arm: str) -> dict[str, Any]:
-    found: dict[str, Any] = result["clocks"]["seconds"]["0.9"]["slower"][arm]
-    return found
-
-
 def _accuracy(result: Result) -> str:
-    from benchmarks.trl_accuracy.times import ratio_text
+    from benchmarks.trl_accuracy.page import TARGETS, runs_of
 
-    large, small = (ratio_text(_slower(result, arm)) for arm in (result["peer"], "TRL, 16 trained"))
+    slower = sooner(runs_of(result), TARGETS[-1], result["ours"])
+    large, small = (over_text(slower[arm]) for arm in (result["peer"], "TRL, 16 trained"))
     return f"{large} with 64 rollouts per question, {small} with 16"
-
-
-def accuracy_table(files: Files) -> str:
-    """Training seconds to an accuracy, of six arms, and their curves."""
-    from benchmarks.trl_accuracy.page import markdown
-
-    return per_processor(files("trl-accuracy"), markdown)
 
 
 FIGURES = (
@@ -59,14 +44,12 @@ FIGURES = (
         "trl",
         "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M) and 8 × 16 rollouts, one thread",
         _seconds("update"),
-        _ragged("update"),
     ),
     Figure(
         "trl-step",
         "trl",
         "CPU seconds of one whole step (generate, score, update) over those of TRL's GRPOTrainer, same model and sizes",
         _seconds("step"),
-        _ragged("step"),
     ),
     Figure(
         "trl-losses",
@@ -80,7 +63,6 @@ FIGURES = (
         "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over "
         "GRPOTrainer, which trains on all 64",
         _pods,
-        lambda result: float(result["betas"]["0.0"]["ratio"]["median"]),
     ),
     Figure(
         "trl-accuracy",
@@ -88,7 +70,8 @@ FIGURES = (
         "the demo's task to 90 % held-out accuracy: training seconds of TRL's GRPOTrainer over those of podsrl's PODS "
         "64 → 16, paired seeds",
         _accuracy,
-        lambda result: float(_slower(result, result["peer"])["median"]),
     ),
 )
-PARTS: dict[str, Callable[..., str]] = {"trl-accuracy-table": accuracy_table}
+PARTS: dict[str, Callable[..., str]] = {
+    "trl-accuracy-table": by_its_page("trl-accuracy", "benchmarks.trl_accuracy.page:markdown")
+}

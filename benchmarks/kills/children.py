@@ -51,10 +51,10 @@ class Nursery:
         if self.line(START_SECONDS) != "ready":
             self._fail()
 
-    def fork(self, words: Sequence[str], output: Path, mark: Path) -> Forked:
+    def fork(self, words: Sequence[str], output: Path) -> Forked:
         """Start `pods` with these words."""
         assert self._process.stdin is not None
-        request = {"words": list(words), "output": str(output), "mark": str(mark)}
+        request = {"words": list(words), "output": str(output)}
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         pid = self.line(START_SECONDS)

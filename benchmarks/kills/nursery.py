@@ -1,6 +1,6 @@
 """A process that has imported everything, and forks a child for each command: starting one costs no import.
 
-It reads a request per line, {"words": [...], "output": file, "mark": file}, forks, answers with the child's process id,
+It reads a request per line, {"words": [...], "output": file}, forks, answers with the child's process id,
 and, when the child has ended, with its exit code (negative: the signal). A training of one step, in the folder that is
 its argument, warms it up. It has one thread when it forks, and ends with its parent.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-from benchmarks.kills.places import Mark
 from podsrl.cli import main as cli
 from podsrl.lib.parent import end_with, end_with_parent
 
@@ -48,11 +46,7 @@ def _fork(request: dict[str, Any]) -> int:
         file = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         for descriptor in (1, 2):
             os.dup2(file, descriptor)
-        mark = Mark(Path(request["mark"]))
-        mark.everywhere()
-        mark.set("read the options")
         code = _command(request["words"])
-        mark.set("after the command")
     finally:
         os._exit(code)
 

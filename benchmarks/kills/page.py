@@ -1,4 +1,4 @@
-"""The result of the kills, from what happened; a table in the terminal and in docs/long-runs.md."""
+"""The result of the kills, from what happened, and its table in docs/long-runs.md."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kills.places import PLACES
+from benchmarks.figures.markdown import table
 from benchmarks.kills.schedules import SCHEDULES
-from benchmarks.soak.page import as_markdown
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
 
 Json = dict[str, Any]
-FRESH = "a fresh interpreter, anywhere"
 
 
 def summary(folder: Path) -> Json:
@@ -26,10 +24,9 @@ def summary(folder: Path) -> Json:
     """
     for name in ("facts.json", "kills.jsonl"):
         if not (folder / name).is_file():
-            raise UsageError(f"--read {folder}: has no {name}; give the folder of kills that have ended")
+            raise UsageError(f"{folder}: has no {name}; wanted the folder of kills that have ended")
     lines = read_lines(folder / "kills.jsonl")
     killed, ended = [line for line in lines if "kill" in line], [line for line in lines if "end" in line]
-    places = Counter(FRESH if line["is_fresh"] else line["place"] for line in killed)
     return {
         **json.loads((folder / "facts.json").read_text()),
         "kills": len(killed),
@@ -40,7 +37,6 @@ def summary(folder: Path) -> Json:
         "left_processes": sum(len(line["left_processes"]) for line in killed),
         "left_segments": sum(len(line["left_segments"]) for line in killed),
         "unfinished": dict(Counter(each for line in killed for each in line["unfinished"])),
-        "places": {place: places[place] for place in (*PLACES, FRESH) if places[place]},
         "schedules": {
             name: {
                 "kills": sum(line["schedule"] == name for line in killed),
@@ -63,7 +59,8 @@ def rows(result: Json) -> Iterator[list[str]]:
 
 def markdown(result: Json) -> str:
     """For the page."""
-    return f"{as_markdown(list(rows(result)))}\n\n{_rest(result)}\n"
+    head, *body = rows(result)
+    return f"{table(head, body)}\n\n{_rest(result)}\n"
 
 
 def _rest(result: Json) -> str:

@@ -2,7 +2,6 @@
 
     python -m benchmarks kills                    1,000 kills, about 20 minutes of one core
     python -m benchmarks kills --quick            12 kills
-    python -m benchmarks kills --read FOLDER --save    writes the result of one that has ended
 
 A process that has imported everything forks a child, which runs or resumes `pods train`. The child and its process
 group get SIGKILL when they have used a random amount of processor time, from none to more than the run needs, and up to
@@ -30,9 +29,8 @@ from typing import Any
 from benchmarks import command
 from benchmarks.kills.children import Child, Fresh, Nursery, cpu_seconds, kill, left_alive
 from benchmarks.kills.compare import differences, ends, unfinished
-from benchmarks.kills.places import read_mark
 from benchmarks.kills.schedules import AHEAD, SCHEDULES, words_of
-from benchmarks.soak.processes import commit, files, hear_ctrl_c, shared_memory
+from benchmarks.soak.processes import files, hear_ctrl_c, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
@@ -61,8 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="12 kills at most")
     parser.add_argument("--out", type=Path, help="folder for what happened; default: a new one below runs/")
-    parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read what happened in this folder")
-    command.measure(parser, arguments, lambda own, say: summary(own.read or kills(own, say)))
+    command.measure(parser, arguments, lambda own, say: summary(kills(own, say)))
 
 
 def kills(options: argparse.Namespace, say: Say) -> Path:
@@ -91,7 +88,6 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     facts = {
         "quick": options.quick,
         "seed": options.seed,
-        "commit": commit(),
         "seconds": time.monotonic() - begun,
         "temporary_files": list(map(str, files(folder / "temporary"))),
     }
@@ -122,12 +118,11 @@ class _Killer:
 
     def __init__(self, folder: Path, nursery: Nursery, rng: random.Random, say: Say) -> None:
         self._folder, self._nursery, self._rng, self._say = folder, nursery, rng, say
-        self._output, self._mark = folder / "output.txt", folder / "mark"
+        self._output = folder / "output.txt"
         self._whole: dict[str, _Whole] = {}
         self._import_seconds = 0.0
         self._num_failures = 0
         self.num_kills = 0
-        self._mark.write_bytes(b"\0")
 
     def run(self, name: str, num_kills: int) -> None:
         """Train one run to its end, through as many kills as come (`num_kills` at most over all runs), and compare."""
@@ -149,7 +144,7 @@ class _Killer:
     def _train_whole(self, name: str) -> _Whole:
         folder = self._folder / "whole"
         code, used = self._finish(
-            self._nursery.fork([*words_of(name), "--out", str(folder)], *self._files), has_children=name == AHEAD
+            self._nursery.fork([*words_of(name), "--out", str(folder)], self._output), has_children=name == AHEAD
         )
         if code:
             raise PodsError(f"{name} ended with code {code}: {self._output.read_text(errors='replace')[-300:]}")
@@ -165,10 +160,6 @@ class _Killer:
             shutil.rmtree(folder)
         return whole
 
-    @property
-    def _files(self) -> tuple[Path, Path]:
-        return self._output, self._mark
-
     def _start(self, name: str, folder: Path, whole: _Whole, *, is_killed: bool) -> int | None:
         """Start or resume; the exit code, or None where it was killed."""
         has_begun = (folder / "config.toml").exists()
@@ -176,8 +167,7 @@ class _Killer:
         is_fresh = is_killed and self.num_kills % FRESH_EVERY == FRESH_EVERY // 2
         longest = 1.1 * whole.cpu_seconds + is_fresh * self._import_seconds
         instant = longest * self._rng.random() ** 2  # more of them early: a run goes on through several kills
-        self._mark.write_bytes(b"\0")
-        child = Fresh(words, self._output, self._folder) if is_fresh else self._nursery.fork(words, *self._files)
+        child = Fresh(words, self._output, self._folder) if is_fresh else self._nursery.fork(words, self._output)
         self._say(f"{self.num_kills} kills, {name}")
         if not is_killed:
             return self._finish(child, has_children=False)[0]
@@ -204,7 +194,6 @@ class _Killer:
             schedule=name,
             is_fresh=is_fresh,
             was_resumed=was_resumed,
-            place=None if is_fresh else read_mark(self._mark),
             cpu_seconds=used,
             unfinished=unfinished(folder),
             left_processes=self._wait_for_below(),

@@ -3,7 +3,6 @@
     python -m benchmarks soak                     an hour, two runs at once, an observer and a live page on the first
     python -m benchmarks soak --quick             half a minute, small steps
     python -m benchmarks soak --minutes 600       a night
-    python -m benchmarks soak --read FOLDER --save    writes the result of one that has ended
 
 "pods" is the recipe of that name as it is, with `pods watch` and `pods report --live` beside it. "ahead" takes small
 steps, which it generates one step ahead in a child process and judges in worker processes. Both write checkpoints,
@@ -28,7 +27,6 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.soak.processes import (
-    commit,
     files,
     folder_bytes,
     hear_ctrl_c,
@@ -80,20 +78,13 @@ RESUMED_STEPS = 5
 
 
 def main(arguments: Sequence[str]) -> None:
-    from benchmarks.soak.page import publish
     from benchmarks.soak.result import summary
 
     parser = command.new_parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--quick", action="store_true", help="half a minute at most, small steps")
     parser.add_argument("--out", type=Path, help="folder for the runs and the samples; default: a new one below runs/")
-    parser.add_argument("--read", type=Path, metavar="FOLDER", help="run nothing, read the samples in this folder")
-
-    def run(options: argparse.Namespace, say: Say) -> Json:
-        folder = options.read or soak(options, say)
-        return summary(folder)
-
-    command.measure(parser, arguments, run, publish=publish)
+    command.measure(parser, arguments, lambda options, say: summary(soak(options, say)))
 
 
 @dataclass(slots=True)
@@ -129,7 +120,7 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
     if options.quick:
         seconds, pause = min(seconds, QUICK_SECONDS), QUICK_SAMPLE_SECONDS
     facts = {"quick": options.quick, "seconds": seconds, "options": {run: dict(own) for run, own in RUNS.items()}}
-    write_atomically(folder / "soak.json", json.dumps({**facts, "commit": commit()}))
+    write_atomically(folder / "soak.json", json.dumps(facts))
     with _ending() as commands:
         for run, own in RUNS.items():
             chosen = {**LONG, **own, **(QUICK if options.quick else {})}

@@ -1,14 +1,13 @@
-"""What is shown of a soak: a table in the terminal; tables and a picture in docs/long-runs.md."""
+"""What is shown of a soak: tables in docs/long-runs.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import command
+from benchmarks.figures.markdown import table
 from benchmarks.soak.result import FLAT_BYTES
 
-PICTURE = command.ROOT / "docs" / "images" / "soak.png"
 TITLES = {
     ("pods", "main"): "recipe `pods`: trainer",
     ("ahead", "main"): "one step ahead: trainer",
@@ -51,25 +50,8 @@ def file_rows(result: Json) -> Iterator[list[str]]:
 
 def markdown(result: Json) -> str:
     """For the page."""
-    tables = "\n\n".join(as_markdown(list(each)) for each in (rows(result), file_rows(result)))
-    return (
-        f"![Memory and logs against steps](images/{PICTURE.name})\n\n{_title(result)}. {_verdict(result)}\n\n{tables}"
-        f"\n\n{_end(result)}\n"
-    )
-
-
-def as_markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table, its first line the head."""
-    head, *body = lines
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body))
-
-
-def publish(result: Json) -> None:
-    """Draw the picture of docs/long-runs.md."""
-    from benchmarks.soak.picture import draw
-    from podsrl.report.figures.theme import save_png
-
-    save_png(draw(result), PICTURE)
+    tables = "\n\n".join(table(head, body) for head, *body in (rows(result), file_rows(result)))
+    return f"{_title(result)}. {_verdict(result)}\n\n{tables}\n\n{_end(result)}\n"
 
 
 def _title(result: Json) -> str:

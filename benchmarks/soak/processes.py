@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command
 from podsrl.lib.below import below
 
 Json = dict[str, Any]
@@ -108,9 +106,3 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def commit() -> str:
-    """Of the checkout whose benchmarks run; empty where it is none."""
-    words = ["git", "-C", str(command.ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

@@ -21,6 +21,7 @@ FLAT_BYTES = 1 << 20
 OBSERVED = "pods"
 """The run that the observers look at; theirs are its steps."""
 _MOST_POINTS = 400
+"""Of a slope, evenly chosen, with the first and the last."""
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
@@ -32,7 +33,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
         >>> slope([(0, 1.0), (1, 3.0), (2, 5.0), (3, 70.0)])
         2.0
     """
-    values = np.array(_thinned(points), dtype=float).reshape(-1, 2)
+    if len(points) > _MOST_POINTS:
+        points = [points[round(place)] for place in np.linspace(0, len(points) - 1, _MOST_POINTS)]
+    values = np.array(points, dtype=float).reshape(-1, 2)
     one, other = np.triu_indices(len(values), k=1)
     runs = values[other, 0] - values[one, 0]
     rises = (values[other, 1] - values[one, 1])[runs != 0]
@@ -55,7 +58,7 @@ def summary(folder: Path) -> Json:
     """
     for name in ("soak.json", "samples.jsonl", "end.json"):
         if not (folder / name).is_file():
-            raise UsageError(f"--read {folder}: has no {name}; give the folder of a soak that has ended")
+            raise UsageError(f"{folder}: has no {name}; wanted the folder of a soak that has ended")
     samples = with_steps(read_lines(folder / "samples.jsonl"))
     facts, end = (json.loads((folder / name).read_text()) for name in ("soak.json", "end.json"))
     return {
@@ -64,7 +67,6 @@ def summary(folder: Path) -> Json:
         "steps": {run: _of(samples, run)[-1]["step"] for run in facts["options"]},
         "processes": list(_processes(samples)),
         "files": list(_files(samples, facts["options"])),
-        "checkpoint_bytes": {run: max(_bytes(samples, run, "checkpoints")) for run in facts["options"]},
         "segments": max(each["segments"] for each in samples),
         "temporary_files": max(each["temporary_files"] for each in samples),
         **end,
@@ -103,7 +105,6 @@ def _processes(samples: Sequence[Json]) -> Iterator[Json]:
                 **{f"{what}_first": held[0][1][what] for what in ("files", "threads", "count")},
                 **{f"{what}_most": max(each[what] for each in counted) for what in ("files", "threads", "count")},
                 **{f"{what}_per_1000_steps": _slope_of(held, what) for what in ("files", "threads", "count")},
-                "curve": _thinned(rss, 120),
             }
 
 
@@ -121,16 +122,4 @@ def _files(samples: Sequence[Json], runs: Sequence[str]) -> Iterator[Json]:
                 "file": log,
                 "bytes": sizes[-1][1],
                 "bytes_per_step": sizes[-1][1] / max(1, sizes[-1][0]),
-                "curve": _thinned(sizes, 120),
             }
-
-
-def _bytes(samples: Sequence[Json], run: str, entry: str) -> list[int]:
-    return [each["folder_bytes"].get(entry, 0) for each in _of(samples, run)]
-
-
-def _thinned(points: Sequence[tuple[float, float]], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
-    """At most so many of the points, evenly, with the first and the last."""
-    if len(points) <= most:
-        return list(points)
-    return [points[round(place)] for place in np.linspace(0, len(points) - 1, most)]

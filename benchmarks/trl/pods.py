@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from benchmarks import command
-from benchmarks.timing import Say, Taken, ratios, take_turns
+from benchmarks.timing import Say, take_turns, titled
 
 BETAS = (0.0, 0.04)
 GRPO, PODS = "GRPOTrainer", "PODSTrainer"
@@ -53,51 +51,18 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
 
 
 def _compare(scene: Any, num_kept: int, beta: float, rounds: int, say: Say) -> dict[str, Any]:
-    from benchmarks.trl.seconds import best_setting, by_round
+    from benchmarks.trl.seconds import best_setting, by_round, compared, timed
+    from benchmarks.trl.setup import grpo_trainer
 
-    rows = len(scene.prompts) * scene.num_rollouts
-    generating: dict[str, list[float]] = {}
+    rows, told = len(scene.prompts) * scene.num_rollouts, titled(say, f"beta {beta}")
     best = {}
     for name, kept in ((GRPO, None), (PODS, num_kept)):
-        generating[name] = []
-        arms = {size: _arm(scene, size, kept, beta, generating[name]) for size in (rows // 4, rows)}
-        best[name] = best_setting(arms, say, f"beta {beta}, {name}")
+        own = [replace(scene, model=copy.deepcopy(scene.model)) for _ in range(2)]
+        arms = {
+            size: timed(grpo_trainer(each, rows_at_once=size, num_kept=kept, beta=beta))
+            for size, each in zip((rows // 4, rows), own, strict=True)
+        }
+        best[name] = best_setting(arms, told, name)
         best[name].arm()  # warm
-        generating[name].clear()
-    taken = take_turns(
-        by_round({name: found.arm for name, found in best.items()}), rounds, lambda text: say(f"beta {beta}, {text}")
-    )
-    seconds = {name: [one.seconds for one in found] for name, found in taken.items()}
-    cpu_seconds = {name: [one.cpu_seconds for one in found] for name, found in taken.items()}
-    return {
-        "rows_at_once": {name: found.setting for name, found in best.items()},
-        "seconds": {name: statistics.median(values) for name, values in seconds.items()},
-        "generating_seconds": {name: statistics.median(values) for name, values in generating.items()},
-        "ratio": ratios(seconds[PODS], seconds[GRPO]),
-        "cpu_ratio": ratios(cpu_seconds[PODS], cpu_seconds[GRPO]),
-    }
-
-
-def _arm(scene: Any, rows_at_once: int, num_kept: int | None, beta: float, generating: list[float]) -> Any:
-    """One step of the trainer; it adds the seconds in which TRL generated."""
-    from benchmarks.trl.setup import StepClock, grpo_trainer, quiet
-
-    own = replace(scene, model=copy.deepcopy(scene.model))
-    trainer = grpo_trainer(own, rows_at_once=rows_at_once, num_kept=num_kept, beta=beta)
-    generate, clock = trainer._generate_single_turn, StepClock()
-
-    def timed(*arguments: Any, **named: Any) -> Any:
-        start = time.perf_counter()
-        result = generate(*arguments, **named)
-        generating.append(time.perf_counter() - start)
-        return result
-
-    trainer._generate_single_turn = timed
-    trainer.add_callback(clock)
-
-    def arm() -> Taken:
-        with quiet():
-            trainer.train()
-        return clock.taken
-
-    return arm
+    taken = take_turns(by_round({name: found.arm for name, found in best.items()}), rounds, told)
+    return {"rows_at_once": {name: found.setting for name, found in best.items()}, **compared(taken, PODS)}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -27,6 +27,9 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import Completion
 from podsrl.update import ALGORITHMS, Updater
+
+if TYPE_CHECKING:
+    from benchmarks.trl.step import StepSizes
 
 Json = dict[str, Any]
 Arm = Callable[[], Taken]
@@ -43,26 +46,13 @@ _BETAS = (0.9, 0.999)
 _REWARD = "benchmarks.trl.setup:share_of_vowels"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Batch sizes to try, and how often the chosen ones are measured."""
-
-    rows: tuple[int, ...]
-    """Rows of TRL's micro-batches; each divides P · n."""
-    tokens: tuple[int, ...]
-    """Tokens of ours."""
-    batch_tokens: tuple[int, ...]
-    """Tokens per step of transformers' continuous batching."""
-    rounds: int
-
-
-def measure_update(scene: Scene, settings: Settings, say: Say) -> Json:
+def measure_update(scene: Scene, sizes: StepSizes, say: Say) -> Json:
     """Log-probabilities, loss, backward, clipping and AdamW on the same tokens."""
     completions = generate(scene)
     rewards = _rewards(scene, completions)
-    ours = best_setting({size: _our_update(scene, completions, rewards, size) for size in settings.tokens}, say, OURS)
-    theirs = best_setting({rows: _trl_update(scene, completions, rewards, rows) for rows in settings.rows}, say, TRL)
-    taken = take_turns(by_round({OURS: ours.arm, TRL: theirs.arm}), settings.rounds, say)
+    ours = best_setting({size: _our_update(scene, completions, rewards, size) for size in sizes.tokens}, say, OURS)
+    theirs = best_setting({rows: _trl_update(scene, completions, rewards, rows) for rows in sizes.rows}, say, TRL)
+    taken = take_turns(by_round({OURS: ours.arm, TRL: theirs.arm}), sizes.rounds, say)
     without = {name: _our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
     return {
         "micro_batch_tokens": ours.setting,
@@ -72,25 +62,25 @@ def measure_update(scene: Scene, settings: Settings, say: Say) -> Json:
         "longest_completion": max(len(done.token_ids) for done in completions),
         "tried_cpu_seconds": {OURS: ours.tried, TRL: theirs.tried},
         "without_cpu_seconds": {name: found.cpu_seconds for name, found in without.items()},
-        **compared(taken),
+        **compared(taken, OURS),
     }
 
 
-def measure_step(scene: Scene, update: Mapping[str, Any], settings: Settings, say: Say) -> Json:
+def measure_step(scene: Scene, update: Mapping[str, Any], sizes: StepSizes, say: Say) -> Json:
     """Generate, score, update: a whole step of each side's own loop, with the micro-batches that `update` chose.
 
     TRL generates in the faster of its ways that need no server: transformers' `generate`, or its continuous batching.
     """
     ways: dict[str, Json] = {"generate": {"generation": "generate"}}
-    for size in settings.batch_tokens:
+    for size in sizes.batch_tokens:
         ways[f"continuous batching, {size} tokens"] = {"generation": "continuous batching", "batch_tokens": size}
     theirs = best_setting(
-        {name: _timed(_trainer(scene, update["trl_rows"], way)) for name, way in ways.items()}, say, TRL
+        {name: timed(_trainer(scene, update["trl_rows"], way)) for name, way in ways.items()}, say, TRL
     )
     with tempfile.TemporaryDirectory() as folder:
         ours = _our_step(scene, update["micro_batch_tokens"], Path(folder))
-        taken = take_turns(by_round({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}), settings.rounds, say)
-    return {"tried_cpu_seconds": theirs.tried, **compared(taken)}
+        taken = take_turns(by_round({OURS: ours, f"{TRL}, {theirs.setting}": theirs.arm}), sizes.rounds, say)
+    return {"tried_cpu_seconds": theirs.tried, **compared(taken, OURS)}
 
 
 def _our_update(
@@ -124,7 +114,7 @@ def _trl_update(
     with quiet():
         inputs = trl_inputs(trainer, scene)
     trainer._generate_and_score_completions = lambda rows: dict(inputs)
-    return _timed(trainer)
+    return timed(trainer)
 
 
 def _trainer(scene: Scene, rows_at_once: int, options: Mapping[str, Any]) -> Any:
@@ -133,7 +123,7 @@ def _trainer(scene: Scene, rows_at_once: int, options: Mapping[str, Any]) -> Any
     return grpo_trainer(own, rows_at_once=rows_at_once, loss_type="grpo", **adam, **options)
 
 
-def _timed(trainer: Any) -> Arm:
+def timed(trainer: Any) -> Arm:
     clock = StepClock()
     trainer.add_callback(clock)
 
@@ -208,19 +198,19 @@ def _run(arm: Arm, number: int) -> Taken:
     return arm()
 
 
-def compared(taken: Mapping[str, Sequence[Taken]]) -> Json:
-    """Medians, and the ratio to the peer, taken within a round."""
+def compared(taken: Mapping[str, Sequence[Taken]], ours: str) -> Json:
+    """Medians, and the ratio of `ours` to the other arm, taken within a round."""
     seconds = {name: [one.seconds for one in found] for name, found in taken.items()}
     cpu_seconds = {name: [one.cpu_seconds for one in found] for name, found in taken.items()}
-    [peer] = [name for name in taken if name != OURS]
+    [peer] = [name for name in taken if name != ours]
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "median_seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "median_cpu_seconds": {name: statistics.median(values) for name, values in cpu_seconds.items()},
         "peer": peer,
-        "ratio": ratios(seconds[OURS], seconds[peer]),
-        "cpu_ratio": ratios(cpu_seconds[OURS], cpu_seconds[peer]),
+        "ratio": ratios(seconds[ours], seconds[peer]),
+        "cpu_ratio": ratios(cpu_seconds[ours], cpu_seconds[peer]),
     }
 
 

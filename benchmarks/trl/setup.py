@@ -14,9 +14,9 @@ from math import log
 from typing import Any, Literal
 
 import torch
-from transformers import PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
-from benchmarks.models import SHAPES
+from benchmarks.models import shaped_model
 from benchmarks.timing import Clock, Taken
 from podsrl.errors import UsageError
 from podsrl.tools.pretrain import character_tokenizer
@@ -199,25 +199,16 @@ def _given(completions: Rows) -> Callable[..., dict[str, Any]]:
 
 
 def _model(shape: str, tokenizer: Any, mean_tokens: float | None, seed: int) -> Any:
-    sizes = SHAPES[shape]
-    config = Qwen2Config(
-        hidden_size=sizes.hidden_size,
-        num_hidden_layers=sizes.num_layers,
-        num_attention_heads=sizes.num_heads,
-        num_key_value_heads=sizes.num_kv_heads,
-        intermediate_size=sizes.intermediate_size,
+    model = shaped_model(
+        shape,
+        seed=seed,
         vocab_size=len(tokenizer),
         tie_word_embeddings=False,
-        max_position_embeddings=4096,
-        bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(config)
     _set_end_rate(model, tokenizer.eos_token_id, mean_tokens)
-    return model.eval()
+    return model
 
 
 @torch.no_grad()

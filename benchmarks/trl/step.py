@@ -32,8 +32,11 @@ class StepSizes:
     """Mean length of completions in the ragged case, where it is geometric and cut at the limit."""
     max_new_tokens: int = 200
     rows: tuple[int, ...] = (8, 32)
+    """Rows of TRL's micro-batches to try; each divides P · n."""
     tokens: tuple[int, ...] = (8192, 32_768)
+    """Tokens of ours."""
     batch_tokens: tuple[int, ...] = (64, 256)
+    """Tokens per step of transformers' continuous batching."""
     rounds: int = 5
 
 
@@ -63,11 +66,10 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
 
     version = check_trl()
     from benchmarks.trl.losses import compare_losses
-    from benchmarks.trl.seconds import Settings, measure_step, measure_update
+    from benchmarks.trl.seconds import measure_step, measure_update
     from benchmarks.trl.setup import make_scene
 
     sizes = QUICK if options.quick else StepSizes()
-    settings = Settings(rows=sizes.rows, tokens=sizes.tokens, batch_tokens=sizes.batch_tokens, rounds=sizes.rounds)
     result: dict[str, Any] = {"update": {}, "step": {}}
     for kind, mean in {"ragged": sizes.mean_tokens, "equal": None}.items():
         scene = make_scene(
@@ -78,10 +80,10 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
             mean_tokens=mean,
             max_new_tokens=sizes.max_new_tokens,
         )
-        update = measure_update(scene, settings, lambda text: say(f"update, {text}"))
+        update = measure_update(scene, sizes, lambda text: say(f"update, {text}"))
         result["update"][kind] = update
-        result["step"][kind] = measure_step(scene, update, settings, lambda text: say(f"step, {text}"))
-        settings = replace(settings, rows=(update["trl_rows"],), tokens=(update["micro_batch_tokens"],))
+        result["step"][kind] = measure_step(scene, update, sizes, lambda text: say(f"step, {text}"))
+        sizes = replace(sizes, rows=(update["trl_rows"],), tokens=(update["micro_batch_tokens"],))
     return {
         "trl": version,
         "shape": sizes.shape,

@@ -1,60 +1,76 @@
-"""What is shown of a result: a table in the terminal, a table in docs/benchmarks.md, and a picture."""
+"""What is shown of a result: a table and a picture in docs/benchmarks.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
+
 from benchmarks import command
-from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text, steps_text
+from benchmarks.figures.markdown import table
+from benchmarks.paired import Run, over_text, sooner, times_text, times_to
+from podsrl.report.figures import theme
 
 PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.png"
+TARGETS = (0.5, 0.8, 0.9)
 Json = dict[str, Any]
 
 
-def rows(result: Json, clock: str = "seconds") -> Iterator[list[str]]:
-    """Head and body of the table: seconds to each target, and the ratios at the highest."""
-    found, top = result["clocks"][clock], f"{TARGETS[-1]:g}"
-    yield [
-        "arm",
-        "rate",
-        *(f"seconds to {100 * target:g} %" for target in TARGETS),
-        f"steps to {100 * TARGETS[-1]:g} %",
-        f"seconds of “{result['peer']}” over this arm's",
-        f"this arm's over those of “{result['ours']}”",
+def runs_of(result: Json) -> dict[str, list[Run]]:
+    """Arm -> seconds and accuracy of each seed's evaluations."""
+    curves = [
+        {arm: list(zip(c["seconds"], c["accuracy"], strict=True)) for arm, c in s.items()} for s in result["curves"]
     ]
-    for arm, facts in result["arms"].items():
-        times = (seconds_text(found[f"{each:g}"]["seconds"][arm], found["trained"][arm]) for each in TARGETS)
-        both = (ratio_text(found[top][key][arm]) for key in ("sooner", "slower"))
-        yield [arm, f"{facts['lr']:g}", *times, steps_text(found[top]["steps"][arm]), *both]
+    return {arm: [each[arm] for each in curves] for arm in result["arms"]}
 
 
 def markdown(result: Json) -> str:
-    """For the page, with the peer's ratio by processor seconds, too."""
-    head, *body = rows(result)
-    of_cpu = [cells[-2] for cells in rows(result, "cpu_seconds")][1:]
-    lines = [[*head[:-1], "the same by CPU seconds", head[-1]], ["---"] * (len(head) + 1)]
-    lines += [[*cells[:-1], cpu, cells[-1]] for cells, cpu in zip(body, of_cpu, strict=True)]
-    shown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{shown}\n\n{_title(result)}; {_spread_note(result)}.\n"
+    """A table of each arm's seconds to each target, and of two speed-ups at the highest; then a note."""
+    runs, top = runs_of(result), TARGETS[-1]
+    ours, peer = result["ours"], result["peer"]
+    head = ["arm", "rate", *(f"seconds to {100 * target:g} %, seed by seed" for target in TARGETS)]
+    head += [f"has {100 * top:g} % sooner than “{peer}”", f"“{ours}” has it sooner than this arm"]
+    slower = sooner(runs, top, ours)
+    rows = []
+    for arm, facts in result["arms"].items():
+        times = ([s if is_there else None for s, is_there in times_to(runs, target)[arm]] for target in TARGETS)
+        both = (
+            "" if arm == peer else over_text(sooner(runs, top, arm)[peer]),
+            "" if arm == ours else over_text(slower[arm]),
+        )
+        rows.append([arm, f"{facts['lr']:g}", *map(times_text, times), *both])
+    return (
+        f"{table(head, rows)}\n\nTraining seconds on {result['questions']} held-out questions, evaluated every "
+        f"{result['every']:g} s of an arm's training; {len(result['curves'])} paired seeds, TRL {result['trl']}, "
+        f"machine's load {max(result['load']):.1f} at most. How many times sooner: geometric mean, 95 % interval.\n"
+    )
 
 
 def publish(result: Json) -> None:
     """Draw the picture."""
-    from benchmarks.trl_accuracy.picture import draw
-    from podsrl.report.figures.theme import save_png
-
-    save_png(draw(result), PICTURE)
+    theme.save_png(draw(result), PICTURE)
 
 
-def _title(result: Json) -> str:
-    return (
-        f"Training seconds to an accuracy on {result['questions']} held-out questions; ratios at "
-        f"{100 * TARGETS[-1]:g} %; each arm is evaluated every {result['every']:g} s of its training"
-    )
-
-
-def _spread_note(result: Json) -> str:
-    seeds = f"{result['seeds']} paired seeds" if result["seeds"] > 1 else "one seed"
-    spread = "median (lowest … highest), ratios within a seed; " if result["seeds"] > 1 else ""
-    return f"{spread}{seeds}, TRL {result['trl']}, machine's load {max(result['load']):.1f} at most"
+def draw(result: Json) -> Figure:
+    """Each seed's curve of every arm."""
+    runs = runs_of(result)
+    colors = theme.arm_colors(list(runs), result["peer"])
+    figure = theme.new_figure(9.0, 5.0)
+    axes = figure.subplots()
+    label = "training seconds (logarithmic), evaluation excluded"
+    theme.style(axes, f"Held-out accuracy, {len(result['curves'])} seeds, a line each", x_label=label, key_rows=2)
+    theme.write_key(axes, colors, 3)
+    for arm, own in runs.items():
+        for run in own:
+            axes.plot(*zip(*run[1:], strict=True), color=colors[arm], linewidth=1.6, alpha=0.75)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
+    axes.xaxis.set_minor_locator(LogLocator(subs=()))
+    axes.set_ylim(0, 1.02)
+    theme.percent_axis(axes)
+    axes.axhline(TARGETS[-1], color=theme.INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    note = theme.plain(f"{result['hardware']}; TRL {result['trl']}")
+    figure.supxlabel(note, x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    return figure

@@ -6,13 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.paired import Finished
 from benchmarks.when_pods_helps.bases import base_model
 from podsrl.config.load import dump, load_config
 from podsrl.config.schema import RunConfig
-from podsrl.lib.logs import append_line, read_lines
 
 Json = dict[str, Any]
 
@@ -33,8 +32,6 @@ class Cell:
     """Of each addend."""
     kl: float = 0.0
     """Weight of the KL penalty."""
-    more: tuple[str, ...] = ()
-    """Further options, "section.key=value"; they go before those above."""
 
     @property
     def arm(self) -> str:
@@ -77,12 +74,7 @@ class Cell:
             "optim.lr": self.rate,
             "loss.kl_beta": self.kl,
         }
-        given = dict(text.removeprefix("--").split("=", 1) for text in self.more)
-        return load_config(
-            "pods",
-            [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in given]
-            + [f"{key}={value}" for key, value in given.items()],
-        )
+        return load_config("pods", [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,24 +94,12 @@ def config_digest(config: RunConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-class Log:
-    """Finished runs, a line each in a file that only grows; without a file they are not kept."""
-
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
-        self.records: dict[str, Json] = {}
-        """By the cell's key; of two records of a cell the later one."""
-        for record in read_lines(file) if file else []:
-            self.records[record["key"]] = record
+class Log(Finished):
+    """Finished runs by the keys of their cells."""
 
     def add(self, cell: Cell, record: Mapping[str, Any]) -> Json:
         """Append a finished run."""
-        found = {"key": cell.key, "arm": cell.arm, **asdict(cell), **record}
-        if self.file:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            append_line(self.file, found)
-        self.records[cell.key] = found
-        return found
+        return self.keep(cell.key, {"arm": cell.arm, **asdict(cell), **record})
 
     def holds(self, cell: Cell, limits: Limits) -> bool:
         """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""

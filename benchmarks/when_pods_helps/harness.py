@@ -1,7 +1,5 @@
 """Train one arm with one seed until it holds an accuracy, and record what that and lower accuracies took.
 
-    python -m benchmarks.when_pods_helps.harness 64:16 16:16 --start=1.4% --kl=0.04 --seed 0 1 optim.num_epochs=2
-
 Only generating, scoring, selecting and updating count as training. The held-out questions are answered at temperature
 1, as in training, with the same random numbers every time. There is an evaluation at the start, at the end, and
 whenever the steps have grown by 8 % and at least half as many rollouts are right as the lowest accuracy asks. A time
@@ -10,20 +8,15 @@ to an accuracy is that of the first evaluation that has it: nothing is interpola
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from benchmarks import command
-from benchmarks.timing import Say, Taken, one_thread, titled
+from benchmarks import files
+from benchmarks.timing import Say, Taken, one_thread
 from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, config_digest
-from podsrl.cli.progress import bar
 from podsrl.compare import time_to_accuracy
 from podsrl.config.schema import RunConfig
 from podsrl.lib.stages import STAGES
@@ -120,71 +113,8 @@ def run_cell(cell: Cell, limits: Limits, log: Log, say: Say = lambda text: None)
         {
             **found,
             "limits": asdict(limits),
-            "commit": commit(),
+            "commit": f"{files.commit() or ''}{'+' if files.has_changes() else ''}",
             "cores": sorted(os.sched_getaffinity(0)),
             "load": round(os.getloadavg()[0], 1),
         },
     )
-
-
-def commit() -> str:
-    """The checkout's commit, with "+" where files differ from it; "" without git."""
-    words = ["git", "-C", str(command.ROOT), "describe", "--always", "--abbrev=9", "--exclude=*", "--dirty=+"]
-    found = subprocess.run(words, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Run cells that the command line names, all arms with one seed, then with the next."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("arms", nargs="+", metavar="N:M", help="arms, such as 64:16, and options, section.key=value")
-    parser.add_argument("--start", default="4%", help="start accuracy, or a model; default: 4%%")
-    parser.add_argument("--rate", type=float, nargs="+", default=[3e-4])
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
-    parser.add_argument("--digits", type=int, default=2)
-    parser.add_argument("--kl", type=float, default=0.0)
-    parser.add_argument("--steps", type=int, default=5000, help="per run at most")
-    parser.add_argument("--until", type=float, default=0.9, help="accuracy at which a run ends")
-    parser.add_argument("--cpu-seconds", type=float, default=40.0, help="of training, per run at most")
-    parser.add_argument("--to", type=Path, default=command.ROOT / "runs" / "when-pods-helps" / "tried.jsonl")
-    options = parser.parse_args(arguments)
-    more = tuple(text for text in options.arms if "=" in text)
-    arms = [tuple(map(int, text.split(":"))) for text in options.arms if "=" not in text]
-    limits = Limits(accuracy=options.until, cpu_seconds=options.cpu_seconds, steps=options.steps)
-    log = Log(options.to)
-    with bar("when-pods-helps") as show:
-        cells = [
-            Cell(
-                start=options.start,
-                num_rollouts=n,
-                num_kept=m,
-                rate=rate,
-                seed=seed,
-                digits=options.digits,
-                kl=options.kl,
-                more=more,
-            )
-            for seed in options.seed
-            for rate in options.rate
-            for n, m in arms
-        ]
-        for cell in cells:
-            say = titled(lambda text: show(0, None, text), cell.title)
-            print(line(run_cell(cell, limits, log, say)), flush=True)
-
-
-def line(record: Json) -> str:
-    """A record as one line of text."""
-    times = (record["reached"].get(f"{target:g}") for target in TARGETS)
-    shown = "  ".join("  –  " if time is None else f"{time['cpu_seconds']:5.1f}" for time in times)
-    points = record["points"]
-    per_step = points["cpu_seconds"][-1] / max(1, points["step"][-1])
-    return (
-        f"{record['start']:>5} kl {record['kl']:g} {record['arm']:14} rate {record['rate']:g} seed {record['seed']}: "
-        f"CPU s to 50/80/90/95 %: {shown}; {points['step'][-1]} steps of {1000 * per_step:.0f} ms, "
-        f"from {points['accuracy'][0]:.1%} to {points['accuracy'][-1]:.1%}, {points['cpu_seconds'][-1]:.0f} s"
-    )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -6,19 +6,13 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
-from podsrl.compare.interval import SpeedupInterval
+from benchmarks.paired import over_text
 
 PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.png"
 TARGET = "0.9"
 """Accuracy of the tables' and the picture's ratios."""
 NOT_MEASURED = "not measured"
 Json = dict[str, Any]
-
-
-def condition(row: Json) -> str:
-    """A row's task and penalty."""
-    penalty = f"KL {row['kl']:g}" if row["kl"] else "no KL"
-    return f"{row['digits']} digits, {penalty}"
 
 
 def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARGET) -> str:
@@ -36,14 +30,6 @@ def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARG
         return NOT_MEASURED
     found = over[target][clock]
     return over_text(found, f"; {found['num_seeds']}")
-
-
-def over_text(found: Json, more: str = "") -> str:
-    """A speed-up of `summary.speedup` with its interval, and `more` behind it."""
-    if found["ratio"] is None:
-        return "neither reaches it"
-    inner = "one seed" if len(found["ratios"]) == 1 else SpeedupInterval.from_json(found["interval"]).range_text + more
-    return f"{found['bound']} {found['ratio']:.2f}× ({inner})".strip()
 
 
 def main_table(result: Json) -> str:

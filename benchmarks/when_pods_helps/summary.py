@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.paired import Time, speedup
 from benchmarks.when_pods_helps.cells import Cell, Json, Log
 from benchmarks.when_pods_helps.grid import ACCURACY, limits, tuning_runs
 from benchmarks.when_pods_helps.harness import GROWTH, TARGETS
-from podsrl.compare.interval import SpeedupInterval
-from podsrl.compare.student import student_t
 
-Time = tuple[float, bool]
-"""Seconds, and whether the accuracy was reached; otherwise they are all seconds that the run has trained."""
 CLOCKS = ("cpu_seconds", "step", "rollouts")
 
 
@@ -42,39 +38,6 @@ def summarize(cells: Sequence[Cell], log: Log, tuning: Log) -> Json:
             for (digits, kl, start), arms in sorted(rows.items(), key=lambda item: _order(cells, item[0]))
         ],
     }
-
-
-def speedup(base: Sequence[Time], arm: Sequence[Time], growth: float = GROWTH) -> Json:
-    """Seconds of the baseline over those of the arm, paired by seed: geometric mean and 95 % interval.
-
-    The interval is Student's t on the log of the ratios. Its standard error also holds the gap between two
-    evaluations, a factor of `growth`. Where runs did not reach the accuracy, their seconds are too few: "bound" is "≥"
-    where these are runs of the baseline alone (the upper end is then infinite), "≤" where they are the arm's alone (the
-    lower end is 0), and "?" where both have such runs (nothing is known).
-
-    Example:
-        >>> speedup([(8.0, True), (8.0, True)], [(4.0, True), (4.0, True)])["ratio"]
-        2.0
-        >>> speedup([(8.0, False)], [(4.0, True)])["bound"]
-        '≥'
-    """
-    logs = [math.log(theirs / own) for (theirs, _), (own, _) in zip(base, arm, strict=True)]
-    missed = (not all(is_reached for _, is_reached in base), not all(is_reached for _, is_reached in arm))
-    bound = {(False, False): "", (True, False): "≥", (False, True): "≤", (True, True): "?"}[missed]
-    ratio, low, high = math.exp(statistics.mean(logs)), 0.0, math.inf
-    if len(logs) > 1:
-        gap = math.log(growth) / math.sqrt(12)  # standard deviation of a time anywhere between two evaluations
-        error = math.hypot(statistics.stdev(logs) / math.sqrt(len(logs)), gap, gap)
-        factor = math.exp(min(student_t(len(logs) - 1) * error, 700.0))  # beyond, a float overflows
-        low, high = ratio / factor, ratio * factor
-    interval = SpeedupInterval(
-        point=None if bound == "?" else ratio,
-        low=0.0 if missed[1] else low,
-        high=math.inf if missed[0] else high,
-        share_unreached=statistics.mean(not is_reached for _, is_reached in arm),
-    )
-    ratios = [round(math.exp(each), 4) for each in logs]
-    return {"ratio": interval.point, "bound": bound, "interval": interval.to_json(), "ratios": ratios}
 
 
 def tuned(tuning: Log) -> list[Json]:
@@ -143,7 +106,7 @@ def _over(
     return {
         f"{target:g}": {
             clock: {
-                **speedup(times(arms[base], seeds, target, clock), times(arms[arm], seeds, target, clock)),
+                **speedup(times(arms[base], seeds, target, clock), times(arms[arm], seeds, target, clock), GROWTH),
                 "num_seeds": len(seeds),
             }
             for clock in CLOCKS

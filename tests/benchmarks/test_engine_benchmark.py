@@ -15,9 +15,9 @@ from benchmarks.engine.arms import (
     podsrl_engine,
 )
 from benchmarks.engine.demo import measure_demo
-from benchmarks.engine.op_time import op_shares
 from benchmarks.engine.peers import OURS, PEER, QUICK, YARDSTICK, length_z, measure_model
 from benchmarks.models import shaped_model, skewed_workload
+from benchmarks.operations import Operations
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,13 @@ def test_the_distance_of_mean_lengths_is_in_standard_errors() -> None:
 
 def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
     a, b = torch.rand(384, 384), torch.rand(200_000)
-    shares = op_shares(lambda: [a @ a for _ in range(20)])
-    assert shares["matmul"] > 0.8 and shares["attention"] == 0
-    assert shares["matmul"] + shares["attention"] + shares["other"] == pytest.approx(1)
-    shares = op_shares(lambda: [b.exp() for _ in range(20)])
-    assert shares["matmul"] == 0 and next(iter(shares["largest_others"])) == "exp"
+    with Operations() as found:
+        for _ in range(20):
+            _ = a @ a
+    assert found.share("products") > 0.8 and found.share("attention") == 0
+    with Operations() as found:
+        b.exp()
+    assert found.share("products") == 0 and found.share("elementwise") == 1
 
 
 def test_a_tiny_run_measures_every_arm_and_a_step_of_the_demo() -> None:

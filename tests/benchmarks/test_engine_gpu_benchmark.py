@@ -1,13 +1,11 @@
-"""`python -m benchmarks engine-gpu` and `figure1` at small sizes."""
+"""`python -m benchmarks engine-gpu` at a small size."""
 
 import json
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import figure1
 from benchmarks.engine import gpu
 from benchmarks.models import fixed_workload, shaped_model
 
@@ -34,12 +32,3 @@ def test_the_gpu_measurement_runs_at_toy_size() -> None:
     assert set(facts["rollouts"]) == {"4"} and set(facts["curve"]) == {"2", "4", "8"}
     assert facts["curve_ratio"] == pytest.approx(facts["curve"]["8"] / facts["curve"]["2"])
     assert 0 < facts["rollouts"]["4"]["share_of_floor"]["podsrl"] < 1
-
-
-def test_figure_1_is_measured_and_drawn_at_toy_size(tmp_path: Path) -> None:
-    options = Namespace(shape="s128", rollouts=[2, 4], **SMALL)
-    result = json.loads(json.dumps(figure1.run(options, silent)))
-    assert [result["generation"][n]["tokens"] for n in ("2", "4")] == [8, 16]
-    assert all(result["update"][n]["seconds"] > 0 for n in ("2", "4"))
-    figure1.draw({**result, "hardware": "this machine"}, tmp_path / "figure1.png")
-    assert (tmp_path / "figure1.png").stat().st_size > 10_000

@@ -56,17 +56,17 @@ def test_the_result_counts_kills_and_runs_that_differ(tmp_path: Path) -> None:
     one, other, *_ = SCHEDULES
     kill = {"was_resumed": True, "unfinished": ["a line"], "left_processes": [], "left_segments": []}
     lines: list[dict[str, Any]] = [
-        {**kill, "kill": 1, "schedule": one, "is_fresh": False, "place": "update"},
-        {**kill, "kill": 2, "schedule": one, "is_fresh": True, "place": None, "left_processes": [5]},
+        {**kill, "kill": 1, "schedule": one, "is_fresh": False},
+        {**kill, "kill": 2, "schedule": one, "is_fresh": True, "left_processes": [5]},
         {"end": one, "kills": 2, "differences": []},
-        {**kill, "kill": 3, "schedule": other, "is_fresh": False, "place": "update", "was_resumed": False},
+        {**kill, "kill": 3, "schedule": other, "is_fresh": False, "was_resumed": False},
         {"end": other, "kills": 1, "differences": ["groups.jsonl"]},
     ]
     (tmp_path / "kills.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "facts.json").write_text(json.dumps({"quick": False, "commit": "abc", "temporary_files": []}))
     found = page.summary(tmp_path)
     assert (found["kills"], found["kills_of_resumed"], found["ends"], found["most_kills_of_one_run"]) == (3, 2, 2, 2)
-    assert found["places"] == {"update": 2, page.FRESH: 1} and found["unfinished"] == {"a line": 3}
+    assert found["unfinished"] == {"a line": 3}
     assert [line["end"] for line in found["failed"]] == [other] and found["left_processes"] == 1
 
 

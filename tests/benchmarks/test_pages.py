@@ -12,7 +12,6 @@ from benchmarks import BENCHMARKS, pages
 from benchmarks.everything import saving, source
 from benchmarks.figures import FIGURES, PARTS
 from benchmarks.files import RESULTS, folder_name, read_all
-from benchmarks.soak import page as soak
 from benchmarks.trl_accuracy import page as trl_accuracy
 from benchmarks.when_pods_helps import page as when_pods_helps
 from loops import each
@@ -47,7 +46,7 @@ def test_every_part_is_on_a_page() -> None:
     assert calls == {*PARTS}
 
 
-@each(("name", "page"), [("soak", soak), ("trl-accuracy", trl_accuracy), ("when-pods-helps", when_pods_helps)])
+@each(("name", "page"), [("trl-accuracy", trl_accuracy), ("when-pods-helps", when_pods_helps)])
 def test_a_saved_result_can_be_drawn(name: str, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PICTURE", tmp_path / f"{name}.png")
     for result in read_all(name).values():

@@ -19,7 +19,7 @@ def test_failures_and_coincidences_are_told_apart(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(map(json.dumps, rows)))
-    by_reward = reference_solutions.measure(tmp_path, [1])["rewards"]
+    by_reward = reference_solutions.measure(tmp_path)["rewards"]
     assert by_reward["boxed_correct"]["sets"]["math"] == by_reward["math_correct"]["sets"]["math"]
     found = by_reward["math_correct"]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["num_correct"]) == (3, 2)
@@ -42,7 +42,7 @@ def test_every_reference_solution_is_right_and_no_neighbour_s_answer_is(
     if "PODS_DATA" not in os.environ:
         pytest.skip("PODS_DATA is not set: a folder with gsm8k/ and math/ as JSON lines")
     monkeypatch.setattr(reference_solutions, "REWARDS", (reward,))
-    found = reference_solutions.measure(Path(os.environ["PODS_DATA"]), [2])["rewards"][reward]["sets"]
+    found = reference_solutions.measure(Path(os.environ["PODS_DATA"]))["rewards"][reward]["sets"]
     assert (found["gsm8k"]["num_rows"], found["gsm8k"]["failures"]) == (7473, [])
     of_two = TWO_ANSWERS if reward == "math_correct" else []
     assert found["math"]["num_rows"] == 5000 and [failure["id"] for failure in found["math"]["failures"]] == of_two

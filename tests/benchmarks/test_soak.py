@@ -66,7 +66,7 @@ def test_the_result_has_growth_per_step_after_warm_up(tmp_path: Path) -> None:
         ("ahead", 100.0),
         ("ahead", 7.0),
     ]
-    assert found["temporary_files"] == 1 and found["checkpoint_bytes"] == {"pods": 5, "ahead": 5}
+    assert found["temporary_files"] == 1
 
 
 @pytest.mark.timeout(600)

@@ -11,7 +11,6 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.timing import Taken
 from benchmarks.trl_accuracy import seeds
-from benchmarks.trl_accuracy.times import ratio, summary
 from benchmarks.trl_accuracy.turns import Curve, Stepwise, train_in_turns
 from podsrl.config.files import read_tree
 from podsrl.errors import PodsError
@@ -69,29 +68,6 @@ def test_a_function_runs_from_pause_to_pause_with_random_numbers_of_its_own() ->
     stepwise.close()
 
 
-SLOW = Curve([0.0, 0.4, 0.5, 0.8], [0.0, 10.0, 20.0, 30.0], [0.0, 9.0, 18.0, 27.0], [0, 5, 10, 15])
-FAST = Curve([0.0, 0.8, 0.9], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0, 2, 3])
-MIDDLE = Curve([0.0, 0.5, 0.95], [0.0, 4.0, 8.0], [0.0, 4.0, 8.0], [0, 2, 4])
-
-
-def test_an_arm_that_did_not_reach_the_target_makes_a_ratio_a_bound() -> None:
-    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.5) == {"min": 2.0, "median": 6.0, "max": 10.0, "bound": ""}
-    assert ratio([SLOW, MIDDLE], [FAST, FAST], 0.9) == pytest.approx(
-        {"min": 8 / 3, "median": (10 + 8 / 3) / 2, "max": 10.0, "bound": "≥"}
-    )
-    assert ratio([FAST], [SLOW], 0.9) == {"min": 0.1, "median": 0.1, "max": 0.1, "bound": "≤"}
-    assert ratio([SLOW], [SLOW], 0.9)["bound"] == "?"
-
-
-def test_the_summary_has_both_ratios_by_clock_and_target() -> None:
-    found = summary([{"ours": FAST, "theirs": SLOW}, {"ours": FAST, "theirs": MIDDLE}], "ours", "theirs")
-    by_wall = found["seconds"]["0.5"]
-    assert by_wall["seconds"] == {"ours": [2.0, 2.0], "theirs": [20.0, 4.0]}
-    assert by_wall["slower"]["theirs"] == by_wall["sooner"]["ours"] == ratio([SLOW, MIDDLE], [FAST, FAST], 0.5)
-    assert found["cpu_seconds"]["0.5"]["sooner"]["ours"]["max"] == 18.0
-    assert found["seconds"]["trained"] == {"ours": [3.0, 3.0], "theirs": [30.0, 8.0]}
-
-
 def test_trl_gets_the_questions_rewards_and_options_of_podsrl() -> None:
     pytest.importorskip("trl")
     from benchmarks.trl.setup import quiet
@@ -131,15 +107,19 @@ def test_a_short_run_measures_every_arm_and_goes_on_from_its_file(
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr(ways, "ways", lambda num_rollouts: [ways.Way(8 * num_rollouts)])
-    arguments = ["trl_accuracy", "--seeds", "1", "--seconds", "0.5", "--questions", "16", "--json"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(seeds, "WHOLE", seeds.Size(seeds=1, seconds=0.5, questions=16))
+    arguments = ["trl_accuracy", "--json", "--out", str(tmp_path)]
+    assert main(arguments) == 0
     first = json.loads(capsys.readouterr().out)
     assert list(first["arms"]) == list(first["curves"][0]) == list(seeds.ARMS)
     for curve in first["curves"][0].values():
         assert curve["seconds"][-1] >= 0.5 and curve["cpu_seconds"][-1] > 0 and len(curve["accuracy"]) >= 2
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(seeds, "_trained", lambda *arguments: pytest.fail("is finished"))
+    assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["curves"] == first["curves"]
-    assert main([*arguments, "--out", str(tmp_path), "--turn", "1"]) == 2
+    monkeypatch.setattr(seeds, "WHOLE", seeds.Size(seeds=1, seconds=0.5, questions=16, turn=1.0))
+    with pytest.raises(pytest.fail.Exception):  # other settings are another measurement
+        main(arguments)
 
 
 def _seeded(seed: int) -> torch.Generator:

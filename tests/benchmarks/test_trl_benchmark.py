@@ -18,7 +18,7 @@ def test_the_ratio_is_taken_within_a_round() -> None:
         "podsrl": [Taken(1.0, 1.0), Taken(2.0, 1.0), Taken(3.0, 1.0)],
         "TRL": [Taken(4.0, 2.0), Taken(4.0, 4.0), Taken(4.0, 5.0)],
     }
-    result = compared(taken)
+    result = compared(taken, "podsrl")
     assert result["peer"] == "TRL"
     assert result["median_seconds"] == {"podsrl": 2.0, "TRL": 4.0}
     assert result["ratio"] == {"median": 0.5, "min": 0.25, "max": 0.75}
@@ -48,6 +48,5 @@ def test_a_small_run_of_pods_in_trl_measures_both_trainers(monkeypatch: pytest.M
     monkeypatch.setattr(trl_pods, "BETAS", (0.04,))  # with a reference model
     result = trl_pods.run(Namespace(quick=True))
     [found] = result["betas"].values()
-    for name in (trl_pods.GRPO, trl_pods.PODS):
-        assert 0 < found["generating_seconds"][name] < found["seconds"][name]
+    assert {*found["seconds"]} == {trl_pods.GRPO, trl_pods.PODS}
     assert min(found["cpu_ratio"].values()) > 0

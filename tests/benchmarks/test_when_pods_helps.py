@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.paired import speedup
 from benchmarks.when_pods_helps import grid
 from benchmarks.when_pods_helps.cells import Cell, Log
 from benchmarks.when_pods_helps.grid import Block, limits, tuning_runs, wanted
 from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held
-from benchmarks.when_pods_helps.summary import speedup, summarize
+from benchmarks.when_pods_helps.summary import summarize
 from podsrl.compare.student import student_t
 
 PODS = Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0)
@@ -73,9 +74,9 @@ def test_times_by_hand() -> None:
 
 
 def test_a_speed_up_and_its_interval_by_hand() -> None:
-    found = speedup([(8.0, True), (6.0, True)], [(4.0, True), (2.0, True)])
+    found = speedup([(8.0, True), (6.0, True)], [(4.0, True), (2.0, True)], 1.08)
     assert found["ratio"] == pytest.approx(math.sqrt(6)) and found["ratios"] == [2.0, 3.0] and found["bound"] == ""
-    one = speedup([(8.0, True)], [(4.0, True)])  # one seed says nothing about others
+    one = speedup([(8.0, True)], [(4.0, True)], 1.08)  # one seed says nothing about others
     assert one["ratio"] == 2.0 and (one["interval"]["low"], one["interval"]["high"]) == (0.0, None)
     gap = math.log(1.08) / math.sqrt(12)
     error = math.sqrt((math.log(3) - math.log(2)) ** 2 / 4 + 2 * gap**2)  # two values: the variance is d² / 2
@@ -86,12 +87,12 @@ def test_a_speed_up_and_its_interval_by_hand() -> None:
 
 def test_a_run_that_was_given_up_makes_a_bound() -> None:
     reached, given_up = [(4.0, True)] * 3, [(12.0, True), (12.0, False), (12.0, True)]
-    found = speedup(given_up, reached)
+    found = speedup(given_up, reached, 1.08)
     assert found["bound"] == "≥" and found["ratio"] == pytest.approx(3.0)
     assert found["interval"]["high"] is None and 2.5 < found["interval"]["low"] < 3.0
-    found = speedup(reached, given_up)
+    found = speedup(reached, given_up, 1.08)
     assert found["bound"] == "≤" and found["interval"]["low"] == 0.0 and found["interval"]["high"] > 1 / 3
-    found = speedup(given_up, given_up)
+    found = speedup(given_up, given_up, 1.08)
     assert found["bound"] == "?" and found["ratio"] is None
     assert (found["interval"]["low"], found["interval"]["high"]) == (0.0, None)
 

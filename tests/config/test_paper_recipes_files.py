@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from loops import each
+from podsrl.compare.runs import plan
 from podsrl.config.files import read_tree, recipe_names
-from podsrl.config.load import changed_keys, load_config
+from podsrl.config.load import build, changed_keys, load_config
+from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +79,15 @@ def test_two_arms_differ_in_their_rollouts_alone(setting: str) -> None:
     allowed = ("rollouts.num_rollouts ", "select.num_kept ", "select.rule ", "select.num_chunks ")
     changes = changed_keys(ours, theirs)
     assert changes and all(line.startswith(allowed) for line in changes)
+
+
+@each("setting", PAIRS)
+def test_a_comparison_s_arms_are_the_two_recipes(setting: str) -> None:
+    config = build(CompareConfig, read_tree(f"paper/compare-{setting}"), setting)
+    arms = {member.arm: member.config for member in plan(config, Path("nowhere"))[:2]}
+    names, to_the_end = (PAIRS[setting], f"{setting}-pods"), ["stop.without_signal=0"]
+    assert arms == {name[2:]: load_config(f"paper/{name}", to_the_end) for name in names}
+    assert config.metric == ("accuracy_and_format" if setting == "c" else "accuracy")
 
 
 def test_e_is_d_with_a_larger_model() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.paper.reproduce import main as reproduce
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -211,28 +210,3 @@ def generated(model: Any, prompt: tuple[int, ...], stops: tuple[int, ...]) -> tu
         eos_token_id=list(stops),
     )
     return tuple(out[0, len(prompt) :].tolist())
-
-
-def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
-    models: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Setting (c) for some seconds an arm, by the command; the same command then finds it finished."""
-    config, out = toy_config("c-pods", models, data), tmp_path / "out"
-    options = [
-        f"--model.path={config.model.path}",
-        f"--task.path={config.task.path}",
-        *("--task.reward_workers=1", "--rollouts.max_new_tokens=12", "--rollouts.kv_cache_bytes=2MiB", "--lora.rank=4"),
-        *("--model.load_in_4bit=false", "--optim.name=adamw", "--stop.seconds=2", "--eval.every_seconds=1"),
-        *("--seeds", "1", "--json", "--out", str(out)),
-    ]
-    reproduce(["c", *options])
-    printed = capsys.readouterr()
-    result = json.loads(printed.out)
-    assert "1 seed × 2 arms × 2 s: 4 s of training" in printed.err
-    assert result["metric"] == "accuracy_and_format" and set(result["speedup"]) == {"grpo", "pods"}
-    assert "answer and format" in (out / "report.html").read_text()
-    assert (out / "paper-c.png").stat().st_size > 20_000
-    reproduce(["c", *options])
-    assert json.loads(capsys.readouterr().out) == result
-    with pytest.raises(UsageError, match="another"):
-        reproduce(["a", *options])

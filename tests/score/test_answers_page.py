@@ -57,4 +57,4 @@ def test_the_page_shows_what_the_code_says() -> None:
         PAGE.write_text(f"{before}{START}{new}{END}{after}", encoding="utf-8")
         old = new
     assert new == old, "docs/answers.md differs from the code; write its tables anew with PODS_WRITE_DOCS=1"
-    assert new.count("\n|") >= 60
+    assert new.count("\n|") >= 40

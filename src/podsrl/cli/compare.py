@@ -73,6 +73,7 @@ def compare(
         Path | None,
         typer.Option("--out", "-o", help="Output folder. If it already holds this comparison, the comparison resumes."),
     ] = None,
+    processes: Annotated[int, typer.Option(help="Processes of each run, as of pods launch.")] = 1,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Run arms on paired seeds for equal training time, and measure speed-ups with intervals.
@@ -81,6 +82,7 @@ def compare(
 
       pods compare demo --num_seeds=5 --jobs=2
       pods compare systems             what `pods systems` lists, against GRPO
+      pods compare paper/compare-a     setting (a) of the paper, both arms
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
     To put existing runs side by side: pods report runs/a runs/b
@@ -106,7 +108,12 @@ def compare(
     name, overrides = split_words(config, context.args)
     if name is None:
         raise UsageError("pods compare wants a CONFIG, e.g. `pods compare demo`")
-    _compare(name, overrides, out or new_folder(Path(name).stem), json, ["pods", "compare", name, *overrides])
+    if processes < 1:
+        raise UsageError(f"--processes {processes}: wanted at least 1")
+    command = ["pods", "compare", name, *overrides]
+    if processes > 1:
+        command.append(f"--processes={processes}")
+    _compare(name, overrides, out or new_folder(Path(name).stem), json, command, processes)
 
 
 def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
@@ -161,10 +168,12 @@ def _refuse_folders(words: Sequence[str]) -> None:
         )
 
 
-def _compare(source: str, overrides: Sequence[str], folder: Path, as_json: bool, command: Sequence[str]) -> None:
+def _compare(
+    source: str, overrides: Sequence[str], folder: Path, as_json: bool, command: Sequence[str], num_processes: int = 1
+) -> None:
     """Run and show a comparison; `command` started it."""
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
-    result = run_comparison(config, folder)
+    result = run_comparison(config, folder, num_processes)
 
     from podsrl.report.html import write_report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of
@@ -10,14 +11,14 @@ from podsrl.config.other_names import OTHER_NAMES
 _HEAD = """\
 # Options
 
-Every option of every config, with what it takes, its default and its meaning. This page is made from the schema
-(`src/podsrl/config/schema.py`) by `pods config --markdown > docs/options.md`; the same comes in a terminal from
-`pods config`, and `pods config --resolved pods > mine.toml` writes a whole config with comments to start from.
+Every option of `pods train` and `pods compare`, made from the schema (`src/podsrl/config/schema.py`) by `pods config
+--markdown`. `pods config` shows the same in a terminal, `pods config --of pretrain` the options of `pods pretrain`, and
+`pods config --resolved pods > mine.toml` writes a whole config to start from.
 
 ## How to set them
 
-In a TOML file, or as a flag behind any command that takes a config; a flag goes before the file, the file before the
-default.
+In a TOML file, or as a flag behind any command that takes a config, in any order; a flag goes before the file, the file
+before the default. The same flag twice, and a name that nothing has, are errors.
 
 | written | means |
 |---|---|
@@ -28,23 +29,18 @@ default.
 | `--task.system_prompt='--brief'` | a text that begins with two dashes needs the `=` |
 
 A file may begin with `extends = "mixed"`, the name of a recipe or of a file beside it: it then holds only what it
-changes in that one, which may extend another itself. `pods config --resolved my.toml` prints the whole config, and a
-run's folder holds it.
-
-Flags, a command's own options (`--out`, `-o`) and the config's name may stand in any order. The same flag twice, and a
-name that nothing has, are errors.
+changes in that one, which may extend another itself.
 """
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
 
-What others call an option; their examples set nothing that this table does not answer. An unknown key that stands here
-is answered with its row. A `*` stands for all other names of that form. Options with the same name on both sides
-(`temperature`, `top_p`, `max_grad_norm`, `weight_decay`, …) are left out.
-
-| there | here | difference, or why there is none |
-|---|---|---|
+What others call each option. How theirs differs, or why there is none here, says `pods config NAME`, and so does the
+error that ends a command with such a name: `pods config per_device_train_batch_size`. A `*` stands for all other names
+of that form. Options with the same name on both sides are left out.
 """
-_TITLES = {"train": "Training", "compare": "Comparisons", "pretrain": "Pretraining"}
+_LARGEST = re.compile(r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+")
+"""Bounds that no one comes near."""
+_TITLES = {"train": "Training", "compare": "Comparisons"}
 
 
 def options_page() -> str:
@@ -53,9 +49,9 @@ def options_page() -> str:
 
 
 def _schemas() -> Iterator[str]:
-    for command, model in SCHEMAS.items():
-        yield f"## {_TITLES[command]} (`pods {command}`)\n"
-        for chapter in chapters_of(model):
+    for command, title in _TITLES.items():
+        yield f"## {title} (`pods {command}`)\n"
+        for chapter in chapters_of(SCHEMAS[command]):
             yield from _chapter(chapter)
 
 
@@ -65,27 +61,29 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
         yield f"### `[{chapter.name}]`\n\n{chapter.meaning}{note}\n"
     else:
         yield f"{chapter.meaning}\n"
-    yield "| option | default | takes | meaning |\n|---|---|---|---|"
     for option in chapter.options:
         yield _row(option)
     yield ""
 
 
 def _row(option: OptionEntry) -> str:
-    meaning = option.meaning
-    if names := option.known_names:
-        meaning += f" Known names: {', '.join(f'`{name}`' for name in names)}."
-    default = option.default if option.default.startswith(("not set", "none:")) else f"`{option.default}`"
-    cells = (f"`{option.key}`", default, option.takes, meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    default = f" = `{option.default}`"
+    if option.default.startswith(("not set", "none:")):
+        default = f" ({option.default})"
+    takes = "" if option.takes in ("text", "true or false") else f" Takes {_LARGEST.sub('', option.takes)}."
+    names = f" Known: {', '.join(f'`{name}`' for name in option.known_names)}." if option.table else ""
+    return f"- **`{option.key}`**{default}: {option.meaning}{takes}{names}"
 
 
 def _elsewhere() -> str:
-    names: dict[tuple[str, str, str], list[str]] = {}
+    """A line per option here, and one of the names that have none."""
+    found: dict[str, dict[str, list[str]]] = {}
     for other in OTHER_NAMES:
-        names.setdefault((other.origin, other.ours, other.difference), []).append(f"`{other.theirs}`")
-    rows = [
-        f"| {origin}: {', '.join(theirs)} | {f'`{ours}`' if ours else 'none'} | {difference} |"
-        for (origin, ours, difference), theirs in names.items()
-    ]
-    return _ELSEWHERE + "\n".join(rows) + "\n"
+        found.setdefault(other.ours, {}).setdefault(other.origin, []).append(f"`{other.theirs}`")
+    none = found.pop("")
+    lines = [f"- `{ours}`: {_by_origin(own)}" for ours, own in found.items()]
+    return "\n".join([_ELSEWHERE, *lines, f"\nNo option here stands for {_by_origin(none)}.", ""])
+
+
+def _by_origin(names: dict[str, list[str]]) -> str:
+    return "; ".join(f"{origin} {', '.join(theirs)}" for origin, theirs in names.items())

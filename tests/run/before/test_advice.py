@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_small_models_take_any_rate(tiny_model_folder: Path) -> None:
     assert advised(str(tiny_model_folder), optim={"lr": 0.1}) == []
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith("paper/")])
+@pytest.mark.parametrize("name", [name for name in recipe_names() if re.match("paper/.(-|$)", name)])
 def test_no_recipe_of_the_paper_is_warned_of(name: str, large: str) -> None:
     assert rate_advice(load_config(name, [f"model.path={large}"])) == []
 
