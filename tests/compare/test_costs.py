@@ -16,7 +16,7 @@ from podsrl.compare.runs import Member, plan
 from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
-from podsrl.report.figures.costs import cost_figure, savings_figure
+from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.html import write_report
 from podsrl.report.read import read_comparison
 
@@ -147,10 +147,10 @@ def test_the_page_shows_what_was_spent_and_a_comparison_without_it_none(tmp_path
     config, members = compared(tmp_path, num_seeds)
     measure(config, members, tmp_path)
     comparison = read_comparison(tmp_path)
-    panels = savings_figure(comparison).axes
+    panels = needed_figure(comparison).axes
     assert [panel.get_title(loc="left") for panel in panels] == [text.capitalize() for text in COSTS.values()]
     texts = {text.get_text() for text in panels[0].texts}
-    assert {"not reached", "4.00×"} <= texts
+    assert {"not reached", "0.25×"} <= texts
     lines = cost_figure(comparison, "rollouts").axes[1].get_lines()
     np.testing.assert_allclose(lines[0].get_xdata(), [10, 20, 30])
     page = write_report([tmp_path], tmp_path / "report.html").read_text()

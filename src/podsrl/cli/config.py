@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.config_page import options_page
 from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
@@ -35,7 +34,6 @@ def show_config(
     ] = False,
     of: Annotated[str, typer.Option(help="Whose options: train, compare or pretrain.")] = "train",
     json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/options.md.")] = False,
 ) -> None:
     """List the options of a config: what each takes, its default, its meaning.
 
@@ -54,12 +52,10 @@ def show_config(
         raise UsageError(f"--of {of}: wanted train, compare or pretrain.{nearest(of, SCHEMAS)}")
     if overrides and not resolved:
         raise UsageError(f"{overrides[0]}: values are set with --resolved; `pods config KEY` describes an option")
-    if sum([resolved, markdown, search is not None]) > 1 or (word and (markdown or search is not None)):
-        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG], --markdown")
+    if search is not None and (resolved or word):
+        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG]")
     model = SCHEMAS[of]
-    if markdown:
-        typer.echo(options_page(), nl=False)
-    elif resolved:
+    if resolved:
         _show_resolved(word, overrides, model if of != "train" else None, json)
     elif search is not None:
         _show_found(find(model, search), search, json)

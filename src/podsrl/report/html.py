@@ -18,7 +18,7 @@ from podsrl.report import facts, numbers
 from podsrl.report.figures.accuracy import seeds_note
 from podsrl.report.figures.bars import mean_stages, shown_fates, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
-from podsrl.report.figures.costs import cost_figure, savings_figure
+from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
@@ -168,11 +168,11 @@ def _narrow_svg(comparison: Comparison, index: int) -> Markup:
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:
-    """The figure of savings, and one of accuracy per cost; None where the comparison does not say what was spent."""
+    """What each arm needed, and accuracy per cost; None where the comparison does not say what was spent."""
     if not comparison.costs:
         return None
-    savings = inline_svg(savings_figure(comparison), f"savings-{index}", "savings over the baseline by arm and cost")
-    return savings, {
+    needed = inline_svg(needed_figure(comparison), f"needed-{index}", "cost over the baseline's by arm and cost")
+    return needed, {
         cost: inline_svg(cost_figure(comparison, cost), f"{cost}-{index}", f"held-out accuracy against {COSTS[cost]}")
         for cost in comparison.costs
     }

@@ -149,8 +149,8 @@ class Spent:
     """By its last evaluation, mean over seeds."""
     to_target: float | None
     """Until its mean accuracy was at the target; None where it never was."""
-    saving: SpeedupInterval
-    """The baseline's cost to the target over the arm's."""
+    needed: SpeedupInterval
+    """The arm's cost to the target over the baseline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ def _spent(entry: Mapping[str, Any]) -> Spent:
     return Spent(
         total=float(entry["total"]),
         to_target=None if to_target is None else float(to_target),
-        saving=SpeedupInterval.from_json(entry["saving"]),
+        needed=SpeedupInterval.from_json(entry["saving"]).inverse,
     )
 
 

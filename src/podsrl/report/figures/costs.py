@@ -1,4 +1,4 @@
-"""What an accuracy costs, by arm: savings over the baseline, and accuracy against a cost in one small panel per arm."""
+"""What an accuracy costs, by arm: over the baseline's cost, and accuracy against a cost in one small panel per arm."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _WIDEST = 16.0
 """An interval is drawn up to so many times more or less."""
 
 
-def savings_figure(comparison: Comparison) -> Figure:
-    """Draw the baseline's cost to the target over each arm's, with its interval: a row per arm, a panel per cost."""
+def needed_figure(comparison: Comparison) -> Figure:
+    """Draw each arm's cost to the target over the baseline's, with its interval: a row per arm, a panel per cost."""
     arms = [arm for arm in comparison.runs if arm != comparison.baseline]
     colors = theme.arm_colors(list(comparison.runs), comparison.baseline)
     figure = theme.new_figure(12.5, 1.3 + 0.36 * len(arms))
     panels = figure.subplots(1, len(comparison.costs), sharey=True, squeeze=False)[0]
     for axes, (cost, spent) in zip(panels, comparison.costs.items(), strict=True):
-        found = {arm: spent[arm].saving for arm in arms}
+        found = {arm: spent[arm].needed for arm in arms}
         for row, arm in enumerate(arms):
-            saving = found[arm]
-            if saving.point is None:
+            needed = found[arm]
+            if needed.point is None:
                 axes.annotate(
                     "not reached", (1, row), (6, 0), textcoords="offset points", va="center", fontsize=8.5,
                     color=theme.MUTED,
                 )  # fmt: skip
                 continue
-            ends = np.clip([saving.low, saving.high], 1 / _WIDEST, _WIDEST)
+            ends = np.clip([needed.low, needed.high], 1 / _WIDEST, _WIDEST)
             axes.plot(ends, [row, row], color=colors[arm], linewidth=2, alpha=0.55, solid_capstyle="butt")
-            axes.plot([saving.point], [row], marker="o", markersize=7, color=colors[arm])
+            axes.plot([needed.point], [row], marker="o", markersize=7, color=colors[arm])
             axes.annotate(
-                f"{saving.point:.2f}×", (saving.point, row), (0, 7), textcoords="offset points", ha="center",
+                f"{needed.point:.2f}×", (needed.point, row), (0, 7), textcoords="offset points", ha="center",
                 fontsize=8.5, color=theme.INK,
             )  # fmt: skip
         theme.style(axes, COSTS[cost].capitalize())

@@ -1,4 +1,7 @@
-"""The page docs/options.md, from the schema and the tables that it names."""
+"""Print the page docs/options.md, from the schema and the tables that it names.
+
+Run: python docs/options.py > docs/options.md
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _HEAD = """\
 # Options
 
 Every option of every config, with what it takes, its default and its meaning. This page is made from the schema
-(`src/podsrl/config/schema.py`) by `pods config --markdown > docs/options.md`; the same comes in a terminal from
+(`src/podsrl/config/schema.py`) by `python docs/options.py > docs/options.md`; the same comes in a terminal from
 `pods config`, and `pods config --resolved pods > mine.toml` writes a whole config with comments to start from.
 
 ## How to set them
@@ -89,3 +92,7 @@ def _elsewhere() -> str:
         for (origin, ours, difference), theirs in names.items()
     ]
     return _ELSEWHERE + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")
