@@ -42,14 +42,14 @@ def main(arguments: Sequence[str]) -> None:
     from benchmarks.paper.beside import overlay_figure
     from podsrl.cli.compare import run_comparison
     from podsrl.compare import runs
-    from podsrl.report.figures.theme import save_png
+    from podsrl.report.figures.svg import save_svg
     from podsrl.report.html import write_report
 
     runs.plan(config, folder)  # before anything is written
     runs.open_folder(config, folder)
     mark(folder, options.setting)
     result = run_comparison(config, folder, options.processes)
-    picture = save_png(overlay_figure(folder), folder / f"paper-{options.setting}.png")
+    picture = save_svg(overlay_figure(folder), folder / f"paper-{options.setting}.svg")
     report = write_report([folder], folder / "report.html")
     if options.json:
         print(json.dumps(result))

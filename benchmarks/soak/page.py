@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import command
 from benchmarks.soak.result import FLAT_BYTES
 
-PICTURE = command.ROOT / "docs" / "images" / "soak.png"
+PICTURE = command.ROOT / "docs" / "images" / "soak.svg"
 TITLES = {
     ("pods", "main"): "recipe `pods`: trainer",
     ("ahead", "main"): "one step ahead: trainer",
@@ -67,9 +67,9 @@ def as_markdown(lines: Sequence[Sequence[str]]) -> str:
 def publish(result: Json) -> None:
     """Draw the picture of docs/long-runs.md."""
     from benchmarks.soak.picture import draw
-    from podsrl.report.figures.theme import save_png
+    from podsrl.report.figures.svg import save_svg
 
-    save_png(draw(result), PICTURE)
+    save_svg(draw(result), PICTURE)
 
 
 def _title(result: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import command
 from benchmarks.trl_accuracy.times import TARGETS, ratio_text, seconds_text, steps_text
 
-PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.png"
+PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.svg"
 Json = dict[str, Any]
 
 
@@ -42,9 +42,9 @@ def markdown(result: Json) -> str:
 def publish(result: Json) -> None:
     """Draw the picture."""
     from benchmarks.trl_accuracy.picture import draw
-    from podsrl.report.figures.theme import save_png
+    from podsrl.report.figures.svg import save_svg
 
-    save_png(draw(result), PICTURE)
+    save_svg(draw(result), PICTURE)
 
 
 def _title(result: Json) -> str:

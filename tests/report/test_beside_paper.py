@@ -12,7 +12,7 @@ import pytest
 from benchmarks.paper.beside import overlay_figure, paper_setting, reproduced_setting, rows_beside_paper
 from podsrl.compare.speedups import speedup
 from podsrl.errors import UsageError
-from podsrl.report.figures.theme import save_png
+from podsrl.report.figures.svg import save_svg
 from podsrl.report.read import read_comparison
 
 
@@ -98,7 +98,7 @@ def test_without_the_paper_s_curve_ours_is_drawn_alone(reproduction: Path) -> No
 
 
 def test_a_picture_can_be_saved(reproduction: Path, tmp_path: Path) -> None:
-    assert save_png(overlay_figure(reproduction), tmp_path / "a.png").stat().st_size > 20_000
+    assert save_svg(overlay_figure(reproduction), tmp_path / "a.svg").stat().st_size > 20_000
     (reproduction / "reproduce.json").write_text("{}")
     with pytest.raises(UsageError, match="benchmarks reproduce"):
         overlay_figure(reproduction)

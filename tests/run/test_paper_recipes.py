@@ -255,7 +255,7 @@ def test_a_setting_is_reproduced_and_drawn_over_the_paper_s_curves(
     assert "1 seed × 2 arms × 2 s: 4 s of training" in printed.err
     assert result["metric"] == "accuracy_and_format" and set(result["speedup"]) == {"grpo", "pods"}
     assert "answer and format" in (out / "report.html").read_text()
-    assert (out / "paper-c.png").stat().st_size > 20_000
+    assert (out / "paper-c.svg").stat().st_size > 20_000
     reproduce(["c", *options])
     assert json.loads(capsys.readouterr().out) == result
     with pytest.raises(UsageError, match="another"):

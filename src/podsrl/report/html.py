@@ -24,7 +24,6 @@ from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
 from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
-from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
 from podsrl.run.health import check_run
 
@@ -133,14 +132,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         live=live,
         title=", ".join(by_label),
         comparisons=[
-            (
-                c,
-                _comparison_svg(c, i),
-                _narrow_svg(c, i),
-                headline(c),
-                _cost_svgs(c, i),
-                times_of(c),
-            )
+            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _cost_svgs(c, i))
             for i, c in enumerate(comparisons)
         ],
         shown=shown,

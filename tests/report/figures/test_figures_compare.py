@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from podsrl.errors import UsageError
 from podsrl.report.figures.accuracy import AccuracyData, band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
-from podsrl.report.figures.theme import new_figure, save_png
+from podsrl.report.figures.svg import save_svg
+from podsrl.report.figures.theme import new_figure
 from podsrl.report.read import read_comparison
 
 Make = Callable[..., Any]
@@ -181,7 +184,7 @@ def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(
     tmp_path: Path, make_comparison: Make
 ) -> None:
     comparison = read_comparison(make_comparison(tmp_path / "cmp"))
-    none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s", learned={"grpo": False})
+    none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s")
     figure = comparison_figure(none)
     assert figure.get_suptitle() == "no arm has learned within 60 s"
     texts = _texts(figure.axes[0])
@@ -189,7 +192,11 @@ def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(
     assert any("best:" in text for text in _texts(comparison_figure(comparison).axes[0]))
 
 
-def test_a_png_is_written(tmp_path: Path) -> None:
+def test_a_file_is_a_whole_svg_with_the_colours_of_both_modes(tmp_path: Path) -> None:
     seconds = dict.fromkeys(("generate", "score", "select", "update", "sync", "other"), 1.0)
-    path = save_png(stage_figure({"a": seconds}), tmp_path / "x.png")
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    path = save_svg(stage_figure({"a": seconds}), tmp_path / "x.svg")
+    root = ElementTree.parse(path).getroot()
+    assert (root.tag, root.get("aria-label")) == ("{http://www.w3.org/2000/svg}svg", "x")
+    text = path.read_text()
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", text))
+    assert used and all(text.count(f" {name}: ") == 2 for name in used - {"--sans"}), "a value per mode"

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
@@ -61,13 +59,6 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), facecolor=PAPER)
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1)
     return figure
-
-
-def save_png(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as a PNG of 160 dots per inch and return its path."""
-    FigureCanvasAgg(figure)
-    figure.savefig(path, format="png", dpi=160)
-    return Path(path)
 
 
 def plain(text: str) -> str:
