@@ -156,8 +156,9 @@ def test_a_run_that_was_killed_says_so_with_the_way_to_go_on(tmp_path: Path) -> 
 
 
 def test_what_another_version_wrote_is_named(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", **{"reward/median": 1.0})
-    assert "unknown here are the metric reward/median" in words(picture([followed(folder)], 200, None))
+    folder = write_run(tmp_path / "run")
+    (folder / "config.toml").write_text(f"warp = 9\n{CONFIG}")
+    assert "unknown here is the option warp" in words(picture([followed(folder)], 200, None))
 
 
 def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: Path) -> None:

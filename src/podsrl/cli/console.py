@@ -57,6 +57,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def size_text(num_bytes: float) -> str:
+    """A size in the unit that suits it.
+
+    Example:
+        >>> size_text(1536), size_text(5 << 30)
+        ('1.5 KiB', '5.0 GiB')
+    """
+    size, unit = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
 def say(text: str, to: Console = output) -> None:
     """Print text as it is, without markup, colours or line breaks."""
     to.print(text, markup=False, highlight=False, soft_wrap=True)

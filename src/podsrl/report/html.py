@@ -125,7 +125,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         by_label.setdefault(item.label, []).append(item.run)
     ledgers = {label: token_ledger(group) for label, group in by_label.items()}
     baseline = comparisons[0].baseline if len(comparisons) == 1 else None
-    figures = run_figures(by_label, baseline=baseline, has_names=False)
+    figures = run_figures(by_label, baseline=baseline)
     colors = arm_colors(list(by_label), baseline)
     return render_page(
         "template.html.j2",

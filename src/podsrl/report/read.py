@@ -225,7 +225,7 @@ def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
         answers=_answers(_at(evaluations, [line for line in lines if "eval/examples" in line])),
         starts=_starts(folder / "starts.jsonl"),
         notes=(
-            *unknown_notes(config, {name for line in lines for name in line}),
+            *unknown_notes(config),
             *(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
         ),
         num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
