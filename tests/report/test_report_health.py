@@ -20,49 +20,16 @@ def run(tmp_path: Path, make_run: Make) -> Run:
     return read_run(make_run(tmp_path / "run"))
 
 
-def test_shares_come_from_the_recorded_rollouts_where_nothing_was_counted(run: Run) -> None:
-    # One of the four recorded rollouts is invalid and cut.
-    assert health.truncated_share(run) == 0.25
-    assert health.invalid_share(run) == 0.25
-
-
-def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    counts = {"rollouts/truncated": 4, "rollouts/invalid": 0}
-    steps = [make_step(1, **counts), make_step(2, **(counts | {"rollouts/truncated": 2}))]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
-    # 2 prompts of 4 rollouts a step: (4 + 2) of 16.
-    assert health.truncated_share(run) == 0.375
-    assert health.invalid_share(run) == 0.0
-
-
-def test_counts_of_a_step_go_before_the_config(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
+def test_shares_are_of_all_rollouts_and_groups_of_the_steps(tmp_path: Path, make_run: Make, make_step: Make) -> None:
+    of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0, "groups/all": 1}
+    of_other = {"rollouts/all": 8, "rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}
     steps = [
-        make_step(1, **of_first, **{"groups/all": 1, "groups/zero_signal": 1}),
-        make_step(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
+        make_step(1, **of_first),
+        make_step(2, **of_other),
+        make_step(3, **{"rollouts/all": None, "groups/all": None}),
     ]
-    run = read_run(make_run(tmp_path / "run", steps=steps))
-    assert health.truncated_share(run) == 5 / (6 + 8)
-    assert health.invalid_share(run) == 1 / (6 + 8)
-    assert health.zero_signal_share(run) == 1 / (1 + 2)
-
-
-def test_pruned_rollouts_raise_no_alarm(tmp_path: Path, make_run: Make, make_group: Make, make_rollout: Make) -> None:
-    pruned = {"finish_reason": "pruned", "drop_reason": "pruned"}
-    rollouts = [make_rollout(0, 1.0), *(make_rollout(i, None, **pruned) for i in (1, 2, 3))]
-    run = read_run(make_run(tmp_path / "run", groups=[make_group(1, rollouts=rollouts)]))
-    assert health.invalid_share(run) == 0.0
-    assert health.truncated_share(run) == 0.0
-
-
-def test_groups_without_signal_are_counted_out_of_all_groups(run: Run) -> None:
-    assert health.zero_signal_share(run) == 0.5
-
-
-def test_chunks_are_groups_of_their_own(tmp_path: Path, make_run: Make, make_step: Make) -> None:
-    config = "[rollouts]\nnum_prompts = 2\n[select]\nnum_chunks = 4\n"
-    steps = [make_step(1, **{"groups/zero_signal": 6})]
-    assert health.zero_signal_share(read_run(make_run(tmp_path / "run", steps=steps, config=config))) == 6 / 8
+    checks = health.check_run(read_run(make_run(tmp_path / "run", steps=steps)))
+    assert [check.value for check in checks[:3]] == [5 / (6 + 8), 1 / (1 + 2), 1 / (6 + 8)]
 
 
 def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path, make_run: Make, make_step: Make) -> None:

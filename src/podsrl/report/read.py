@@ -7,7 +7,6 @@ copy counts. The config is not validated, since a report must also read what an 
 from __future__ import annotations
 
 import json
-import math
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,24 +100,6 @@ class Run:
     def series(self, name: str) -> Array:
         """A metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
-
-    def num_rollouts(self) -> Array:
-        """How many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
-
-        A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
-        """
-        return self._counted("rollouts/all", ("rollouts.num_prompts", "rollouts.num_rollouts"))
-
-    def num_groups(self) -> Array:
-        """How many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
-        chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
-        return self._counted("groups/all", ("rollouts.num_prompts", *chunks))
-
-    def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
-        options = [self.option(factor) for factor in factors]
-        is_fixed = all(isinstance(option, int) and 0 < option < LARGEST for option in options)
-        counts = self.series(metric)
-        return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
 
     def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
         """Training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""

@@ -215,7 +215,7 @@ def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool)
     """Draw one metric of one run; return where its line ends."""
     steps, values = run.series("step"), run.series(metric)
     if metric == "groups/zero_signal":
-        values = values / run.num_groups()
+        values = values / run.series("groups/all")
     style = _DASHED if metric.endswith(("/all", "/std")) and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)

@@ -41,7 +41,7 @@ def standing(followed: FollowedRun) -> Standing:
     run, lines = followed.run, followed.run.steps
     steps, seconds = (_limit(run.option(f"stop.{name}")) for name in ("steps", "seconds"))
     recent = lines[-10:]
-    pace, rollouts = _mean(recent, "seconds/total"), run.num_rollouts()[-10:]
+    pace, rollouts = _mean(recent, "seconds/total"), run.series("rollouts/all")[-10:]
     if pace is not None and not pace > 0:
         pace = None
     ends = (*run.evaluations[:1], *lines[:1], *lines[-1:])
