@@ -180,7 +180,7 @@ def test_a_record_survives_its_line() -> None:
     assert [rollout.advantage for rollout in record.rollouts] == [-1.0, None, 1.0, None]
     assert [rollout.is_kept for rollout in record.rollouts] == [True, False, True, False]
     assert [rollout.reward for rollout in record.rollouts] == [0.0, 1.0, 1.0, None]
-    assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
+    assert [rollout.finish_reason for rollout in record.rollouts][3] == "pruned"
 
 
 def test_an_advantage_per_token_loses_its_padding() -> None:
@@ -231,12 +231,6 @@ def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> N
     assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
     of_no_token = replace(record.rollouts[0], advantage=())
     assert of_no_token.mean_advantage == 0.0
-
-
-def test_a_postponed_rollout_counts_as_pruned() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
-    assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
-    assert replace(record.rollouts[0], finish_reason="postponed").is_pruned
 
 
 def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:

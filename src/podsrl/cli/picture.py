@@ -27,7 +27,7 @@ class Picture:
     """A `Display` (cli/progress.py) that draws a folder's runs from their logs, and below them what goes on now."""
 
     def __init__(self, folder: Path, console: Console) -> None:
-        self._folder, self._note = folder, ""
+        self._folder, self._console, self._note = folder, console, ""
         self._runs: dict[Path, FollowedRun] = {}
         self._lines: list[Text] = []
         self._due = 0.0
@@ -47,7 +47,7 @@ class Picture:
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
-        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> Group:
         if time.monotonic() >= self._due:
@@ -63,5 +63,5 @@ class Picture:
 
         for path in find_runs(self._folder):
             self._runs.setdefault(path, FollowedRun(path)).poll()
-        console = self._live.console
-        self._lines = picture([*self._runs.values()], console.width, console.height - 2) if self._runs else []
+        runs, console = [*self._runs.values()], self._console
+        self._lines = picture(runs, console.width, console.height - 2) if runs else []

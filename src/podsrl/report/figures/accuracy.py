@@ -59,7 +59,7 @@ def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) ->
         raise UsageError("grid has no time above 0; give training seconds after the start too")
     colors = theme.arm_colors(list(data.curves), data.baseline)
     means = {
-        arm: _draw_arm(axes, curves_on_grid(runs, grids[arm]), grids[arm], colors[arm])
+        arm: draw_arm(axes, curves_on_grid(runs, grids[arm]), grids[arm], colors[arm])
         for arm, runs in data.curves.items()
     }
     target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
@@ -101,7 +101,8 @@ def band_half_width(accuracies: Array) -> Array:
     return half
 
 
-def _draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+def draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+    """Draw the mean over seeds of accuracies [S, G] and its 95 % interval as a band; returns the mean [G]."""
     mean: Array = accuracies.mean(axis=0)
     if accuracies.shape[0] > 1:
         half = band_half_width(accuracies)

@@ -13,7 +13,7 @@ from podsrl.compare.costs import COSTS, cost_curve
 from podsrl.compare.curves import Curve, common_grid, curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
 from podsrl.report.figures import theme
-from podsrl.report.figures.accuracy import band_half_width
+from podsrl.report.figures.accuracy import draw_arm
 from podsrl.report.numbers import compact
 from podsrl.report.read import Comparison
 
@@ -86,11 +86,7 @@ def cost_figure(comparison: Comparison, cost: str) -> Figure:
 def _draw(axes: Axes, curves: Mapping[str, Sequence[Curve]], colors: Mapping[str, str], target: float) -> None:
     for arm, color in colors.items():
         grid = common_grid(curves[arm])
-        accuracies = curves_on_grid(curves[arm], grid)
-        mean, half = accuracies.mean(axis=0), band_half_width(accuracies)
-        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
-        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.16, linewidth=0)
-        axes.plot(grid, mean, color=color, linewidth=1.8, drawstyle="steps-post")
+        mean = draw_arm(axes, curves_on_grid(curves[arm], grid), grid, color)
         reached = time_to_accuracy(grid, mean, target)
         if target > 0 and reached is not None:
             axes.plot([reached], [target], marker="o", markersize=6, color=color, markeredgecolor=theme.PAPER, zorder=5)
