@@ -17,8 +17,6 @@ output = Console()
 errors = Console(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
-SHOWN_CHARACTERS = 240
-"""How much of a prompt or an answer is shown."""
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
 """Option of every command that starts a run."""
 
@@ -38,12 +36,6 @@ def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, lis
     if len(words) > 1:
         raise UsageError(f"unexpected {words[1]!r} after {words[0]!r}; values are set as --section.key=value")
     return next(iter(words), None), [text for text in given if text.startswith("--")]
-
-
-def shortened(text: str) -> str:
-    """A text of at most about `SHOWN_CHARACTERS`, from both its ends."""
-    half = SHOWN_CHARACTERS // 2
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -77,12 +69,16 @@ def say(text: str, to: Console = output) -> None:
     to.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_paragraph(text: str, indent: str = "", style: str | None = None) -> None:
-    """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut."""
+def print_paragraph(text: str, indent: str = "", style: str | None = None, *, start: str | None = None) -> None:
+    """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut.
+
+    Args:
+        start: what the first line begins with in place of `indent`.
+    """
     wrapped = textwrap.fill(
         text,
         min(output.width, MAX_WIDTH),
-        initial_indent=indent,
+        initial_indent=indent if start is None else start,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, errors, output, print_paragraph, say, shortened, size_text
+from podsrl.cli.console import counted, errors, output, print_paragraph, say, size_text
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, cut
 from podsrl.lib.imports import load
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         if prompts.has_template and not prompts.is_chat:
             kind += " (the tokenizer has a chat template, which task.chat = true uses)"
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
-        lines.append(f"first    {shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
+        lines.append(f"first    {cut(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:
         lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
@@ -139,10 +139,10 @@ def input_lines(inputs: Inputs) -> list[str]:
 
 def _trial_text(trial: Trial) -> str:
     if trial.invalid_reason is not None:
-        return f"{shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
+        return f"{cut(trial.text)!r}: invalid, {trial.invalid_reason}"
     right = "right" if trial.is_correct else "not right"
     parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
-    return f"{shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
+    return f"{cut(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
 def _lines(preview: Preview) -> list[str]:

@@ -18,9 +18,10 @@ from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from podsrl.cli.console import errors, shortened
+from podsrl.cli.console import errors
 from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
+from podsrl.errors import cut
 from podsrl.lib.callbacks import Progress as ReportProgress
 from podsrl.lib.time_left import Clock, TimeLeft, share_done
 
@@ -259,7 +260,7 @@ def example_text(example: dict[str, Any]) -> str:
         >>> example_text({"prompt": "1 + 1 =\\n", "text": "3", "is_correct": False})
         "    '1 + 1 =' → '3', wrong"
     """
-    asked, answered = (repr(shortened(example[name].strip())) for name in ("prompt", "text"))
+    asked, answered = (repr(cut(example[name].strip())) for name in ("prompt", "text"))
     return f"    {asked} → {answered}, {'right' if example['is_correct'] else 'wrong'}"
 
 

@@ -162,6 +162,10 @@ class Comparison:
     why_not_learned: Mapping[str, str]
     """Arm -> why its groups taught nothing."""
 
+    def curves(self) -> dict[str, list[tuple[Array, Array]]]:
+        """Arm -> training seconds and accuracies of each of its runs."""
+        return {arm: [run.accuracy_curve(self.metric) for run in runs] for arm, runs in self.runs.items()}
+
     @property
     def gain(self) -> str:
         """How much sooner the quickest arm is than each of the others; empty where no other arm reaches the target."""

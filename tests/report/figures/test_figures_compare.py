@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,7 +16,7 @@ from matplotlib.axes import Axes
 
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
-from podsrl.report.figures.accuracy import AccuracyData, band_half_width, draw_accuracy
+from podsrl.report.figures.accuracy import band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
 from podsrl.report.figures.svg import save_svg
@@ -35,8 +36,12 @@ def _texts(axes: Axes) -> list[str]:
 def _accuracy(curves: dict[str, Any], grid: Any, *, baseline: str, speedups: dict[str, Any] | None = None) -> Axes:
     grids = {arm: np.array(grid[arm] if isinstance(grid, dict) else grid, dtype=np.float64) for arm in curves}
     axes = new_figure(7.6, 4.3).subplots()
-    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=0.99, speedups=speedups or {})
-    draw_accuracy(axes, data)
+    unknown = dict.fromkeys(curves, SpeedupInterval(point=1.0, low=0.0, high=float("inf"), share_unreached=0.0))
+    comparison = SimpleNamespace(
+        **{"runs": curves, "curves": lambda: curves, "grid_seconds": grids, "baseline": baseline, "fraction": 0.99},
+        **{"speedups": unknown | (speedups or {}), "not_learned": None, "metric_note": ""},
+    )
+    draw_accuracy(axes, comparison)  # type: ignore[arg-type]  # as much of a comparison as it reads
     return axes
 
 

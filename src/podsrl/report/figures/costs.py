@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from podsrl.compare.costs import COSTS, cost_curve
 from podsrl.compare.curves import Curve, common_grid, curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
+from podsrl.errors import cut
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import draw_arm
 from podsrl.report.numbers import compact
@@ -48,7 +49,7 @@ def needed_figure(comparison: Comparison) -> Figure:
             )  # fmt: skip
         theme.style(axes, COSTS[cost].capitalize())
         _ratio_axis(axes, [end for each in found.values() if each.point is not None for end in (each.low, each.high)])
-    panels[0].set_yticks(range(len(arms)), [theme.plain(theme.short(arm)) for arm in arms], color=theme.INK)
+    panels[0].set_yticks(range(len(arms)), [theme.plain(cut(arm, theme.LONGEST_NAME)) for arm in arms], color=theme.INK)
     panels[0].set_ylim(len(arms) - 0.4, -0.8)
     return figure
 
@@ -73,7 +74,7 @@ def cost_figure(comparison: Comparison, cost: str) -> Figure:
     best = float(curves_on_grid(curves[comparison.baseline], base_grid).mean(axis=0).max())
     for axes, arm in zip(panels, arms, strict=False):
         _draw(axes, curves, {comparison.baseline: theme.BASELINE, arm: colors[arm]}, comparison.fraction * best)
-        theme.style(axes, theme.short(arm))
+        theme.style(axes, cut(arm, theme.LONGEST_NAME))
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
         axes.set_xlim(left=0)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podsrl.errors import cut
 from podsrl.report.figures import theme
 from podsrl.report.figures.bars import mean_stages, stage_figure, token_figure, tokens_per_step
 from podsrl.report.numbers import compact
@@ -103,7 +104,7 @@ def _reward_functions(runs: Sequence[Run]) -> dict[str, tuple[str, tuple[str, ..
     means = [key for key in keys if key.startswith("rewards/") and key.endswith("/mean")]
     names = [mean.removeprefix("rewards/").removesuffix("/mean") for mean in means]
     return {
-        f"reward_function_{place}": (f"Reward function {theme.short(name)}", (f"rewards/{name}/std", mean))
+        f"reward_function_{place}": (f"Reward function {cut(name, theme.LONGEST_NAME)}", (f"rewards/{name}/std", mean))
         for place, (name, mean) in enumerate(zip(names, means, strict=True))
     }
 

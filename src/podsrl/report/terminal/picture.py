@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from podsrl.errors import one_line
+from podsrl.errors import cut, one_line
 from podsrl.lib.stages import FATES
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
@@ -50,7 +50,7 @@ def _several(runs: Sequence[FollowedRun], width: int) -> list[list[Text]]:
         at, (_, accuracies) = standing(followed), followed.run.accuracy_curve()
         share = "    " if at.share is None else f"{at.share:4.0%}"
         accuracy = f"{accuracies[-1]:6.1%}" if accuracies.size else "     –"
-        name = Text(_cut(followed.name, name_width).ljust(name_width), "bold")
+        name = Text(cut(followed.name, name_width).ljust(name_width), "bold")
         row = Text.assemble(name, f" {_MARKS[followed.state]}{share}{accuracy} ")
         room = max(0, min(24, width - row.cell_len - 16))  # the step stands behind it
         speed = speed_texts(at) if followed.state == "training" else ()
@@ -64,7 +64,7 @@ def _several(runs: Sequence[FollowedRun], width: int) -> list[list[Text]]:
 
 
 def _head(followed: FollowedRun, at: Standing, width: int) -> list[Text]:
-    name = Text(_cut(followed.name, max(10, width // 2)), "bold")
+    name = Text(cut(followed.name, max(10, width // 2)), "bold")
     state = Text.assemble(name, "  ", (state_text(followed, at), "" if not at.is_quiet else "bold red"))
     text = Text(", ".join([step_text(at), *speed_texts(at)]))
     if at.share is not None and followed.state != "finished":
@@ -154,7 +154,7 @@ def newest_group(group: RecordedGroup, rule: str, width: int) -> list[Text]:
     """What became of the newest recorded group, and of three of its rollouts."""
     sums = facts.group_summary(group)
     counts = f"{sums['num_kept']} of {sums['num_rollouts']} kept by {rule}, {sums['num_correct']} right"
-    head = Text(f"newest recorded group: step {group.step}, {_cut(one_line(group.question), 40)}", "bold")
+    head = Text(f"newest recorded group: step {group.step}, {cut(one_line(group.question), 40)}", "bold")
     return [*_wrapped(head.append(f": {one_line(counts)}"), width), *map(_rollout, _examples(group))]
 
 
@@ -186,7 +186,3 @@ def _fit(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     text.no_wrap = True
     return text
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
